@@ -1,0 +1,1 @@
+//! What lives in the embedded cluster.

@@ -1,0 +1,1 @@
+//! The harness that runs the real control plane.
