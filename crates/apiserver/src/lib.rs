@@ -1,1 +1,8 @@
 //! The embedded cluster: an in-memory Kubernetes API that real clients can talk to.
+//!
+//! It keeps objects, checks writes as the real server does and streams changes; it schedules
+//! nothing and runs nothing (see `crates/local`).
+
+pub mod kind;
+pub mod schema;
+pub mod status;

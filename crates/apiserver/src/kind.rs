@@ -1,0 +1,143 @@
+//! What the server knows about a kind: its names, its verbs and the rules that set it apart.
+//!
+//! Built-in kinds (`kinds/`) and custom ones (`custom/`) fill the same [`Kind`]; the request path
+//! (`handlers/`) knows no kind by name.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::schema::Schema;
+use crate::status::{FieldError, Status};
+
+/// A name that is written in the source for built-in kinds and comes from a CRD for others.
+pub type Name = Cow<'static, str>;
+
+/// One served resource.
+#[derive(Clone)]
+pub struct Kind {
+    pub group: Name,
+    pub version: Name,
+    pub plural: Name,
+    pub singular: Name,
+    pub kind: Name,
+    pub list_kind: Name,
+    pub short_names: Vec<Name>,
+    pub categories: Vec<Name>,
+    pub namespaced: bool,
+    /// Sorted, as discovery shows them.
+    pub verbs: Vec<&'static str>,
+    pub subresources: Vec<Subresource>,
+    /// Field names, list types and merge keys, for decoding, patches and server-side apply.
+    pub schema: Schema,
+    pub rules: Arc<dyn Rules>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subresource {
+    /// `status`, `scale`, `binding`, ...
+    pub name: Name,
+    /// `(group, version, kind)` where the body is of another kind than the parent.
+    pub body: Option<(Name, Name, Name)>,
+    pub verbs: Vec<&'static str>,
+}
+
+impl Kind {
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+}
+
+/// Reads other objects while a request is admitted (priority classes, namespaces, ...).
+pub trait Lookup {
+    /// The stored object, or `None`; `namespace` is empty for cluster-scoped kinds.
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    fn list(&self, group: &str, plural: &str, namespace: &str) -> Vec<Arc<Value>>;
+}
+
+/// What is being written: the rules of a kind differ by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write<'a> {
+    Create,
+    Update,
+    /// A write through a subresource such as `status`, `scale` or `resize`.
+    Subresource(&'a str),
+}
+
+/// What sets a kind apart. The request path calls, in this order: `default`, `prepare`, `admit`, `validate`.
+///
+/// Objects arrive decoded: known fields only, quantities canonical.
+pub trait Rules: Send + Sync {
+    /// Fills in what the client left out.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Keeps what this write may not touch (status on the main path, spec on `status`), and counts
+    /// `metadata.generation`. `old` is `None` on create.
+    fn prepare(&self, _object: &mut Value, _old: Option<&Value>, _write: Write<'_>) {}
+
+    /// Admission: may change the object by looking at others, or refuse it.
+    fn admit(
+        &self,
+        _object: &mut Value,
+        _old: Option<&Value>,
+        _write: Write<'_>,
+        _others: &dyn Lookup,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    fn validate(
+        &self,
+        _object: &Value,
+        _old: Option<&Value>,
+        _write: Write<'_>,
+    ) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Warnings that come back as headers of a write.
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Field selectors besides `metadata.name` and `metadata.namespace`.
+    fn selectable_fields(&self) -> Vec<Name> {
+        Vec::new()
+    }
+
+    /// The value a field selector compares, `None` when the field is not supported.
+    fn field(&self, object: &Value, path: &str) -> Option<String>;
+
+    /// PUT of a missing object creates it (leases, events, services).
+    fn creates_on_update(&self) -> bool {
+        false
+    }
+
+    /// PUT without a resourceVersion overwrites.
+    fn allows_unconditional_update(&self) -> bool {
+        true
+    }
+
+    /// Columns of `kubectl get`.
+    fn columns(&self) -> Vec<Column>;
+
+    /// One row, a cell per column; `now` is for ages.
+    fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
+}
+
+/// A column of a `Table`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub name: Name,
+    /// `string`, `integer`, `boolean`, `date`, ...
+    pub kind: Name,
+    pub format: Name,
+    pub description: Name,
+    /// 0 is always shown, 1 with `-o wide`.
+    pub priority: i32,
+}
