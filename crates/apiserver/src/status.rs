@@ -73,12 +73,20 @@ impl FieldReason {
 
 impl FieldError {
     pub fn new(field: impl Into<String>, reason: FieldReason, message: impl Into<String>) -> Self {
-        Self { field: field.into(), reason, message: message.into() }
+        Self {
+            field: field.into(),
+            reason,
+            message: message.into(),
+        }
     }
 
     /// `Required value`, with an optional explanation after a colon.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
-        Self::new(field, FieldReason::Required, with_detail("Required value", detail))
+        Self::new(
+            field,
+            FieldReason::Required,
+            with_detail("Required value", detail),
+        )
     }
 
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
@@ -90,28 +98,48 @@ impl FieldError {
     }
 
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
-        Self::new(field, FieldReason::Forbidden, with_detail("Forbidden", detail))
+        Self::new(
+            field,
+            FieldReason::Forbidden,
+            with_detail("Forbidden", detail),
+        )
     }
 
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self::new(field, FieldReason::Duplicate, format!("Duplicate value: {value}"))
+        Self::new(
+            field,
+            FieldReason::Duplicate,
+            format!("Duplicate value: {value}"),
+        )
     }
 
     pub fn not_supported(field: impl Into<String>, value: &Value, allowed: &[&str]) -> Self {
         let allowed: Vec<String> = allowed.iter().map(|a| format!("\"{a}\"")).collect();
-        let message =
-            format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
+        let message = format!(
+            "Unsupported value: {value}: supported values: {}",
+            allowed.join(", ")
+        );
         Self::new(field, FieldReason::NotSupported, message)
     }
 }
 
 fn with_detail(text: &str, detail: &str) -> String {
-    if detail.is_empty() { text.to_owned() } else { format!("{text}: {detail}") }
+    if detail.is_empty() {
+        text.to_owned()
+    } else {
+        format!("{text}: {detail}")
+    }
 }
 
 impl Status {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, continue_token: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: None,
+            continue_token: None,
+        }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -145,8 +173,11 @@ impl Status {
 
     /// A resource, version or subresource that a known group does not have.
     pub fn no_such_resource() -> Self {
-        let mut status =
-            Self::new(404, "NotFound", "the server could not find the requested resource");
+        let mut status = Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
         status.details = Some(Details::default());
         status
     }
@@ -182,7 +213,11 @@ impl Status {
     }
 
     pub fn too_large() -> Self {
-        Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            "Request entity too large: limit is 3145728",
+        )
     }
 
     /// `accepted` is the list of media types that the path takes.
@@ -202,8 +237,11 @@ impl Status {
                 texts.push(text);
             }
         }
-        let text =
-            if texts.len() == 1 { texts.remove(0) } else { format!("[{}]", texts.join(", ")) };
+        let text = if texts.len() == 1 {
+            texts.remove(0)
+        } else {
+            format!("[{}]", texts.join(", "))
+        };
         let message = format!("{} {name:?} is invalid: {text}", qualified(kind, group));
         let mut status = Self::new(422, "Invalid", message).about(group, kind, name);
         if let Some(details) = &mut status.details {
@@ -247,9 +285,12 @@ impl Status {
 impl Details {
     fn to_json(&self) -> Value {
         let mut out = json!({});
-        for (key, text) in
-            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
-        {
+        for (key, text) in [
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ] {
             if !text.is_empty() {
                 out[key] = json!(text);
             }
@@ -283,7 +324,11 @@ impl Cause {
 
 /// `deployments.apps`, or just `pods` for the core group.
 pub fn qualified(name: &str, group: &str) -> String {
-    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+    if group.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}.{group}")
+    }
 }
 
 #[cfg(test)]
@@ -304,12 +349,18 @@ mod tests {
              Unsupported value: \"Foo\": supported values: \"Always\", \"Never\"]"
         );
         assert_eq!(body["details"]["causes"].as_array().map(Vec::len), Some(3));
-        assert_eq!(body["details"]["causes"][2]["reason"], "FieldValueNotSupported");
+        assert_eq!(
+            body["details"]["causes"][2]["reason"],
+            "FieldValueNotSupported"
+        );
     }
 
     #[test]
     fn the_core_group_has_no_suffix() {
-        assert_eq!(Status::not_found("", "pods", "x").message, "pods \"x\" not found");
+        assert_eq!(
+            Status::not_found("", "pods", "x").message,
+            "pods \"x\" not found"
+        );
         assert_eq!(
             Status::not_found("apps", "deployments", "x").message,
             "deployments.apps \"x\" not found"
