@@ -32,6 +32,28 @@ pub struct Kind {
     /// Field names, list types and merge keys, for decoding, patches and server-side apply.
     pub schema: Schema,
     pub rules: Arc<dyn Rules>,
+    /// Where the `scale` subresource finds its numbers.
+    pub scale: Option<ScalePaths>,
+    /// Set where the objects are kept by another kind and only converted here.
+    pub alias: Option<Alias>,
+}
+
+/// Dotted paths into the parent object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScalePaths {
+    pub spec_replicas: Name,
+    pub status_replicas: Name,
+    /// A label selector, as an object, a plain map of labels or the text that `Scale` shows.
+    pub selector: Option<Name>,
+}
+
+/// Another view of objects that are stored under `group`/`plural`: events have two.
+#[derive(Debug, Clone, Copy)]
+pub struct Alias {
+    pub group: &'static str,
+    pub plural: &'static str,
+    pub to_stored: fn(Value) -> Value,
+    pub from_stored: fn(&Value) -> Value,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -71,7 +93,8 @@ pub enum Write<'a> {
 
 /// What sets a kind apart. The request path calls, in this order: `default`, `prepare`, `admit`, `validate`.
 ///
-/// Objects arrive decoded: known fields only, quantities canonical.
+/// Objects arrive decoded: known fields only, quantities canonical. What only the server writes
+/// (`uid`, `creationTimestamp`, on update the stored `generation`) is in `metadata` before `default`.
 pub trait Rules: Send + Sync {
     /// Fills in what the client left out.
     fn default(&self, _object: &mut Value) {}
@@ -123,11 +146,26 @@ pub trait Rules: Send + Sync {
         true
     }
 
+    /// Seconds that a deleted object stays so that it can end well; `asked` is the client's wish.
+    fn grace_seconds(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Deleting without a propagation policy leaves the dependents alone (jobs, replication controllers).
+    fn orphans_by_default(&self) -> bool {
+        false
+    }
+
     /// Columns of `kubectl get`.
     fn columns(&self) -> Vec<Column>;
 
     /// One row, a cell per column; `now` is for ages.
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;
+
+    /// What a row says besides its cells: finished pods carry `Completed`.
+    fn row_conditions(&self, _object: &Value) -> Vec<Value> {
+        Vec::new()
+    }
 }
 
 /// A column of a `Table`.
