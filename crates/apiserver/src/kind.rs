@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -153,6 +154,40 @@ pub trait Rules: Send + Sync {
 
     /// Deleting without a propagation policy leaves the dependents alone (jobs, replication controllers).
     fn orphans_by_default(&self) -> bool {
+        false
+    }
+
+    /// Warnings that come back as headers of a deletion without a propagation policy.
+    fn delete_warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether this object may be deleted at all.
+    fn admit_delete(&self, _object: &Value) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// Called once, when `deletionTimestamp` is set: a namespace becomes Terminating, a CRD gets
+    /// its clean-up finalizer.
+    fn begin_delete(&self, _object: &mut Value) {}
+
+    /// Keeps a deleted object although `metadata.finalizers` is empty (`spec.finalizers` of a namespace).
+    fn holds_back_delete(&self, _object: &Value) -> bool {
+        false
+    }
+
+    /// How long an object is kept after its last write; `None` is for ever (all but events).
+    fn time_to_live(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What a bookmark shows besides metadata: the zero value of the kind's structs.
+    fn zero_fields(&self) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
+
+    /// The kind comes from a CRD: list items carry their kind, and strategic patches are refused.
+    fn is_custom(&self) -> bool {
         false
     }
 
