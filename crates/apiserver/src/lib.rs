@@ -3,6 +3,9 @@
 //! It keeps objects, checks writes as the real server does and streams changes; it schedules
 //! nothing and runs nothing (see `crates/local`).
 
+pub mod decode;
 pub mod kind;
+pub mod managed_fields;
+pub mod patch;
 pub mod schema;
 pub mod status;
