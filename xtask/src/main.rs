@@ -1,1 +1,61 @@
-fn main() {}
+//! The repository's own commands. `cargo xtask --help` lists them.
+//!
+//! It starts other programs and reads their output; it decides nothing about pods.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command line: printing is its work"
+)]
+
+mod bench;
+mod boundaries;
+mod controlplane;
+mod deny;
+#[cfg(test)]
+mod docs;
+mod process;
+mod test;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Builds, tests and measures Tidepool")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every test; the last line is `N passed, N failed`
+    Test(test::Options),
+    /// Build the real Kubernetes control plane from the Go module registry, and print its directory
+    Controlplane,
+    /// Measure; prints one JSON object per line
+    Bench(bench::Options),
+    /// Check licences, sources and banned crates with cargo-deny (installed when missing)
+    Deny,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Test(options) => test::run(&options),
+        Command::Controlplane => controlplane::print_directory(),
+        Command::Bench(options) => bench::run(&options),
+        Command::Deny => deny::run(),
+    }
+}

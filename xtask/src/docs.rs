@@ -1,0 +1,69 @@
+//! The documents must not lie: paths named in the code map exist, links lead somewhere.
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::process;
+
+    #[test]
+    fn every_path_in_the_code_map_exists() {
+        let text = std::fs::read_to_string(process::root().join("ARCHITECTURE.md")).unwrap();
+        let paths: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+            .collect();
+        assert!(paths.len() > 5, "the code map was not found: {paths:?}");
+        for path in paths {
+            assert!(
+                process::root().join(path).exists(),
+                "ARCHITECTURE.md names {path}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_crate_is_in_the_code_map() {
+        let text = std::fs::read_to_string(process::root().join("ARCHITECTURE.md")).unwrap();
+        for entry in std::fs::read_dir(process::root().join("crates")).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(
+                text.contains(&format!("| `crates/{name}` |")),
+                "crates/{name} is missing"
+            );
+        }
+    }
+
+    #[test]
+    fn relative_links_in_documents_lead_to_files() {
+        let root = process::root();
+        let mut documents = vec![];
+        for folder in [root.to_owned(), root.join("docs")] {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.extension().is_some_and(|extension| extension == "md") {
+                    documents.push(path);
+                }
+            }
+        }
+        for document in documents {
+            let text = std::fs::read_to_string(&document).unwrap();
+            for target in text
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next())
+            {
+                let file = target.split('#').next().unwrap_or_default();
+                if file.is_empty() || file.contains("://") {
+                    continue;
+                }
+                let folder = document.parent().unwrap_or(Path::new(""));
+                assert!(
+                    folder.join(file).exists(),
+                    "{} links to {target}",
+                    document.display()
+                );
+            }
+        }
+    }
+}

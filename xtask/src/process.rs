@@ -1,0 +1,69 @@
+//! Starting other programs, with errors that say which one failed and what to install.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the checkout: xtask is compiled inside it.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies below the root")
+}
+
+/// `cargo`, the one that runs us.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Runs to the end with the terminal's own output; a failure is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| cannot_start(&name))?;
+    if !status.success() {
+        bail!("`{}` failed with {status}", shown(command));
+    }
+    Ok(())
+}
+
+/// Runs to the end and returns what it wrote to stdout.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| cannot_start(&name))?;
+    if !output.status.success() {
+        bail!("`{}` failed with {}", shown(command), output.status);
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("the output of `{name}` is not text"))
+}
+
+/// The program's path, if it is on the search path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn cannot_start(name: &str) -> String {
+    let hint = match name {
+        "go" => "; install Go 1.26 or newer",
+        "git" => "; install git",
+        _ => "",
+    };
+    format!("cannot start `{name}`{hint}")
+}
+
+fn shown(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words
+        .map(OsStr::to_string_lossy)
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,206 @@
+//! `cargo xtask test`: everything that must hold, on a fresh machine, with one last line.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::{boundaries, controlplane, process};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run the sizes that take long: more cases, larger clusters
+    #[arg(long)]
+    full: bool,
+}
+
+/// What a step adds to the last line.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+impl Count {
+    fn one(passed: bool) -> Self {
+        Self {
+            passed: u64::from(passed),
+            failed: u64::from(!passed),
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let started = Instant::now();
+    let mut total = Count::default();
+    let mut failed_steps = Vec::new();
+    let mut step = |name: &'static str, body: &mut dyn FnMut() -> Result<Count>| {
+        let started = Instant::now();
+        println!("==> {name}");
+        let count = body().unwrap_or_else(|error| {
+            println!("{error:#}");
+            Count::one(false)
+        });
+        if count.failed > 0 {
+            failed_steps.push(name);
+        }
+        let verdict = if count.failed == 0 { "ok" } else { "FAILED" };
+        println!("    {verdict}: {name} ({:.0?})", started.elapsed());
+        total.add(count);
+    };
+
+    step("format", &mut || {
+        passes(process::cargo().args(["fmt", "--all", "--check"]))
+    });
+    step("lints", &mut || {
+        passes(process::cargo().args([
+            "clippy",
+            "--release",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--quiet",
+            "--",
+            "--deny=warnings",
+        ]))
+    });
+    step("boundaries", &mut || {
+        let violations = boundaries::violations()?;
+        violations
+            .iter()
+            .for_each(|violation| println!("    {violation}"));
+        Ok(Count::one(violations.is_empty()))
+    });
+
+    let go = process::find("go").is_some() || given_controlplane();
+    let mut tests = process::cargo();
+    tests.args([
+        "test",
+        "--release",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ]);
+    tests.env("TIDEPOOL_FULL", if options.full { "1" } else { "" });
+    if go || in_ci() {
+        step("control plane", &mut || {
+            let directory = controlplane::directory()?;
+            println!("    {}", directory.display());
+            tests.env("TIDEPOOL_CONTROLPLANE", directory);
+            Ok(Count::one(true))
+        });
+    } else {
+        tests.args(["--exclude", "e2e"]);
+    }
+    step("tests", &mut || count_tests(&mut tests));
+
+    println!();
+    if !go && !in_ci() {
+        println!(
+            "left out: the tests against the real control plane (package e2e), because Go is \
+             missing; install Go 1.26 or set TIDEPOOL_CONTROLPLANE to a directory with kube-apiserver, \
+             kube-controller-manager, kube-scheduler, kubectl and etcd"
+        );
+    }
+    if !failed_steps.is_empty() {
+        println!("failed: {}", failed_steps.join(", "));
+    }
+    println!("took {:.0?}", started.elapsed());
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn in_ci() -> bool {
+    std::env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+fn given_controlplane() -> bool {
+    ["TIDEPOOL_CONTROLPLANE", "KUBEBUILDER_ASSETS"]
+        .iter()
+        .any(|variable| std::env::var_os(variable).is_some())
+}
+
+fn passes(command: &mut Command) -> Result<Count> {
+    process::run(command)?;
+    Ok(Count::one(true))
+}
+
+/// Runs `cargo test`, shows its output as it comes and adds up its `test result:` lines.
+fn count_tests(command: &mut Command) -> Result<Count> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    let output = child.stdout.take().context("cargo has no output")?;
+    let mut total = Count::default();
+    for line in BufReader::new(output).lines() {
+        let line = line.context("cannot read the output of cargo test")?;
+        if let Some(count) = result_line(&line) {
+            total.add(count);
+        }
+        println!("{line}");
+    }
+    let status = child.wait().context("cannot wait for cargo test")?;
+    // A binary that does not compile, or dies in mid-run, reports no failed test.
+    if !status.success() && total.failed == 0 {
+        total.failed = 1;
+    }
+    // Nothing may be switched off in silence.
+    if total.passed == 0 {
+        total.failed += 1;
+    }
+    Ok(total)
+}
+
+/// `test result: ok. 12 passed; 0 failed; 0 ignored; ...`; an ignored test counts as failed.
+fn result_line(line: &str) -> Option<Count> {
+    let rest = line.strip_prefix("test result: ")?;
+    let number = |word: &str| {
+        rest.split([';', '.'])
+            .filter_map(|part| part.trim().strip_suffix(word))
+            .find_map(|count| count.trim().parse::<u64>().ok())
+    };
+    Some(Count {
+        passed: number("passed")?,
+        failed: number("failed")? + number("ignored")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_added_up_and_ignored_tests_count_as_failed() {
+        for (line, want) in [
+            ("test a::b ... ok", None),
+            (
+                "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.10s",
+                Some(Count {
+                    passed: 12,
+                    failed: 0,
+                }),
+            ),
+            (
+                "test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
+                Some(Count {
+                    passed: 1,
+                    failed: 3,
+                }),
+            ),
+        ] {
+            assert_eq!(result_line(line), want, "{line}");
+        }
+    }
+}
