@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+type oracle struct {
+	profiles profiles
+}
+
+func newOracle() *oracle {
+	return &oracle{profiles: profiles{}}
+}
+
+func (o *oracle) schedule(c *Case) (*Schedule, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w, err := o.newWorld(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s := &Schedule{Nodes: []string{}}
+	for _, node := range w.nodes {
+		s.Nodes = append(s.Nodes, node.Node().Name)
+	}
+	for _, plugin := range w.framework.PreEnqueuePlugins() {
+		if status := plugin.PreEnqueue(ctx, c.Pod); !status.IsSuccess() {
+			s.PreEnqueue = append(s.PreEnqueue, pluginStatus(plugin.Name(), status))
+		}
+	}
+	w.askEachPlugin(ctx, c.Pod, s)
+	s.Cycle, err = w.runCycle(ctx, c)
+	return s, err
+}
+
+// askEachPlugin asks every plugin about every node, as if it were the only one.
+func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, s *Schedule) {
+	state := framework.NewCycleState()
+	enabled := w.framework.ListPlugins()
+	silent := sets.New[string]()
+	s.PreFilter = []PreFilterStatus{}
+	for _, entry := range enabled.PreFilter.Enabled {
+		result, status := w.plugins[entry.Name].(fwk.PreFilterPlugin).PreFilter(ctx, state, pod, w.nodes)
+		if !status.IsSuccess() {
+			silent.Insert(entry.Name)
+		}
+		answer := PreFilterStatus{PluginStatus: pluginStatus(entry.Name, status)}
+		if status.IsSuccess() && !result.AllNodes() {
+			nodes := sets.List(result.NodeNames)
+			answer.Nodes = &nodes
+		}
+		s.PreFilter = append(s.PreFilter, answer)
+	}
+	s.Filter = make([][]PluginStatus, len(w.nodes))
+	for i, node := range w.nodes {
+		s.Filter[i] = []PluginStatus{}
+		for _, entry := range enabled.Filter.Enabled {
+			if silent.Has(entry.Name) {
+				continue
+			}
+			if status := w.plugins[entry.Name].(fwk.FilterPlugin).Filter(ctx, state, pod, node); !status.IsSuccess() {
+				s.Filter[i] = append(s.Filter[i], pluginStatus(entry.Name, status))
+			}
+		}
+	}
+}
+
+// runCycle takes the steps of one scheduling cycle in kube-scheduler's order,
+// over all nodes. Everything that judges is a call into upstream code.
+func (w *world) runCycle(ctx context.Context, c *Case) (Cycle, error) {
+	cycle := Cycle{Feasible: []string{}}
+	if len(w.nodes) == 0 {
+		cycle.Failure = "no nodes available to schedule pods"
+		return cycle, nil
+	}
+	state := framework.NewCycleState()
+	diagnosis := framework.Diagnosis{NodeToStatus: framework.NewDefaultNodeToStatus()}
+	feasible, err := w.feasibleNodes(ctx, state, c.Pod, &cycle, &diagnosis)
+	if err != nil {
+		cycle.Failure = err.Error()
+		return cycle, nil
+	}
+	for _, node := range feasible {
+		cycle.Feasible = append(cycle.Feasible, node.Node().Name)
+	}
+	for _, node := range w.nodes {
+		// The default for an absent node has no reasons and no plugin: not examined.
+		name := node.Node().Name
+		diagnosis.NodeToStatus.ForEachExplicitNode(func(explicit string, status *fwk.Status) {
+			if explicit == name {
+				cycle.Rejected = append(cycle.Rejected, NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
+			}
+		})
+	}
+	switch len(feasible) {
+	case 0:
+		fitError := &framework.FitError{Pod: c.Pod, NumAllNodes: len(w.nodes), Diagnosis: diagnosis}
+		if cycle.Preemption, err = w.postFilter(ctx, state, c, fitError); err != nil {
+			return cycle, err
+		}
+		cycle.Message = fitError.Error()
+	case 1:
+		// Upstream takes a single node without scoring it.
+	default:
+		return cycle, w.score(ctx, state, c.Pod, feasible, &cycle)
+	}
+	return cycle, nil
+}
+
+func (w *world) feasibleNodes(ctx context.Context, state fwk.CycleState, pod *v1.Pod, cycle *Cycle, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
+	result, status, plugins := w.framework.RunPreFilterPlugins(ctx, state, pod)
+	if !status.IsSuccess() {
+		combined := pluginStatus(status.Plugin(), status)
+		cycle.PreFilter = &combined
+		if !status.IsRejected() {
+			return nil, status.AsError()
+		}
+		diagnosis.NodeToStatus.SetAbsentNodesStatus(status)
+		diagnosis.PreFilterMsg = status.Message()
+		return nil, nil
+	}
+	if nominated := pod.Status.NominatedNodeName; nominated != "" {
+		if node, err := w.snapshot.NodeInfos().Get(nominated); err == nil {
+			feasible, err := w.filter(ctx, state, pod, []fwk.NodeInfo{node}, diagnosis)
+			if err == nil && len(feasible) > 0 {
+				return feasible, nil
+			}
+		}
+	}
+	nodes := w.nodes
+	if !result.AllNodes() {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(node fwk.NodeInfo) bool {
+			return !result.NodeNames.Has(node.Node().Name)
+		})
+		reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", sets.List(plugins))
+		diagnosis.NodeToStatus.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason))
+	}
+	return w.filter(ctx, state, pod, nodes, diagnosis)
+}
+
+func (w *world) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
+	var feasible []fwk.NodeInfo
+	for _, node := range nodes {
+		status := w.framework.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+		switch {
+		case status.Code() == fwk.Error:
+			return nil, status.AsError()
+		case status.IsSuccess():
+			feasible = append(feasible, node)
+		default:
+			diagnosis.NodeToStatus.Set(node.Node().Name, status)
+		}
+	}
+	return feasible, nil
+}
+
+// score asks each plugin for its raw and normalised scores, and the framework for
+// the totals, and makes sure that the two agree.
+func (w *world) score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, cycle *Cycle) error {
+	if status := w.framework.RunPreScorePlugins(ctx, state, pod, nodes); !status.IsSuccess() {
+		cycle.Failure = status.AsError().Error()
+		return nil
+	}
+	totals, status := w.framework.RunScorePlugins(ctx, state, pod, nodes)
+	if !status.IsSuccess() {
+		cycle.Failure = status.AsError().Error()
+		return nil
+	}
+	sums := make([]int64, len(nodes))
+	for _, entry := range w.framework.ListPlugins().Score.Enabled {
+		if state.GetSkipScorePlugins().Has(entry.Name) {
+			continue
+		}
+		scores, err := w.scoresOf(ctx, state, pod, nodes, entry.Name, int64(entry.Weight))
+		if err != nil {
+			return err
+		}
+		for i, score := range scores.Normalized {
+			sums[i] += score * scores.Weight
+		}
+		cycle.Scores = append(cycle.Scores, *scores)
+	}
+	for i, total := range totals {
+		if total.Name != nodes[i].Node().Name || total.TotalScore != sums[i] {
+			return fmt.Errorf("the framework's total for %s is %d, its plugins' scores add up to %d", total.Name, total.TotalScore, sums[i])
+		}
+		cycle.Totals = append(cycle.Totals, total.TotalScore)
+	}
+	return nil
+}
+
+func (w *world) scoresOf(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, name string, weight int64) (*PluginScores, error) {
+	plugin := w.plugins[name].(fwk.ScorePlugin)
+	scores := &PluginScores{Plugin: name, Weight: weight}
+	list := make(fwk.NodeScoreList, len(nodes))
+	for i, node := range nodes {
+		score, status := plugin.Score(ctx, state, pod, node)
+		if !status.IsSuccess() {
+			return nil, fmt.Errorf("scoring with %s the second time: %w", name, status.AsError())
+		}
+		list[i] = fwk.NodeScore{Name: node.Node().Name, Score: score}
+		scores.Raw = append(scores.Raw, score)
+	}
+	if extensions := plugin.ScoreExtensions(); extensions != nil {
+		if status := extensions.NormalizeScore(ctx, state, pod, list); !status.IsSuccess() {
+			return nil, fmt.Errorf("normalising with %s the second time: %w", name, status.AsError())
+		}
+	}
+	for _, score := range list {
+		scores.Normalized = append(scores.Normalized, score.Score)
+	}
+	return scores, nil
+}
