@@ -1,1 +1,17 @@
-//! The harness that runs the real control plane.
+//! The harness that runs the real control plane, for tests that want the real thing.
+//!
+//! [`ControlPlane`] starts etcd, kube-apiserver and, if asked, kube-controller-manager and
+//! kube-scheduler on free loopback ports; [`Kubectl`] runs the real kubectl against it or against
+//! anything else that a [`Kubeconfig`] reaches. What the tests say is in `tests/`.
+
+pub mod binaries;
+pub mod control_plane;
+pub mod kubeconfig;
+pub mod kubectl;
+mod loopback;
+mod process;
+
+pub use binaries::Binaries;
+pub use control_plane::{ControlPlane, Options, User};
+pub use kubeconfig::Kubeconfig;
+pub use kubectl::Kubectl;

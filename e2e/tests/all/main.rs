@@ -1,0 +1,3 @@
+//! Tests that need the real control plane, in one binary. Conformance has its own.
+
+mod harness;
