@@ -4,8 +4,12 @@
 //! nothing and runs nothing (see `crates/local`).
 
 pub mod decode;
+mod fields;
 pub mod kind;
+pub mod kinds;
 pub mod managed_fields;
+mod names;
 pub mod patch;
 pub mod schema;
 pub mod status;
+mod table;

@@ -53,6 +53,7 @@ pub enum FieldReason {
     NotSupported,
     Forbidden,
     Duplicate,
+    NotFound,
     TooLong,
     TypeInvalid,
 }
@@ -65,6 +66,7 @@ impl FieldReason {
             Self::NotSupported => "FieldValueNotSupported",
             Self::Forbidden => "FieldValueForbidden",
             Self::Duplicate => "FieldValueDuplicate",
+            Self::NotFound => "FieldValueNotFound",
             Self::TooLong => "FieldValueTooLong",
             Self::TypeInvalid => "FieldValueTypeInvalid",
         }
@@ -111,6 +113,10 @@ impl FieldError {
             FieldReason::Duplicate,
             format!("Duplicate value: {value}"),
         )
+    }
+
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self::new(field, FieldReason::NotFound, format!("Not found: {value}"))
     }
 
     pub fn not_supported(field: impl Into<String>, value: &Value, allowed: &[&str]) -> Self {

@@ -1,0 +1,143 @@
+//! What names, label keys and label values may look like.
+//!
+//! Each check returns what is wrong in upstream's words, because clients show them to users.
+
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const SERVICE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
+/// A DNS label: namespaces, containers, volumes.
+pub(crate) fn dns_label(name: &str) -> Option<String> {
+    too_long(name, 63).or_else(|| (!is_dns_label(name)).then(|| LABEL.to_owned()))
+}
+
+/// Labels joined by dots: most names.
+pub(crate) fn dns_subdomain(name: &str) -> Option<String> {
+    too_long(name, 253)
+        .or_else(|| (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned()))
+}
+
+/// A DNS label that starts with a letter: services.
+pub(crate) fn dns_1035_label(name: &str) -> Option<String> {
+    let ok = is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    too_long(name, 63).or_else(|| (!ok).then(|| SERVICE.to_owned()))
+}
+
+/// A name with an optional DNS prefix: label and annotation keys, resources, finalizers.
+pub(crate) fn qualified_name(name: &str) -> Option<String> {
+    let (prefix, part) = match name.split_once('/') {
+        None => (None, name),
+        Some((_, rest)) if rest.contains('/') => {
+            return Some(format!(
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+        }
+        Some((prefix, part)) => (Some(prefix), part),
+    };
+    match prefix {
+        Some("") => return Some("prefix part must be non-empty".to_owned()),
+        Some(prefix) => {
+            if let Some(problem) = dns_subdomain(prefix) {
+                return Some(format!("prefix part {problem}"));
+            }
+        }
+        None => {}
+    }
+    if part.is_empty() {
+        return Some("name part must be non-empty".to_owned());
+    }
+    if part.len() > 63 {
+        return Some("name part must be no more than 63 bytes".to_owned());
+    }
+    (!is_word(part)).then(|| QUALIFIED.to_owned())
+}
+
+pub(crate) fn label_value(value: &str) -> Option<String> {
+    too_long(value, 63)
+        .or_else(|| (!value.is_empty() && !is_word(value)).then(|| LABEL_VALUE.to_owned()))
+}
+
+/// A key of a ConfigMap or Secret: a file name that cannot leave its directory.
+pub(crate) fn config_key(key: &str) -> Option<String> {
+    if let Some(problem) = too_long(key, 253) {
+        return Some(problem);
+    }
+    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    if key.is_empty() || !key.bytes().all(ok) {
+        return Some(CONFIG_KEY.to_owned());
+    }
+    match key {
+        "." => Some("must not be '.'".to_owned()),
+        ".." => Some("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => Some("must not start with '..'".to_owned()),
+        _ => None,
+    }
+}
+
+fn too_long(text: &str, limit: usize) -> Option<String> {
+    (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let ok = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty() && text.bytes().all(ok) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+fn is_word(text: &str) -> bool {
+    let edge = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    edge(text.bytes().next()) && edge(text.bytes().last()) && text.bytes().all(ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_rule_takes() {
+        let long = "a".repeat(64);
+        for (rule, name, takes, refuses) in [
+            (
+                dns_label as fn(&str) -> Option<String>,
+                "label",
+                &["a", "a-1", "1"][..],
+                &["", "A", "a.b", "-a", "a-", &long][..],
+            ),
+            (
+                dns_subdomain,
+                "subdomain",
+                &["a.b", "a", &long],
+                &["a..b", "A", ".", ""],
+            ),
+            (dns_1035_label, "service", &["a1"], &["1a", "a.b"]),
+            (
+                qualified_name,
+                "key",
+                &["a", "x.y/A_b", "A.b"],
+                &["", "/a", "a/", "a/b/c", "X/y", "-a"],
+            ),
+            (
+                label_value,
+                "value",
+                &["", "a", "A.b_c-1"],
+                &["-", "a b", &long],
+            ),
+            (
+                config_key,
+                "config key",
+                &["a", "A_b.c", ".a"],
+                &["", ".", "..", "..a", "a/b"],
+            ),
+        ] {
+            for text in takes {
+                assert_eq!(rule(text), None, "{name} takes {text:?}");
+            }
+            for text in refuses {
+                assert!(rule(text).is_some(), "{name} refuses {text:?}");
+            }
+        }
+    }
+}
