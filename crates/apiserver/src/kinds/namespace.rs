@@ -58,7 +58,12 @@ impl Rules for Namespace {
         if !IMMORTAL.contains(&name) {
             return Ok(());
         }
-        Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"))
+        Err(Status::forbidden(
+            "",
+            "namespaces",
+            name,
+            "this namespace may not be deleted",
+        ))
     }
 
     fn begin_delete(&self, object: &mut Value) {
@@ -127,7 +132,12 @@ mod tests {
 
     #[test]
     fn some_namespaces_stay() {
-        for (name, dies) in [("default", false), ("kube-system", false), ("kube-node-lease", true), ("mine", true)] {
+        for (name, dies) in [
+            ("default", false),
+            ("kube-system", false),
+            ("kube-node-lease", true),
+            ("mine", true),
+        ] {
             let namespace = json!({"metadata": {"name": name}});
             assert_eq!(Namespace.admit_delete(&namespace).is_ok(), dies, "{name}");
         }
