@@ -8,6 +8,7 @@ mod fields;
 pub mod kind;
 pub mod kinds;
 pub mod managed_fields;
+mod metadata;
 mod names;
 pub mod patch;
 pub mod schema;
