@@ -18,9 +18,17 @@ pub(crate) fn check(object: &Value, rules: &dyn Rules) -> Vec<FieldError> {
     let generation = at(object, "metadata.generation");
     if generation.as_i64().is_some_and(|number| number < 0) {
         let detail = "must be greater than or equal to 0";
-        errors.push(FieldError::invalid("metadata.generation", generation, detail));
+        errors.push(FieldError::invalid(
+            "metadata.generation",
+            generation,
+            detail,
+        ));
     }
-    check_labels(at(object, "metadata.labels"), "metadata.labels", &mut errors);
+    check_labels(
+        at(object, "metadata.labels"),
+        "metadata.labels",
+        &mut errors,
+    );
     check_annotations(object, &mut errors);
     check_owners(object, &mut errors);
     check_finalizers(object, &mut errors);
@@ -33,11 +41,18 @@ fn check_names(object: &Value, rules: &dyn Rules, errors: &mut Vec<FieldError>) 
     if !base.is_empty()
         && let Some(problem) = rules.check_name(base.trim_end_matches('-'))
     {
-        errors.push(FieldError::invalid("metadata.generateName", &json!(base), &problem));
+        errors.push(FieldError::invalid(
+            "metadata.generateName",
+            &json!(base),
+            &problem,
+        ));
     }
     let name = text(object, "metadata.name");
     if name.is_empty() {
-        errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        errors.push(FieldError::required(
+            "metadata.name",
+            "name or generateName is required",
+        ));
     } else if let Some(problem) = rules.check_name(name) {
         errors.push(FieldError::invalid("metadata.name", &json!(name), &problem));
     }
@@ -61,13 +76,21 @@ fn check_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     for (key, value) in annotations.into_iter().flatten() {
         // Unlike labels, keys of annotations may have capital prefixes.
         if let Some(problem) = qualified_name(&key.to_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &json!(key), &problem));
+            errors.push(FieldError::invalid(
+                "metadata.annotations",
+                &json!(key),
+                &problem,
+            ));
         }
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
     if bytes > MAX_ANNOTATION_BYTES {
         let message = format!("Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes");
-        errors.push(FieldError::new("metadata.annotations", FieldReason::TooLong, message));
+        errors.push(FieldError::new(
+            "metadata.annotations",
+            FieldReason::TooLong,
+            message,
+        ));
     }
 }
 
@@ -83,7 +106,11 @@ fn check_owners(object: &Value, errors: &mut Vec<FieldError>) {
             ("uid", "must not be empty"),
         ] {
             if is_empty(at(owner, part)) {
-                errors.push(FieldError::invalid(format!("{field}.{part}"), &json!(""), detail));
+                errors.push(FieldError::invalid(
+                    format!("{field}.{part}"),
+                    &json!(""),
+                    detail,
+                ));
             }
         }
         if text(owner, "apiVersion") == "v1" && text(owner, "kind") == "Event" {
@@ -92,7 +119,8 @@ fn check_owners(object: &Value, errors: &mut Vec<FieldError>) {
         }
         if at(owner, "controller") == &Value::Bool(true) {
             if let Some(first) = controller {
-                let shown = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+                let shown =
+                    |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
                 let detail = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
                     shown(first),
@@ -115,7 +143,11 @@ fn check_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
         }
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(format!("{field}[{i}]"), finalizer, detail));
+            errors.push(FieldError::invalid(
+                format!("{field}[{i}]"),
+                finalizer,
+                detail,
+            ));
         }
     }
     let has = |name: &str| finalizers.iter().any(|finalizer| finalizer == name);
@@ -134,22 +166,69 @@ mod tests {
     fn what_metadata_refuses() {
         let owner = |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": "u", "controller": true});
         let kinds = builtin();
-        let map = kinds.iter().find(|kind| kind.plural == "configmaps").unwrap();
+        let map = kinds
+            .iter()
+            .find(|kind| kind.plural == "configmaps")
+            .unwrap();
         for (case, metadata, want) in [
             ("nothing", json!({"name": "a.b"}), None),
             ("no name", json!({}), Some("metadata.name")),
             ("a capital", json!({"name": "A"}), Some("metadata.name")),
-            ("a capital to begin with", json!({"name": "a", "generateName": "A-"}), Some("metadata.generateName")),
-            ("a dash to begin with", json!({"name": "a", "generateName": "a-"}), None),
-            ("a label key", json!({"name": "a", "labels": {"a b": "c"}}), Some("metadata.labels")),
-            ("a label value", json!({"name": "a", "labels": {"a": "b c"}}), Some("metadata.labels")),
-            ("an annotation key", json!({"name": "a", "annotations": {"a b": "c"}}), Some("metadata.annotations")),
-            ("a capital annotation", json!({"name": "a", "annotations": {"A.B/c": "d"}}), None),
-            ("long annotations", json!({"name": "a", "annotations": {"a": "x".repeat(MAX_ANNOTATION_BYTES)}}), Some("metadata.annotations")),
-            ("a bare finalizer", json!({"name": "a", "finalizers": ["x"]}), Some("metadata.finalizers[0]")),
-            ("two policies", json!({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}), Some("metadata.finalizers")),
-            ("half an owner", json!({"name": "a", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "u"}]}), Some("metadata.ownerReferences.apiVersion")),
-            ("two controllers", json!({"name": "a", "ownerReferences": [owner("p"), owner("q")]}), Some("metadata.ownerReferences")),
+            (
+                "a capital to begin with",
+                json!({"name": "a", "generateName": "A-"}),
+                Some("metadata.generateName"),
+            ),
+            (
+                "a dash to begin with",
+                json!({"name": "a", "generateName": "a-"}),
+                None,
+            ),
+            (
+                "a label key",
+                json!({"name": "a", "labels": {"a b": "c"}}),
+                Some("metadata.labels"),
+            ),
+            (
+                "a label value",
+                json!({"name": "a", "labels": {"a": "b c"}}),
+                Some("metadata.labels"),
+            ),
+            (
+                "an annotation key",
+                json!({"name": "a", "annotations": {"a b": "c"}}),
+                Some("metadata.annotations"),
+            ),
+            (
+                "a capital annotation",
+                json!({"name": "a", "annotations": {"A.B/c": "d"}}),
+                None,
+            ),
+            (
+                "long annotations",
+                json!({"name": "a", "annotations": {"a": "x".repeat(MAX_ANNOTATION_BYTES)}}),
+                Some("metadata.annotations"),
+            ),
+            (
+                "a bare finalizer",
+                json!({"name": "a", "finalizers": ["x"]}),
+                Some("metadata.finalizers[0]"),
+            ),
+            (
+                "two policies",
+                json!({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}),
+                Some("metadata.finalizers"),
+            ),
+            (
+                "half an owner",
+                json!({"name": "a", "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "u"}]}),
+                Some("metadata.ownerReferences.apiVersion"),
+            ),
+            (
+                "two controllers",
+                json!({"name": "a", "ownerReferences": [owner("p"), owner("q")]}),
+                Some("metadata.ownerReferences"),
+            ),
         ] {
             let errors = check(&json!({"metadata": metadata}), &*map.rules);
             assert_eq!(errors.first().map(|e| e.field.as_str()), want, "{case}");
@@ -169,7 +248,10 @@ mod tests {
         ] {
             let kind = kinds.iter().find(|kind| kind.plural == plural).unwrap();
             assert_eq!(kind.rules.check_name(takes), None, "{plural} {takes}");
-            assert!(kind.rules.check_name(refuses).is_some(), "{plural} {refuses}");
+            assert!(
+                kind.rules.check_name(refuses).is_some(),
+                "{plural} {refuses}"
+            );
         }
     }
 }

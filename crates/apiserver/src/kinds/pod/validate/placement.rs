@@ -12,7 +12,11 @@ const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
 pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
-    check_labels(at(spec, "nodeSelector"), &format!("{field}.nodeSelector"), errors);
+    check_labels(
+        at(spec, "nodeSelector"),
+        &format!("{field}.nodeSelector"),
+        errors,
+    );
     for (i, toleration) in items(spec, "tolerations").iter().enumerate() {
         check_toleration(toleration, &|| format!("{field}.tolerations[{i}]"), errors);
     }
@@ -215,7 +219,11 @@ fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
 
 /// A label selector: labels and expressions.
 pub(in crate::kinds) fn check_label_selector(selector: &Value, field: &str, errors: &mut Errors) {
-    check_labels(at(selector, "matchLabels"), &format!("{field}.matchLabels"), errors);
+    check_labels(
+        at(selector, "matchLabels"),
+        &format!("{field}.matchLabels"),
+        errors,
+    );
     for (i, expression) in items(selector, "matchExpressions").iter().enumerate() {
         let operators = ["In", "NotIn", "Exists", "DoesNotExist"];
         check_expression(
