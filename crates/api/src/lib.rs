@@ -1,1 +1,0 @@
-//! The words as Kubernetes writes them, and their one translation into the engine's types.

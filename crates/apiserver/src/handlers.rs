@@ -1,0 +1,172 @@
+//! From a request on a resource to the handler of its verb. No kind is known by name here, except
+//! where a subresource belongs to one.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::answer::{Answer, Include};
+use crate::media::Accept;
+use crate::registry::Served;
+use crate::request::ResourcePath;
+use crate::server::{Request, Server};
+use crate::status::Status;
+
+mod binding;
+mod create;
+mod delete;
+mod eviction;
+mod patch;
+mod read;
+mod review;
+mod scale;
+mod update;
+mod watch;
+mod write;
+
+pub(crate) use create::create_at_start;
+pub(crate) use review::kinds as review_kinds;
+
+/// A request on a resource that exists.
+pub(crate) struct Call {
+    pub(crate) server: Arc<Server>,
+    pub(crate) served: Arc<Served>,
+    pub(crate) path: ResourcePath,
+    pub(crate) accept: Accept,
+    pub(crate) include: Include,
+    pub(crate) request: Request,
+}
+
+pub(crate) async fn dispatch(call: &Call) -> Result<Answer, Status> {
+    let path = &call.path;
+    check_scope(call)?;
+    if !path.subresource.is_empty() {
+        return on_subresource(call).await;
+    }
+    let collection = path.name.is_empty();
+    match call.request.method {
+        Method::GET if !collection => {
+            call.check_verb("get")?;
+            read::get(call).await
+        }
+        Method::GET if path.watch || call.request.query.flag("watch") == Some(true) => {
+            call.check_verb("watch")?;
+            watch::watch(call)
+        }
+        Method::GET => {
+            call.check_verb("list")?;
+            read::list(call).await
+        }
+        Method::POST if collection => {
+            call.check_verb("create")?;
+            call.check_namespace_given()?;
+            match (&*call.served.kind.group, &*call.served.kind.plural) {
+                ("", "bindings") => binding::create(call),
+                ("authentication.k8s.io" | "authorization.k8s.io", _) => review::create(call),
+                _ => create::create(call),
+            }
+        }
+        Method::PUT if !collection => {
+            call.check_verb("update")?;
+            update::update(call, "")
+        }
+        Method::PATCH if !collection => {
+            call.check_verb("patch")?;
+            patch::patch(call, "")
+        }
+        Method::DELETE if !collection => {
+            call.check_verb("delete")?;
+            delete::delete(call)
+        }
+        Method::DELETE => {
+            call.check_verb("deletecollection")?;
+            call.check_namespace_given()?;
+            delete::delete_collection(call)
+        }
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+async fn on_subresource(call: &Call) -> Result<Answer, Status> {
+    let kind = &call.served.kind;
+    let name = call.path.subresource.as_str();
+    let Some(subresource) = kind.subresources.iter().find(|s| s.name == name) else {
+        return Err(if call.served.custom {
+            Status::not_found(&kind.group, &kind.plural, &call.path.name)
+        } else {
+            Status::no_such_resource()
+        });
+    };
+    let method = &call.request.method;
+    let verb = match *method {
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        _ => return Err(Status::method_not_allowed()),
+    };
+    if !subresource.verbs.contains(&verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match (&*kind.plural, name, verb) {
+        ("pods", "binding", _) => binding::create(call),
+        ("pods", "eviction", _) => eviction::create(call),
+        (_, "scale", "get") => scale::get(call),
+        (_, "scale", _) => scale::write(call),
+        (_, _, "get") => read::get(call).await,
+        (_, _, "update") => update::update(call, name),
+        (_, _, "patch") => patch::patch(call, name),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+/// Namespaced objects live under `/namespaces/`, others do not.
+fn check_scope(call: &Call) -> Result<(), Status> {
+    let path = &call.path;
+    let in_namespace = !path.namespace.is_empty();
+    let misplaced = if call.served.kind.namespaced {
+        !in_namespace && !path.name.is_empty()
+    } else {
+        in_namespace
+    };
+    if misplaced {
+        return Err(Status::no_such_resource());
+    }
+    Ok(())
+}
+
+impl Call {
+    fn check_verb(&self, verb: &str) -> Result<(), Status> {
+        if self.served.allows(verb) {
+            return Ok(());
+        }
+        Err(Status::method_not_allowed())
+    }
+
+    /// Writes on a collection of all namespaces do not exist.
+    fn check_namespace_given(&self) -> Result<(), Status> {
+        if self.served.kind.namespaced && self.path.namespace.is_empty() {
+            return Err(Status::method_not_allowed());
+        }
+        Ok(())
+    }
+
+    fn key(&self) -> String {
+        self.served.key(&self.path.namespace, &self.path.name)
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        let value = self.request.headers.get(http::header::CONTENT_TYPE)?;
+        value.to_str().ok()
+    }
+
+    fn not_found(&self) -> Status {
+        let kind = &self.served.kind;
+        Status::not_found(&kind.group, &kind.plural, &self.path.name)
+    }
+
+    fn conflict(&self, why: impl std::fmt::Display) -> Status {
+        let kind = &self.served.kind;
+        Status::conflict(&kind.group, &kind.plural, &self.path.name, why)
+    }
+}

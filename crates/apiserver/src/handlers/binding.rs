@@ -1,0 +1,177 @@
+//! `pods/binding`, and its older form `bindings`: one guarded update that gives a pod its node.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::Call;
+use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now};
+use crate::answer::Answer;
+use crate::decode::{self, Expected};
+use crate::kind::Write;
+use crate::options::{WriteOptions, WriteVerb};
+use crate::schema::Schema;
+use crate::status::{FieldError, Status};
+
+/// Labels that tell pods where their node is.
+const TOPOLOGY: [&str; 2] = [
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+];
+
+pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
+    let schema = Schema::builtin("v1", "Binding")
+        .ok_or_else(|| Status::internal("the schema of Binding is missing"))?;
+    let expected = Expected {
+        api_version: "v1",
+        kind: "Binding",
+        schema: &schema,
+        custom: false,
+    };
+    let content_type = call.content_type();
+    let body = &call.request.body;
+    let decoded = decode::body(content_type, body, &expected, options.field_validation)?;
+    let mut binding = decoded.object;
+    let name = meta_text(&binding, "name").to_owned();
+    let legacy = call.path.name.is_empty();
+    if !legacy && name != call.path.name {
+        return Err(Status::bad_request(
+            "name in URL does not match name in Binding object",
+        ));
+    }
+    let namespace = meta_text(&binding, "namespace");
+    if !namespace.is_empty() && namespace != call.path.namespace {
+        return Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    check_target(&binding)?;
+    copy_topology(call, &mut binding);
+    let pod = call.on("", "pods", &name)?;
+    let write = Write::Subresource("binding");
+    pod.modify(write, options.dry_run, &Ownership::Nobody, |old| {
+        pod.check_bindable(old, &binding)?;
+        Ok(bound(old, &binding))
+    })?;
+    Ok(Answer::success(StatusCode::CREATED, None).with_warnings(decoded.warnings))
+}
+
+fn check_target(binding: &Value) -> Result<(), Status> {
+    let target = &binding["target"];
+    let kind = target["kind"].as_str().unwrap_or_default();
+    let mut errors = Vec::new();
+    if !matches!(kind, "" | "Node") {
+        errors.push(FieldError::not_supported(
+            "target.kind",
+            &json!(kind),
+            &["Node", "<empty>"],
+        ));
+    }
+    if target["name"].as_str().is_none_or(str::is_empty) {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    // The real server passes these on as they are.
+    match errors.first() {
+        Some(error) => Err(Status::internal(format!(
+            "{}: {}",
+            error.field, error.message
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The node's place becomes the pod's, as if the client had asked for it.
+fn copy_topology(call: &Call, binding: &mut Value) {
+    if binding["target"]["kind"] != "Node" {
+        return;
+    }
+    let registry = call.server.registry();
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    let node = registry
+        .find_resource("", "nodes")
+        .and_then(|nodes| call.server.store.get(nodes.table, node));
+    let Some(node) = node else { return };
+    for key in TOPOLOGY {
+        if let Some(value) = node.index.label(key) {
+            let labels = metadata_mut(binding)
+                .entry("labels")
+                .or_insert_with(|| json!({}));
+            labels[key] = json!(value);
+        }
+    }
+}
+
+impl Call {
+    fn check_bindable(&self, pod: &Value, binding: &Value) -> Result<(), Status> {
+        self.check_uid(binding, pod)?;
+        let (wanted, stored) = (
+            meta_text(binding, "resourceVersion"),
+            meta_text(pod, "resourceVersion"),
+        );
+        if !wanted.is_empty() && wanted != stored {
+            return Err(self.precondition_failed("ResourceVersion", wanted, stored));
+        }
+        let name = &self.path.name;
+        let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+        let gates = pod["spec"]["schedulingGates"].as_array();
+        let why = if is_deleting(pod) {
+            format!("pod {name} is being deleted, cannot be assigned to a host")
+        } else if !node.is_empty() {
+            format!("pod {name} is already assigned to node {node:?}")
+        } else if gates.is_some_and(|gates| !gates.is_empty()) {
+            format!("pod {name} has non-empty .spec.schedulingGates")
+        } else {
+            return Ok(());
+        };
+        Err(Status::conflict("", "pods/binding", name, why))
+    }
+}
+
+fn bound(pod: &Value, binding: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["spec"]["nodeName"] = binding["target"]["name"].clone();
+    if let Some(status) = pod["status"].as_object_mut() {
+        status.shift_remove("nominatedNodeName");
+    }
+    for part in ["annotations", "labels"] {
+        let Some(added) = binding["metadata"][part]
+            .as_object()
+            .filter(|m| !m.is_empty())
+        else {
+            continue;
+        };
+        let target = metadata_mut(&mut pod)
+            .entry(part)
+            .or_insert_with(|| Value::Object(Map::new()));
+        for (key, value) in added {
+            target[key] = value.clone();
+        }
+    }
+    let scheduled = json!({"type": "PodScheduled", "status": "True"});
+    set_condition(&mut pod, scheduled);
+    pod
+}
+
+/// Replaces the condition of this type, or adds it; the time moves with the status.
+pub(super) fn set_condition(pod: &mut Value, mut condition: Value) {
+    condition["lastProbeTime"] = Value::Null;
+    condition["lastTransitionTime"] = json!(now());
+    if !pod["status"]["conditions"].is_array() {
+        pod["status"]["conditions"] = json!([]);
+    }
+    let Some(list) = pod["status"]["conditions"].as_array_mut() else {
+        return;
+    };
+    match list
+        .iter_mut()
+        .find(|known| known["type"] == condition["type"])
+    {
+        Some(known) => {
+            if known["status"] == condition["status"] {
+                condition["lastTransitionTime"] = known["lastTransitionTime"].clone();
+            }
+            *known = condition;
+        }
+        None => list.push(condition),
+    }
+}

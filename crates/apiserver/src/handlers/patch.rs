@@ -1,0 +1,133 @@
+//! PATCH on an object or a subresource of it: three patch formats and server-side apply.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::write::{MODIFIED, Ownership, meta_text};
+use crate::answer::Answer;
+use crate::decode;
+use crate::kind::Write;
+use crate::managed_fields;
+use crate::options::{WriteOptions, WriteVerb, refuse};
+use crate::patch::{self, Format};
+use crate::status::{FieldError, Status};
+
+/// `subresource` is empty on the main path.
+pub(super) fn patch(call: &Call, subresource: &str) -> Result<Answer, Status> {
+    let content_type = call.content_type().unwrap_or_default();
+    let format = Format::from_content_type(content_type, call.served.custom)?;
+    let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
+    check_options(&options, format)?;
+    if format == Format::Apply {
+        return apply(call, subresource, &options);
+    }
+    let mut warnings = Vec::new();
+    let ownership = Ownership::Update(call.writer(&options, subresource));
+    let content = call.modify(
+        write_kind(subresource),
+        options.dry_run,
+        &ownership,
+        |old| {
+            let patched = apply_format(call, format, old)?;
+            let decoded =
+                decode::patched(patched, &call.served.expected(), options.field_validation)?;
+            call.check_patched(&decoded.object, old)?;
+            warnings = decoded.warnings;
+            warnings.extend(call.served.kind.rules.warnings(&decoded.object));
+            Ok(decoded.object)
+        },
+    )?;
+    Ok(Answer::ok(content).with_warnings(warnings))
+}
+
+fn write_kind(subresource: &str) -> Write<'_> {
+    if subresource.is_empty() {
+        Write::Update
+    } else {
+        Write::Subresource(subresource)
+    }
+}
+
+pub(super) fn check_options(options: &WriteOptions, format: Format) -> Result<(), Status> {
+    let mut errors = Vec::new();
+    if format == Format::Apply && options.field_manager.is_empty() {
+        errors.push(FieldError::required(
+            "fieldManager",
+            "is required for apply patch",
+        ));
+    }
+    if format != Format::Apply && options.force.is_some() {
+        errors.push(FieldError::forbidden(
+            "force",
+            "may not be specified for non-apply patch",
+        ));
+    }
+    refuse("PatchOptions", &errors)
+}
+
+pub(super) fn apply_format(call: &Call, format: Format, old: &Value) -> Result<Value, Status> {
+    let body = &call.request.body;
+    match format {
+        Format::Json => patch::json(old, body),
+        Format::Merge => patch::merge(old, body),
+        Format::Strategic => patch::strategic(&call.served.kind.schema, old, body),
+        Format::Apply => Err(Status::internal(
+            "an apply is not a patch of the stored object",
+        )),
+    }
+}
+
+fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answer, Status> {
+    let mut applied = decode::apply_body(&call.request.body, &call.served.expected())?;
+    if meta_text(&applied, "name").is_empty() {
+        super::write::metadata_mut(&mut applied).insert("name".to_owned(), json!(call.path.name));
+    }
+    call.check_identity(&applied)?;
+    let schema = &call.served.kind.schema;
+    let force = options.force.unwrap_or(false);
+    let missing = call
+        .server
+        .store
+        .get(call.served.table, &call.key())
+        .is_none();
+    if missing && subresource.is_empty() {
+        let uid = meta_text(&applied, "uid");
+        if !uid.is_empty() {
+            return Err(call.conflict(format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            )));
+        }
+        super::write::metadata_mut(&mut applied).shift_remove("resourceVersion");
+        let writer = call.writer(options, subresource);
+        let object = managed_fields::apply(schema, None, applied, &writer, force)?;
+        let content = call.create(object, options, &Ownership::Decided)?;
+        return Ok(Answer::new(StatusCode::CREATED, content));
+    }
+    let write = write_kind(subresource);
+    let content = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
+        let writer = call.writer(options, subresource);
+        let new = managed_fields::apply(schema, Some(old), applied.clone(), &writer, force)?;
+        call.check_patched(&new, old)?;
+        Ok(new)
+    })?;
+    Ok(Answer::ok(content))
+}
+
+impl Call {
+    /// A patch may carry the identity of the object, not change it; a resourceVersion in it is a
+    /// precondition.
+    pub(super) fn check_patched(&self, new: &Value, old: &Value) -> Result<(), Status> {
+        self.check_identity(new)?;
+        let (uid, stored) = (meta_text(new, "uid"), meta_text(old, "uid"));
+        if uid != stored && !uid.is_empty() {
+            let error = FieldError::invalid("metadata.uid", &json!(uid), "field is immutable");
+            return Err(self.invalid(&self.path.name, &[error]));
+        }
+        let wanted = meta_text(new, "resourceVersion");
+        if !matches!(wanted, "" | "0") && wanted != meta_text(old, "resourceVersion") {
+            return Err(self.conflict(MODIFIED));
+        }
+        Ok(())
+    }
+}

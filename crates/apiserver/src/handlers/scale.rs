@@ -1,0 +1,189 @@
+//! The `scale` subresource: one number of the parent, seen as an `autoscaling/v1` Scale.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use super::patch::{apply_format, check_options};
+use super::write::{MODIFIED, Ownership, meta_text};
+use crate::answer::{Answer, Content};
+use crate::decode::{self, Expected};
+use crate::kind::{ScalePaths, Write};
+use crate::options::{WriteOptions, WriteVerb};
+use crate::patch::Format;
+use crate::schema::Schema;
+use crate::selector::label_selector_text;
+use crate::status::{FieldError, Status};
+
+const API_VERSION: &str = "autoscaling/v1";
+
+pub(super) fn get(call: &Call) -> Result<Answer, Status> {
+    let paths = paths(call)?;
+    let object = call.server.store.get(call.served.table, &call.key());
+    let object = object.ok_or_else(|| call.not_found())?;
+    let scale = scale_of(&call.served.value(&object), paths);
+    Ok(Answer::ok(Content::Value(None, scale)))
+}
+
+pub(super) fn write(call: &Call) -> Result<Answer, Status> {
+    let paths = paths(call)?;
+    let schema = Schema::builtin(API_VERSION, "Scale")
+        .ok_or_else(|| Status::internal("the schema of Scale is missing"))?;
+    let change = Change::read(call, &schema)?;
+    let options = change.options();
+    let mut warnings = Vec::new();
+    let write = Write::Subresource("scale");
+    let ownership = Ownership::Update(call.writer(options, "scale"));
+    let content = call.modify(write, options.dry_run, &ownership, |old| {
+        let (scale, said) = change.scale(call, &schema, &scale_of(old, paths))?;
+        warnings = said;
+        let replicas = check(call, &scale, old)?;
+        let mut new = old.clone();
+        set_path(&mut new, &paths.spec_replicas, json!(replicas));
+        Ok(new)
+    })?;
+    let parent = match content {
+        Content::Object(served, object) => served.value(&object),
+        Content::Value(_, value) => value,
+        Content::List(_) | Content::Raw(_) => Value::Null,
+    };
+    Ok(Answer::ok(Content::Value(None, scale_of(&parent, paths))).with_warnings(warnings))
+}
+
+fn paths(call: &Call) -> Result<&ScalePaths, Status> {
+    call.served
+        .kind
+        .scale
+        .as_ref()
+        .ok_or_else(Status::no_such_resource)
+}
+
+/// A PUT has the whole Scale, a PATCH works on the present one.
+enum Change {
+    Put(WriteOptions, Value, Vec<String>),
+    Patch(WriteOptions, Format),
+}
+
+impl Change {
+    fn read(call: &Call, schema: &Schema) -> Result<Self, Status> {
+        if call.request.method == http::Method::PUT {
+            let options = WriteOptions::parse(&call.request.query, WriteVerb::Update)?;
+            let decoded = decode::body(
+                call.content_type(),
+                &call.request.body,
+                &expected(schema),
+                options.field_validation,
+            )?;
+            call.check_identity(&decoded.object)?;
+            return Ok(Self::Put(options, decoded.object, decoded.warnings));
+        }
+        let content_type = call.content_type().unwrap_or_default();
+        let format = Format::from_content_type(content_type, call.served.custom)?;
+        let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
+        check_options(&options, format)?;
+        Ok(Self::Patch(options, format))
+    }
+
+    fn options(&self) -> &WriteOptions {
+        match self {
+            Self::Put(options, ..) | Self::Patch(options, _) => options,
+        }
+    }
+
+    fn scale(
+        &self,
+        call: &Call,
+        schema: &Schema,
+        current: &Value,
+    ) -> Result<(Value, Vec<String>), Status> {
+        match self {
+            Self::Put(_, scale, warnings) => Ok((scale.clone(), warnings.clone())),
+            Self::Patch(_, Format::Apply) => {
+                let applied = decode::apply_body(&call.request.body, &expected(schema))?;
+                Ok((applied, Vec::new()))
+            }
+            Self::Patch(options, format) => {
+                let patched = apply_format(call, *format, current)?;
+                let decoded =
+                    decode::patched(patched, &expected(schema), options.field_validation)?;
+                call.check_identity(&decoded.object)?;
+                Ok((decoded.object, decoded.warnings))
+            }
+        }
+    }
+}
+
+fn expected(schema: &Schema) -> Expected<'_> {
+    Expected {
+        api_version: API_VERSION,
+        kind: "Scale",
+        schema,
+        custom: false,
+    }
+}
+
+/// The replicas that are asked for.
+fn check(call: &Call, scale: &Value, old: &Value) -> Result<i64, Status> {
+    call.check_uid(scale, old)?;
+    let wanted = meta_text(scale, "resourceVersion");
+    if !matches!(wanted, "" | "0") && wanted != meta_text(old, "resourceVersion") {
+        return Err(call.conflict(MODIFIED));
+    }
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let why = "must be greater than or equal to 0";
+        let error = FieldError::invalid("spec.replicas", &json!(replicas), why);
+        return Err(Status::invalid(
+            "autoscaling",
+            "Scale",
+            &call.path.name,
+            &[error],
+        ));
+    }
+    Ok(replicas)
+}
+
+fn scale_of(parent: &Value, paths: &ScalePaths) -> Value {
+    let mut metadata = json!({});
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = parent["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": API_VERSION, "metadata": metadata, "spec": {},
+        "status": {"replicas": at_path(parent, &paths.status_replicas).as_i64().unwrap_or(0)},
+    });
+    let wanted = at_path(parent, &paths.spec_replicas).as_i64().unwrap_or(0);
+    if wanted != 0 {
+        scale["spec"]["replicas"] = json!(wanted);
+    }
+    let selector = paths.selector.as_ref();
+    let selector = selector.map(|path| label_selector_text(at_path(parent, path)));
+    if let Some(selector) = selector.filter(|text| !text.is_empty()) {
+        scale["status"]["selector"] = json!(selector);
+    }
+    scale
+}
+
+fn at_path<'a>(object: &'a Value, path: &str) -> &'a Value {
+    path.split('.')
+        .filter(|key| !key.is_empty())
+        .fold(object, |value, key| &value[key])
+}
+
+fn set_path(object: &mut Value, path: &str, new: Value) {
+    let mut place = object;
+    for key in path.split('.').filter(|key| !key.is_empty()) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[key];
+    }
+    *place = new;
+}

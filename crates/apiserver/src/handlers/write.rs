@@ -1,0 +1,428 @@
+//! What every write has in common: metadata that only the server sets, the kind's rules in their
+//! order, field ownership, and the store.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use super::Call;
+use crate::answer::Content;
+use crate::kind::Write;
+use crate::managed_fields::{self, Writer};
+use crate::media::header;
+use crate::options::WriteOptions;
+use crate::registry::Served;
+use crate::status::{Cause, FieldError, Status};
+use crate::store::Raced;
+use crate::store::object::{Change, Object};
+
+/// Who owns the fields of a write.
+pub(super) enum Ownership<'a> {
+    /// The writer takes what it changed.
+    Update(Writer<'a>),
+    /// Server-side apply has decided already.
+    Decided,
+    /// A write that owns nothing, such as a binding.
+    Nobody,
+}
+
+/// A write came too late this often before it gives up; the real server never does, but waits.
+const MAX_RACES: usize = 1000;
+
+pub(super) fn now() -> String {
+    format_time(Timestamp::now())
+}
+
+pub(super) fn format_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// `metadata` as a map; anything else in its place becomes an empty one.
+pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let metadata = &mut object["metadata"];
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    metadata
+        .as_object_mut()
+        .expect("metadata was just made an object")
+}
+
+pub(super) fn meta_text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+pub(super) fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object["metadata"]["finalizers"].as_array();
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect()
+}
+
+pub(super) fn is_deleting(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+impl Call {
+    /// The manager of a plain write: as named, else the program that sent it.
+    pub(super) fn manager<'a>(&'a self, options: &'a WriteOptions) -> &'a str {
+        if !options.field_manager.is_empty() {
+            return &options.field_manager;
+        }
+        let agent = header(&self.request.headers, "user-agent");
+        let program = agent.split('/').next().unwrap_or_default();
+        if program.is_empty() {
+            return "unknown";
+        }
+        // Managers are at most 128 bytes long; the name is cut at a character.
+        let mut end = program.len().min(128);
+        while !program.is_char_boundary(end) {
+            end -= 1;
+        }
+        &program[..end]
+    }
+
+    pub(super) fn writer<'a>(
+        &'a self,
+        options: &'a WriteOptions,
+        subresource: &'a str,
+    ) -> Writer<'a> {
+        Writer {
+            manager: self.manager(options),
+            api_version: &self.served.api_version,
+            subresource,
+            has_status: self.served.has_status(),
+            now: Timestamp::now(),
+        }
+    }
+
+    pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
+        let kind = &self.served.kind;
+        Status::invalid(&kind.group, &kind.kind, name, errors)
+    }
+
+    /// Creates an object that has been decoded.
+    pub(super) fn create(
+        &self,
+        object: Value,
+        options: &WriteOptions,
+        ownership: &Ownership<'_>,
+    ) -> Result<Content, Status> {
+        let generated =
+            meta_text(&object, "name").is_empty() && !meta_text(&object, "generateName").is_empty();
+        if !generated {
+            return self.create_once(object, options, ownership);
+        }
+        // Five random letters collide now and then; the real server tries this often, too.
+        for _ in 0..7 {
+            match self.create_once(object.clone(), options, ownership) {
+                Err(status) if status.reason == "AlreadyExists" => {}
+                result => return result,
+            }
+        }
+        self.create_once(object, options, ownership)
+    }
+
+    fn create_once(
+        &self,
+        mut object: Value,
+        options: &WriteOptions,
+        ownership: &Ownership<'_>,
+    ) -> Result<Content, Status> {
+        self.own_new_metadata(&mut object)?;
+        let kind = &self.served.kind;
+        let rules = &kind.rules;
+        rules.default(&mut object);
+        if let Ownership::Update(writer) = ownership {
+            managed_fields::update(&kind.schema, None, &mut object, writer);
+        }
+        rules.prepare(&mut object, None, Write::Create);
+        rules.admit(&mut object, None, Write::Create, &*self.server)?;
+        let name = meta_text(&object, "name").to_owned();
+        let errors = rules.validate(&object, None, Write::Create);
+        if !errors.is_empty() {
+            return Err(self.invalid(&name, &errors));
+        }
+        let taken = || Status::already_exists(&kind.group, &kind.plural, &name);
+        if options.dry_run {
+            let key = self.served.key(&self.path.namespace, &name);
+            if self.server.store.get(self.served.table, &key).is_some() {
+                return Err(taken());
+            }
+            return Ok(Content::Value(Some(Arc::clone(&self.served)), object));
+        }
+        let draft = self.served.draft(Change::Added, &object);
+        let stored = self.server.store.create(self.served.table, draft);
+        let stored = stored.map_err(|Raced| taken())?;
+        Ok(Content::Object(Arc::clone(&self.served), stored))
+    }
+
+    /// Name, namespace, uid and times of a new object.
+    fn own_new_metadata(&self, object: &mut Value) -> Result<(), Status> {
+        let namespaced = self.served.kind.namespaced;
+        let given = meta_text(object, "namespace").to_owned();
+        if !given.is_empty() && given != self.path.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if !matches!(meta_text(object, "resourceVersion"), "" | "0") {
+            return Err(Status::internal(
+                "resourceVersion should not be set on objects to be created",
+            ));
+        }
+        if namespaced {
+            self.check_namespace_is_live(object)?;
+        }
+        let base = meta_text(object, "generateName").to_owned();
+        let metadata = metadata_mut(object);
+        if metadata
+            .get("name")
+            .and_then(Value::as_str)
+            .is_none_or(str::is_empty)
+            && !base.is_empty()
+        {
+            metadata.insert("name".to_owned(), json!(generate_name(&base)));
+        }
+        if namespaced {
+            metadata.insert("namespace".to_owned(), json!(self.path.namespace));
+        }
+        for field in [
+            "resourceVersion",
+            "selfLink",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        ] {
+            metadata.shift_remove(field);
+        }
+        metadata.insert("uid".to_owned(), json!(Uuid::new_v4().to_string()));
+        metadata.insert("creationTimestamp".to_owned(), json!(now()));
+        Ok(())
+    }
+
+    /// Nothing is made in a namespace that is not there or on its way out.
+    fn check_namespace_is_live(&self, object: &Value) -> Result<(), Status> {
+        use crate::kind::Lookup;
+        let name = &self.path.namespace;
+        let Some(namespace) = self.server.get("", "namespaces", "", name) else {
+            return Err(Status::not_found("", "namespaces", name));
+        };
+        let phase = namespace["status"]["phase"].as_str();
+        if phase != Some("Terminating") && !is_deleting(&namespace) {
+            return Ok(());
+        }
+        let kind = &self.served.kind;
+        let why = format!(
+            "unable to create new content in namespace {name} because it is being terminated"
+        );
+        let mut status =
+            Status::forbidden(&kind.group, &kind.plural, meta_text(object, "name"), why);
+        if let Some(details) = &mut status.details {
+            details.causes.push(Cause {
+                reason: "NamespaceTerminating",
+                message: format!("namespace {name} is being terminated"),
+                field: "metadata.namespace".to_owned(),
+            });
+        }
+        Err(status)
+    }
+
+    /// Reads the object, lets `change` make a new one of it, and stores that; repeats when
+    /// another writer was faster.
+    pub(super) fn modify(
+        &self,
+        write: Write<'_>,
+        dry_run: bool,
+        ownership: &Ownership<'_>,
+        mut change: impl FnMut(&Value) -> Result<Value, Status>,
+    ) -> Result<Content, Status> {
+        for _ in 0..MAX_RACES {
+            let current = self.server.store.get(self.served.table, &self.key());
+            let current = current.ok_or_else(|| self.not_found())?;
+            let old = self.served.value(&current);
+            let new = change(&old)?;
+            match self.replace(&current, &old, new, write, dry_run, ownership)? {
+                Ok(content) => return Ok(content),
+                Err(Raced) => continue,
+            }
+        }
+        Err(self.conflict(MODIFIED))
+    }
+
+    fn replace(
+        &self,
+        current: &Arc<Object>,
+        old: &Value,
+        mut new: Value,
+        write: Write<'_>,
+        dry_run: bool,
+        ownership: &Ownership<'_>,
+    ) -> Result<Result<Content, Raced>, Status> {
+        let served = &self.served;
+        keep_server_metadata(&mut new, old);
+        let rules = &served.kind.rules;
+        if !matches!(ownership, Ownership::Nobody) {
+            self.check_finalizers(&new, old)?;
+            rules.default(&mut new);
+            rules.prepare(&mut new, Some(old), write);
+            if let Ownership::Update(writer) = ownership {
+                managed_fields::update(&served.kind.schema, Some(old), &mut new, writer);
+            }
+            rules.admit(&mut new, Some(old), write, &*self.server)?;
+            let errors = rules.validate(&new, Some(old), write);
+            if !errors.is_empty() {
+                return Err(self.invalid(meta_text(old, "name"), &errors));
+            }
+        }
+        if same_but_times(old, &new) {
+            return Ok(Ok(Content::Object(Arc::clone(served), Arc::clone(current))));
+        }
+        if dry_run {
+            return Ok(Ok(Content::Value(Some(Arc::clone(served)), new)));
+        }
+        if ends_deletion(served, &new) {
+            // What the client sees is its update; watchers see the last stored state go.
+            let removed = self.server.store.remove(served.table, current);
+            return Ok(removed.map(|_| Content::Value(Some(Arc::clone(served)), new)));
+        }
+        let draft = served.draft(Change::Modified, &new);
+        let stored = self.server.store.replace(served.table, current, draft);
+        Ok(stored.map(|stored| Content::Object(Arc::clone(served), stored)))
+    }
+
+    /// An object on its way out may lose finalizers, not gain them.
+    fn check_finalizers(&self, new: &Value, old: &Value) -> Result<(), Status> {
+        if !is_deleting(old) {
+            return Ok(());
+        }
+        let known = finalizers(old);
+        let added: Vec<String> = finalizers(new)
+            .iter()
+            .filter(|finalizer| !known.contains(finalizer))
+            .map(|finalizer| format!("{finalizer:?}"))
+            .collect();
+        if added.is_empty() {
+            return Ok(());
+        }
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+            added.join(", ")
+        );
+        let error = FieldError::forbidden("metadata.finalizers", &why);
+        Err(self.invalid(meta_text(old, "name"), &[error]))
+    }
+}
+
+pub(super) const MODIFIED: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+/// A generated name: the base, cut, and five letters that spell no words.
+fn generate_name(base: &str) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const LONGEST_BASE: usize = 58;
+    let mut end = base.len().min(LONGEST_BASE);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let random = Uuid::new_v4().into_bytes();
+    let suffix = random[..5]
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
+    base[..end].chars().chain(suffix).collect()
+}
+
+/// Puts back what only the server writes.
+fn keep_server_metadata(new: &mut Value, old: &Value) {
+    const KEPT: [&str; 9] = [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ];
+    let metadata = metadata_mut(new);
+    for field in KEPT {
+        match old["metadata"].get(field) {
+            Some(value) => {
+                metadata.insert(field.to_owned(), value.clone());
+            }
+            None => {
+                metadata.shift_remove(field);
+            }
+        }
+    }
+}
+
+/// Whether the last thing that kept a deleted object is gone.
+fn ends_deletion(served: &Served, new: &Value) -> bool {
+    let grace = new["metadata"]["deletionGracePeriodSeconds"].as_i64();
+    is_deleting(new)
+        && grace.unwrap_or(0) == 0
+        && finalizers(new).is_empty()
+        && !served.kind.rules.holds_back_delete(new)
+}
+
+/// Equal, or different only in when a manager last wrote.
+fn same_but_times(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return old == new;
+    };
+    old.len() == new.len()
+        && old.iter().all(|(key, value)| match new.get(key) {
+            Some(other) if key == "metadata" => same_metadata(value, other),
+            other => other == Some(value),
+        })
+}
+
+fn same_metadata(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else {
+        return old == new;
+    };
+    old.len() == new.len()
+        && old.iter().all(|(key, value)| match new.get(key) {
+            Some(other) if key == "managedFields" => without_times(value) == without_times(other),
+            other => other == Some(value),
+        })
+}
+
+fn without_times(managed: &Value) -> Value {
+    let mut managed = managed.clone();
+    for entry in managed.as_array_mut().into_iter().flatten() {
+        if let Some(entry) = entry.as_object_mut() {
+            entry.shift_remove("time");
+        }
+    }
+    managed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_fit_a_label() {
+        let name = generate_name(&"a".repeat(80));
+        assert_eq!(name.len(), 63);
+        assert_ne!(generate_name("web-"), generate_name("web-"));
+        assert_eq!(generate_name("web-").len(), 9);
+    }
+
+    #[test]
+    fn a_manager_that_wrote_again_is_no_change() {
+        let object = |time: &str, fields: Value| json!({"metadata": {"name": "a", "managedFields": [{"time": time, "fieldsV1": fields}]}});
+        let old = object("1", json!({"f:a": {}}));
+        assert!(same_but_times(&old, &object("2", json!({"f:a": {}}))));
+        assert!(!same_but_times(&old, &object("1", json!({"f:b": {}}))));
+        assert!(!same_but_times(&old, &json!({"metadata": {"name": "a"}})));
+    }
+}

@@ -1,0 +1,191 @@
+//! What form of answer a client asks for: `Accept`, `?pretty` and, for its habits, `User-Agent`.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, USER_AGENT};
+
+use crate::request::Query;
+use crate::status::Status;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accept {
+    pub(crate) format: Format,
+    pub(crate) shape: Shape,
+    /// Indented JSON, for people.
+    pub(crate) pretty: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
+/// Which transformation of an object or list is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Whole,
+    Table,
+    /// `PartialObjectMetadata` or its list.
+    Metadata,
+}
+
+impl Accept {
+    pub(crate) const PLAIN: Self = Self {
+        format: Format::Json,
+        shape: Shape::Whole,
+        pretty: false,
+    };
+
+    /// The first acceptable entry of the list wins.
+    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
+        let pretty = wants_indentation(headers, query);
+        let list = header(headers, ACCEPT.as_str());
+        if list.trim().is_empty() {
+            return Ok(Self {
+                pretty,
+                ..Self::PLAIN
+            });
+        }
+        let choice = list.split(',').find_map(|entry| {
+            let entry = MediaType::parse(entry);
+            let format = match entry.name {
+                "*/*" | "application/*" | "application/json" => Format::Json,
+                "application/yaml" => Format::Yaml,
+                _ => return None,
+            };
+            let shape = match (
+                entry.parameter("as"),
+                entry.parameter("g"),
+                entry.parameter("v"),
+            ) {
+                (None, ..) => Shape::Whole,
+                (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table,
+                (
+                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some("meta.k8s.io"),
+                    Some("v1" | "v1beta1"),
+                ) => Shape::Metadata,
+                _ => return None,
+            };
+            Some((format, shape))
+        });
+        let (format, shape) = choice.ok_or_else(Status::not_acceptable)?;
+        Ok(Self {
+            format,
+            shape,
+            pretty,
+        })
+    }
+
+    /// How errors are written to a client whose `Accept` may be the very error.
+    pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Self {
+        let wanted = Self::negotiate(headers, query).unwrap_or(Self::PLAIN);
+        Self {
+            shape: Shape::Whole,
+            ..wanted
+        }
+    }
+
+    pub(crate) fn content_type(self) -> &'static str {
+        match self.format {
+            Format::Json => "application/json",
+            Format::Yaml => "application/yaml",
+        }
+    }
+}
+
+/// Whether the list names this entry with these parameters: aggregated discovery is chosen by it.
+pub(crate) fn accepts(headers: &HeaderMap, name: &str, parameters: &[(&str, &str)]) -> bool {
+    header(headers, ACCEPT.as_str()).split(',').any(|entry| {
+        let entry = MediaType::parse(entry);
+        entry.name == name
+            && parameters
+                .iter()
+                .all(|(key, value)| entry.parameter(key) == Some(value))
+    })
+}
+
+fn wants_indentation(headers: &HeaderMap, query: &Query) -> bool {
+    if let Some(asked) = query.flag("pretty") {
+        return asked;
+    }
+    let agent = header(headers, USER_AGENT.as_str());
+    ["curl", "Wget", "Mozilla/5.0"]
+        .iter()
+        .any(|tool| agent.starts_with(tool))
+}
+
+/// The value of a header, or nothing when absent or not text.
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
+}
+
+struct MediaType<'a> {
+    name: &'a str,
+    parameters: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> MediaType<'a> {
+    fn parse(text: &'a str) -> Self {
+        let mut parts = text.split(';').map(str::trim);
+        Self {
+            name: parts.next().unwrap_or_default(),
+            parameters: parts.filter_map(|part| part.split_once('=')).collect(),
+        }
+    }
+
+    fn parameter(&self, key: &str) -> Option<&'a str> {
+        let (_, value) = self.parameters.iter().find(|(known, _)| *known == key)?;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_acceptable_entry_wins() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (accept, want) in [
+            ("", Some((Format::Json, Shape::Whole))),
+            ("*/*", Some((Format::Json, Shape::Whole))),
+            (
+                "application/vnd.kubernetes.protobuf,application/json",
+                Some((Format::Json, Shape::Whole)),
+            ),
+            ("application/yaml", Some((Format::Yaml, Shape::Whole))),
+            (table, Some((Format::Json, Shape::Table))),
+            (
+                "application/json;as=Foo;v=v1;g=meta.k8s.io,application/json",
+                Some((Format::Json, Shape::Whole)),
+            ),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Some((Format::Json, Shape::Metadata)),
+            ),
+            ("application/foo", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            let got = Accept::negotiate(&headers, &Query::default());
+            assert_eq!(got.ok().map(|a| (a.format, a.shape)), want, "{accept}");
+        }
+    }
+
+    #[test]
+    fn people_get_indentation_and_programs_do_not() {
+        for (agent, query, want) in [
+            ("curl/8", None, true),
+            ("kubectl/v1.36.4", None, false),
+            ("kubectl/v1.36.4", Some("pretty=true"), true),
+            ("curl/8", Some("pretty=0"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(USER_AGENT, agent.parse().unwrap());
+            let accept = Accept::negotiate(&headers, &Query::parse(query)).unwrap();
+            assert_eq!(accept.pretty, want, "{agent} {query:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! As much of `/openapi/v3` as kubectl checks before it writes: which kinds take a patch and know
+//! `fieldValidation`. Component schemas are left out, so `kubectl explain` finds nothing.
+
+use http::Response;
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Body, encode, finish};
+use crate::discovery::hash;
+use crate::media::Accept;
+use crate::registry::{Registry, Served};
+use crate::server::Request;
+
+/// `None`: there is no such document.
+pub(crate) fn answer(
+    registry: &Registry,
+    segments: &[&str],
+    request: &Request,
+) -> Option<Response<Body>> {
+    let accept = Accept::for_errors(&request.headers, &request.query);
+    let body = match segments {
+        [] => index(registry),
+        ["api", version] => document(registry, "", version)?,
+        ["apis", group, version] => document(registry, group, version)?,
+        _ => return None,
+    };
+    Some(finish(encode(&body, accept)))
+}
+
+fn index(registry: &Registry) -> Value {
+    let mut paths = Map::new();
+    for (group, versions) in registry.groups() {
+        for version in versions {
+            let path = if group.is_empty() {
+                format!("api/{version}")
+            } else {
+                format!("apis/{group}/{version}")
+            };
+            // The hash makes clients ask again when the document changes.
+            let document = document(registry, group, version).unwrap_or_default();
+            let hash = hash(&document.to_string()).to_uppercase();
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let paths: Map<String, Value> = registry
+        .in_version(group, version)
+        .filter(|served| served.allows("patch"))
+        .map(|served| path_item(served))
+        .collect();
+    let served = registry.in_version(group, version).next();
+    served.map(|_| {
+        json!({
+            "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.4"},
+            "paths": paths, "components": {"schemas": {}},
+        })
+    })
+}
+
+fn path_item(served: &Served) -> (String, Value) {
+    let kind = &served.kind;
+    let root = if kind.group.is_empty() { "api" } else { "apis" };
+    let scope = if kind.namespaced {
+        "/namespaces/{namespace}"
+    } else {
+        ""
+    };
+    let path = format!(
+        "/{root}/{}{scope}/{}/{{name}}",
+        served.api_version, kind.plural
+    );
+    let operation = |action: &str| {
+        json!({
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind":
+                {"group": kind.group, "kind": kind.kind, "version": kind.version},
+            "parameters": [
+                {"name": "dryRun", "in": "query", "schema": {"type": "string"}},
+                {"name": "fieldManager", "in": "query", "schema": {"type": "string"}},
+                {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}},
+            ],
+            "responses": {"200": {"description": "OK"}},
+        })
+    };
+    let item = json!({"put": operation("put"), "patch": operation("patch")});
+    (path, item)
+}

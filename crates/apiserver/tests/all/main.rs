@@ -1,0 +1,22 @@
+//! The embedded cluster from the outside: HTTP through the service and over TLS, and kube-rs.
+
+mod client;
+mod reads;
+mod serving;
+mod watches;
+mod writes;
+
+/// A file in this folder that no `mod` names would be a test that never runs.
+#[test]
+fn every_file_here_is_compiled() {
+    let main = include_str!("main.rs");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.strip_suffix(".rs").unwrap_or(&name);
+        assert!(
+            module == "main" || main.contains(&format!("mod {module};")),
+            "{name} is not compiled: add `mod {module};`"
+        );
+    }
+}

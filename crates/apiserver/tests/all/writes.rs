@@ -1,0 +1,324 @@
+//! Create, update, patch and delete, binding and eviction: what is common to kinds.
+
+use serde_json::{Value, json};
+
+use crate::client::{CONFIGMAPS, Client, PODS, configmap, pod};
+
+#[tokio::test]
+async fn the_server_fills_in_what_is_its_own() {
+    let client = Client::new();
+    let mut object = configmap("a");
+    object["metadata"]["uid"] = json!("mine");
+    object["metadata"]["creationTimestamp"] = json!("2001-01-01T00:00:00Z");
+    object["metadata"]["deletionTimestamp"] = json!("2001-01-01T00:00:00Z");
+    let made = client.post(CONFIGMAPS, object).await.expect(201);
+    let metadata = &made.body["metadata"];
+    assert_eq!(metadata["namespace"], "default");
+    assert_eq!(metadata["uid"].as_str().map(str::len), Some(36));
+    assert_ne!(metadata["creationTimestamp"], "2001-01-01T00:00:00Z");
+    assert!(metadata.get("deletionTimestamp").is_none());
+    assert_eq!(made.body["kind"], "ConfigMap");
+
+    let again = client.post(CONFIGMAPS, configmap("a")).await.expect(409);
+    assert_eq!(again.body["reason"], "AlreadyExists");
+    assert_eq!(again.message(), "configmaps \"a\" already exists");
+
+    let generated = json!({"metadata": {"generateName": "g-"}});
+    let name = client.post(CONFIGMAPS, generated).await.expect(201);
+    assert_eq!(
+        name.body["metadata"]["name"].as_str().map(str::len),
+        Some(7)
+    );
+}
+
+#[tokio::test]
+async fn a_create_that_cannot_be_is_refused() {
+    let client = Client::new();
+    let cases = [
+        (
+            "/api/v1/namespaces/nons/configmaps",
+            configmap("a"),
+            404,
+            "namespaces \"nons\" not found",
+        ),
+        (
+            CONFIGMAPS,
+            json!({"metadata": {"name": "a", "namespace": "other"}}),
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+        (
+            CONFIGMAPS,
+            json!({"metadata": {"name": "a", "resourceVersion": "5"}}),
+            500,
+            "resourceVersion should not be set on objects to be created",
+        ),
+    ];
+    for (path, object, code, message) in cases {
+        let refused = client.post(path, object).await.expect(code);
+        assert_eq!(refused.message(), message);
+    }
+    let large = vec![b' '; (3 << 20) + 1];
+    client
+        .send(&format!("POST {CONFIGMAPS}"), &[], large)
+        .await
+        .expect(413);
+}
+
+#[tokio::test]
+async fn a_dry_run_leaves_nothing_behind() {
+    let client = Client::new();
+    let dry = client
+        .post(&format!("{CONFIGMAPS}?dryRun=All"), configmap("a"))
+        .await
+        .expect(201);
+    assert!(dry.body["metadata"].get("resourceVersion").is_none());
+    client.get(&format!("{CONFIGMAPS}/a")).await.expect(404);
+    client.post(CONFIGMAPS, configmap("a")).await.expect(201);
+    let path = format!("{CONFIGMAPS}/a?dryRun=All");
+    client
+        .put(
+            &path,
+            json!({"metadata": {"name": "a"}, "data": {"k": "other"}}),
+        )
+        .await
+        .expect(200);
+    client.delete(&path, json!(null)).await.expect(200);
+    let kept = client.get(&format!("{CONFIGMAPS}/a")).await.expect(200);
+    assert_eq!(kept.body["data"]["k"], "v");
+}
+
+#[tokio::test]
+async fn an_update_needs_the_version_it_was_made_from() {
+    let client = Client::new();
+    let path = format!("{CONFIGMAPS}/a");
+    let mut object = client
+        .post(CONFIGMAPS, configmap("a"))
+        .await
+        .expect(201)
+        .body;
+    object["data"]["k"] = json!("2");
+    let second = client.put(&path, object.clone()).await.expect(200);
+    let stale = client.put(&path, object.clone()).await.expect(409);
+    assert_eq!(
+        stale.message(),
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please \
+         apply your changes to the latest version and try again"
+    );
+    let same = client.put(&path, second.body.clone()).await.expect(200);
+    assert_eq!(same.revision(), second.revision(), "nothing changed");
+
+    object["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("resourceVersion");
+    object["data"]["k"] = json!("3");
+    client.put(&path, object.clone()).await.expect(200);
+    object["metadata"]["uid"] = json!("other");
+    let wrong = client.put(&path, object.clone()).await.expect(409);
+    assert!(
+        wrong
+            .message()
+            .contains("Precondition failed: UID in precondition: other")
+    );
+    object["metadata"]["name"] = json!("zz");
+    let wrong = client.put(&path, object).await.expect(400);
+    assert_eq!(
+        wrong.message(),
+        "the name of the object (zz) does not match the name on the URL (a)"
+    );
+    client
+        .put(&format!("{CONFIGMAPS}/nope"), configmap("nope"))
+        .await
+        .expect(404);
+}
+
+#[tokio::test]
+async fn finalizers_hold_an_object_until_they_are_gone() {
+    let client = Client::new();
+    let path = format!("{CONFIGMAPS}/a");
+    let mut object = configmap("a");
+    object["metadata"]["finalizers"] = json!(["x.y/z"]);
+    client.post(CONFIGMAPS, object).await.expect(201);
+    let deleting = client.delete(&path, json!(null)).await.expect(200);
+    assert_eq!(deleting.body["kind"], "ConfigMap");
+    assert!(deleting.body["metadata"]["deletionTimestamp"].is_string());
+    let again = client.delete(&path, json!(null)).await.expect(200);
+    assert_eq!(again.revision(), deleting.revision());
+
+    let mut more = deleting.body.clone();
+    more["metadata"]["finalizers"] = json!(["x.y/z", "x.y/w"]);
+    let refused = client.put(&path, more).await.expect(422);
+    assert!(
+        refused
+            .message()
+            .contains("found new finalizers []string{\"x.y/w\"}")
+    );
+
+    let mut last = deleting.body;
+    last["metadata"]["finalizers"] = json!([]);
+    client.put(&path, last).await.expect(200);
+    client.get(&path).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_deletion_says_what_went_and_keeps_to_its_preconditions() {
+    let client = Client::new();
+    let path = format!("{CONFIGMAPS}/a");
+    let made = client.post(CONFIGMAPS, configmap("a")).await.expect(201);
+    let wrong = json!({"preconditions": {"uid": "other"}});
+    let refused = client.delete(&path, wrong).await.expect(409);
+    assert!(refused.message().starts_with(
+        "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (other) does not match"
+    ));
+    let bad = client
+        .delete(&path, json!({"propagationPolicy": "Foo"}))
+        .await
+        .expect(422);
+    assert!(
+        bad.message()
+            .contains("\"Foreground\", \"Background\", \"Orphan\", \"nil\"")
+    );
+    let gone = client
+        .delete(&path, json!({"propagationPolicy": "Background"}))
+        .await
+        .expect(200);
+    assert_eq!(gone.body["status"], "Success");
+    assert_eq!(
+        gone.body["details"],
+        json!({"name": "a", "kind": "configmaps", "uid": made.body["metadata"]["uid"]})
+    );
+    client.delete(&path, json!(null)).await.expect(404);
+}
+
+#[tokio::test]
+async fn propagation_is_a_finalizer_for_the_collector() {
+    let client = Client::new();
+    for (name, policy, want) in [
+        ("f", "Foreground", "foregroundDeletion"),
+        ("o", "Orphan", "orphan"),
+    ] {
+        let path = format!("{CONFIGMAPS}/{name}");
+        client.post(CONFIGMAPS, configmap(name)).await.expect(201);
+        let kept = client
+            .delete(&path, json!({"propagationPolicy": policy}))
+            .await
+            .expect(200);
+        assert_eq!(kept.body["metadata"]["finalizers"], json!([want]));
+    }
+}
+
+#[tokio::test]
+async fn a_collection_goes_by_selector() {
+    let client = Client::new();
+    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        let mut object = configmap(name);
+        object["metadata"]["labels"] = json!({"app": app});
+        client.post(CONFIGMAPS, object).await.expect(201);
+    }
+    let selected = format!("{CONFIGMAPS}?labelSelector=app%3Dx");
+    client
+        .delete(&format!("{selected}&dryRun=All"), json!(null))
+        .await
+        .expect(200);
+    assert_eq!(client.get(CONFIGMAPS).await.names(), ["a", "b", "c"]);
+    let deleted = client.delete(&selected, json!(null)).await.expect(200);
+    assert_eq!(deleted.names(), ["a", "c"]);
+    assert_eq!(client.get(CONFIGMAPS).await.names(), ["b"]);
+}
+
+#[tokio::test]
+async fn a_bound_pod_gets_its_grace_and_can_be_hurried() {
+    let client = Client::new();
+    let path = format!("{PODS}/p");
+    client.post(PODS, pod("p")).await.expect(201);
+    client
+        .post(&format!("{path}/binding"), binding("p", "n1"))
+        .await
+        .expect(201);
+    let first = client.delete(&path, json!({})).await.expect(200);
+    assert_eq!(first.body["metadata"]["deletionGracePeriodSeconds"], 30);
+    let longer = client
+        .delete(&path, json!({"gracePeriodSeconds": 60}))
+        .await
+        .expect(200);
+    assert_eq!(longer.revision(), first.revision());
+    let shorter = client
+        .delete(&path, json!({"gracePeriodSeconds": 5}))
+        .await
+        .expect(200);
+    assert_eq!(shorter.body["metadata"]["deletionGracePeriodSeconds"], 5);
+    let gone = client
+        .delete(&path, json!({"gracePeriodSeconds": 0}))
+        .await
+        .expect(200);
+    assert_eq!(gone.body["kind"], "Pod");
+    client.get(&path).await.expect(404);
+
+    client.post(PODS, pod("unbound")).await.expect(201);
+    client
+        .delete(&format!("{PODS}/unbound"), json!({}))
+        .await
+        .expect(200);
+    client.get(&format!("{PODS}/unbound")).await.expect(404);
+}
+
+fn binding(pod: &str, node: &str) -> Value {
+    json!({
+        "metadata": {"name": pod, "annotations": {"a": "1"}, "labels": {"l": "2"}},
+        "target": {"kind": "Node", "name": node},
+    })
+}
+
+#[tokio::test]
+async fn a_binding_is_one_guarded_update() {
+    let client = Client::new();
+    let made = client.post(PODS, pod("p")).await.expect(201);
+    let path = format!("{PODS}/p/binding");
+    let dry = client
+        .post(&format!("{path}?dryRun=All"), binding("p", "n1"))
+        .await
+        .expect(201);
+    assert_eq!(dry.body["status"], "Success");
+    let mut guarded = binding("p", "n1");
+    guarded["metadata"]["uid"] = json!("other");
+    let refused = client.post(&path, guarded.clone()).await.expect(409);
+    assert!(
+        refused.message().contains("UID in precondition: other"),
+        "{}",
+        refused.text
+    );
+    guarded["metadata"]["uid"] = made.body["metadata"]["uid"].clone();
+    client.post(&path, guarded).await.expect(201);
+
+    let bound = client.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(bound.body["spec"]["nodeName"], "n1");
+    assert_eq!(bound.body["metadata"]["annotations"]["a"], "1");
+    assert_eq!(bound.body["metadata"]["labels"]["l"], "2");
+    assert_eq!(
+        bound.body["metadata"]["generation"],
+        made.body["metadata"]["generation"]
+    );
+    let scheduled = &bound.body["status"]["conditions"][0];
+    assert_eq!(
+        (&scheduled["type"], &scheduled["status"]),
+        (&json!("PodScheduled"), &json!("True"))
+    );
+
+    let twice = client.post(&path, binding("p", "n1")).await.expect(409);
+    assert_eq!(
+        twice.message(),
+        "Operation cannot be fulfilled on pods/binding \"p\": pod p is already assigned to node \"n1\""
+    );
+    client.post(&path, binding("other", "n1")).await.expect(400);
+    client
+        .post(&format!("{PODS}/q/binding"), binding("q", "n1"))
+        .await
+        .expect(404);
+    client.post(PODS, pod("old")).await.expect(201);
+    let legacy = "/api/v1/namespaces/default/bindings";
+    client.post(legacy, binding("old", "n1")).await.expect(201);
+    let no_target = json!({"metadata": {"name": "old"}, "target": {}});
+    let refused = client.post(legacy, no_target).await.expect(500);
+    assert_eq!(refused.message(), "target.name: Required value");
+}
