@@ -124,6 +124,11 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// What is wrong with a name; most kinds take DNS subdomains.
+    fn check_name(&self, name: &str) -> Option<String> {
+        crate::names::dns_subdomain(name)
+    }
+
     /// Warnings that come back as headers of a write.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()

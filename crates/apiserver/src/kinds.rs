@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, Name, Rules, ScalePaths, Subresource};
+use crate::kind::{Alias, Kind, Name, Rules, ScalePaths, Subresource};
 use crate::schema::Schema;
 
 mod config;
+mod disruption_budget;
 mod event;
 mod lease;
 mod namespace;
@@ -18,9 +19,20 @@ mod plain;
 mod pod;
 mod priority_class;
 mod quantity;
+mod runtime_class;
+mod selector;
+mod service;
 mod split;
+mod storage;
+mod workload;
+
+use disruption_budget::DisruptionBudget;
+use plain::Plain;
+use priority_class::PriorityClass;
+use runtime_class::RuntimeClass;
 
 pub use event::{event_from_v1, event_to_v1};
+pub(crate) use pod::copy_topology_labels;
 
 /// Discovery sorts verbs by name.
 const ALL_VERBS: [&str; 8] = [
@@ -35,10 +47,18 @@ const ALL_VERBS: [&str; 8] = [
 ];
 const READ_AND_WRITE: [&str; 3] = ["get", "patch", "update"];
 
-/// Every built-in kind, in the order of discovery.
+/// Every built-in kind.
 pub fn builtin() -> Vec<Kind> {
+    let mut kinds = core();
+    kinds.extend(workloads());
+    kinds.extend(policy());
+    kinds.extend(storage());
+    kinds
+}
+
+fn core() -> Vec<Kind> {
     vec![
-        namespaced("v1", "bindings", "Binding", plain::Plain).only(&["create"]),
+        namespaced("v1", "bindings", "Binding", Plain).only(&["create"]),
         namespaced("v1", "configmaps", "ConfigMap", config::ConfigMap).short(&["cm"]),
         namespaced("v1", "events", "Event", event::CoreEvent).short(&["ev"]),
         cluster("v1", "namespaces", "Namespace", namespace::Namespace)
@@ -57,17 +77,127 @@ pub fn builtin() -> Vec<Kind> {
             .sub("resize", &READ_AND_WRITE)
             .status(),
         namespaced("v1", "secrets", "Secret", config::Secret),
+        namespaced("v1", "serviceaccounts", "ServiceAccount", Plain).short(&["sa"]),
+        namespaced("v1", "services", "Service", service::Service)
+            .short(&["svc"])
+            .in_all()
+            .status(),
+    ]
+}
+
+fn workloads() -> Vec<Kind> {
+    vec![
+        namespaced(
+            "v1",
+            "replicationcontrollers",
+            "ReplicationController",
+            workload::ReplicationController,
+        )
+        .short(&["rc"])
+        .in_all()
+        .scale()
+        .status(),
+        namespaced("apps/v1", "deployments", "Deployment", workload::Deployment)
+            .short(&["deploy"])
+            .in_all()
+            .scale()
+            .status(),
+        namespaced("apps/v1", "replicasets", "ReplicaSet", workload::ReplicaSet)
+            .short(&["rs"])
+            .in_all()
+            .scale()
+            .status(),
+        namespaced(
+            "apps/v1",
+            "statefulsets",
+            "StatefulSet",
+            workload::StatefulSet,
+        )
+        .short(&["sts"])
+        .in_all()
+        .scale()
+        .status(),
+        namespaced("batch/v1", "jobs", "Job", workload::Job)
+            .in_all()
+            .status(),
+    ]
+}
+
+fn policy() -> Vec<Kind> {
+    vec![
+        namespaced("coordination.k8s.io/v1", "leases", "Lease", lease::Lease),
         namespaced("events.k8s.io/v1", "events", "Event", event::Event)
             .short(&["ev"])
             .alias(event::ALIAS),
-        namespaced("coordination.k8s.io/v1", "leases", "Lease", lease::Lease),
+        cluster(
+            "node.k8s.io/v1",
+            "runtimeclasses",
+            "RuntimeClass",
+            RuntimeClass,
+        ),
+        namespaced(
+            "policy/v1",
+            "poddisruptionbudgets",
+            "PodDisruptionBudget",
+            DisruptionBudget,
+        )
+        .short(&["pdb"])
+        .status(),
         cluster(
             "scheduling.k8s.io/v1",
             "priorityclasses",
             "PriorityClass",
-            priority_class::PriorityClass,
+            PriorityClass,
         )
         .short(&["pc"]),
+    ]
+}
+
+fn storage() -> Vec<Kind> {
+    vec![
+        namespaced(
+            "v1",
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+            storage::Claim,
+        )
+        .short(&["pvc"])
+        .status(),
+        cluster(
+            "v1",
+            "persistentvolumes",
+            "PersistentVolume",
+            storage::Volume,
+        )
+        .short(&["pv"])
+        .status(),
+        cluster(
+            "storage.k8s.io/v1",
+            "csidrivers",
+            "CSIDriver",
+            storage::CsiDriver,
+        ),
+        cluster("storage.k8s.io/v1", "csinodes", "CSINode", storage::CsiNode),
+        namespaced(
+            "storage.k8s.io/v1",
+            "csistoragecapacities",
+            "CSIStorageCapacity",
+            storage::StorageCapacity,
+        ),
+        cluster(
+            "storage.k8s.io/v1",
+            "storageclasses",
+            "StorageClass",
+            storage::StorageClass,
+        )
+        .short(&["sc"]),
+        cluster(
+            "storage.k8s.io/v1",
+            "volumeattachments",
+            "VolumeAttachment",
+            storage::VolumeAttachment,
+        )
+        .status(),
     ]
 }
 
@@ -79,6 +209,7 @@ pub fn initial_objects() -> Vec<Value> {
         .map(|name| json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}))
         .collect();
     objects.extend(priority_class::system_classes());
+    objects.push(service::kubernetes_service());
     objects
 }
 
@@ -180,7 +311,7 @@ impl Kind {
         self.sub_of("scale", ("autoscaling", "v1", "Scale"), &READ_AND_WRITE)
     }
 
-    fn alias(mut self, alias: crate::kind::Alias) -> Self {
+    fn alias(mut self, alias: Alias) -> Self {
         self.alias = Some(alias);
         self
     }
@@ -209,6 +340,71 @@ fn names(fields: &'static [&'static str]) -> Vec<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::text;
+    use crate::kind::Write;
+
+    #[test]
+    fn a_row_has_a_cell_per_column() {
+        for kind in builtin() {
+            let cells = kind.rules.cells(&json!({}), jiff::Timestamp::UNIX_EPOCH);
+            assert_eq!(cells.len(), kind.rules.columns().len(), "{}", kind.plural);
+        }
+    }
+
+    #[test]
+    fn no_kind_minds_a_body_that_is_no_object() {
+        for kind in builtin() {
+            for body in [
+                json!(null),
+                json!([]),
+                json!("x"),
+                json!({"metadata": 1, "spec": [], "status": "s"}),
+            ] {
+                let mut object = body.clone();
+                kind.rules.default(&mut object);
+                for write in [
+                    Write::Create,
+                    Write::Update,
+                    Write::Subresource("status"),
+                    Write::Subresource("resize"),
+                ] {
+                    let old = (write != Write::Create).then_some(&body);
+                    kind.rules.prepare(&mut object, old, write);
+                    kind.rules.validate(&object, old, write);
+                }
+                kind.rules.cells(&object, jiff::Timestamp::UNIX_EPOCH);
+            }
+        }
+    }
+
+    #[test]
+    fn defaults_are_the_same_when_repeated() {
+        for kind in builtin() {
+            let mut once = json!({"metadata": {"name": "x"}});
+            kind.rules.default(&mut once);
+            let mut twice = once.clone();
+            kind.rules.default(&mut twice);
+            assert_eq!(once, twice, "{}", kind.plural);
+        }
+    }
+
+    #[test]
+    fn a_cluster_starts_with_its_own_namespaces() {
+        let names: Vec<_> = initial_objects()
+            .iter()
+            .map(|object| text(object, "metadata.name").to_owned())
+            .collect();
+        for name in [
+            "default",
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+            "kubernetes",
+            "system-node-critical",
+        ] {
+            assert!(names.iter().any(|n| n == name), "{name}");
+        }
+    }
 
     #[test]
     fn verbs_and_subresources_come_sorted() {

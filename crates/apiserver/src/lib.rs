@@ -19,6 +19,7 @@ pub mod kind;
 pub mod kinds;
 pub mod managed_fields;
 mod media;
+mod metadata;
 mod names;
 mod openapi;
 mod options;

@@ -4,12 +4,11 @@
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const SERVICE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// A DNS label: namespaces, containers, volumes.
+/// A DNS label: containers, volumes.
 pub(crate) fn dns_label(name: &str) -> Option<String> {
     too_long(name, 63).or_else(|| (!is_dns_label(name)).then(|| LABEL.to_owned()))
 }
@@ -20,10 +19,21 @@ pub(crate) fn dns_subdomain(name: &str) -> Option<String> {
         .or_else(|| (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned()))
 }
 
-/// A DNS label that starts with a letter: services.
-pub(crate) fn dns_1035_label(name: &str) -> Option<String> {
-    let ok = is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
-    too_long(name, 63).or_else(|| (!ok).then(|| SERVICE.to_owned()))
+/// A DNS label where dots are the usual mistake: namespaces, services.
+pub(crate) fn dns_label_without_dots(name: &str) -> Option<String> {
+    match name.contains('.') {
+        true => Some("must not contain dots".to_owned()),
+        false => dns_label(name),
+    }
+}
+
+/// Anything that can stand in a path: events, disruption budgets.
+pub(crate) fn path_segment(name: &str) -> Option<String> {
+    if [".", ".."].contains(&name) {
+        return Some(format!("may not be '{name}'"));
+    }
+    let found = ["/", "%"].into_iter().find(|part| name.contains(part));
+    found.map(|part| format!("may not contain '{part}'"))
 }
 
 /// A name with an optional DNS prefix: label and annotation keys, resources, finalizers.
@@ -31,9 +41,9 @@ pub(crate) fn qualified_name(name: &str) -> Option<String> {
     let (prefix, part) = match name.split_once('/') {
         None => (None, name),
         Some((_, rest)) if rest.contains('/') => {
-            return Some(format!(
-                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            ));
+            return Some(
+                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".to_owned(),
+            );
         }
         Some((prefix, part)) => (Some(prefix), part),
     };
@@ -112,7 +122,6 @@ mod tests {
                 &["a.b", "a", &long],
                 &["a..b", "A", ".", ""],
             ),
-            (dns_1035_label, "service", &["a1"], &["1a", "a.b"]),
             (
                 qualified_name,
                 "key",

@@ -22,11 +22,11 @@ impl Rules for ConfigMap {
         check_keys(object, "binaryData", &mut errors);
         for key in keys(object, "binaryData") {
             if at(object, "data").get(key).is_some() {
-                let detail = format!("duplicate of key present in data");
+                let detail = "duplicate of key present in data";
                 errors.push(FieldError::invalid(
                     format!("binaryData[{key}]"),
                     &json!(key),
-                    &detail,
+                    detail,
                 ));
             }
         }
@@ -119,6 +119,7 @@ impl Rules for Secret {
 fn required_keys(secret_type: &str) -> &'static [&'static str] {
     match secret_type {
         "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/basic-auth" => &["username", "password"],
         "kubernetes.io/dockercfg" => &[".dockercfg"],
         "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
         "kubernetes.io/tls" => &["tls.crt", "tls.key"],

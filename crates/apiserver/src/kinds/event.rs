@@ -137,6 +137,10 @@ impl Rules for CoreEvent {
         super::names(&CORE_SELECTORS)
     }
 
+    fn check_name(&self, name: &str) -> Option<String> {
+        crate::names::path_segment(name)
+    }
+
     fn field(&self, object: &Value, path: &str) -> Option<String> {
         match path {
             "source" => Some(component(object).to_owned()),
@@ -146,6 +150,18 @@ impl Rules for CoreEvent {
 
     fn creates_on_update(&self) -> bool {
         true
+    }
+
+    fn zero_fields(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("involvedObject", json!({})),
+            ("source", json!({})),
+            ("firstTimestamp", Value::Null),
+            ("lastTimestamp", Value::Null),
+            ("eventTime", Value::Null),
+            ("reportingComponent", json!("")),
+            ("reportingInstance", json!("")),
+        ]
     }
 
     fn time_to_live(&self) -> Option<Duration> {
@@ -228,12 +244,26 @@ impl Rules for Event {
         super::names(&SELECTORS)
     }
 
+    fn check_name(&self, name: &str) -> Option<String> {
+        crate::names::path_segment(name)
+    }
+
     fn field(&self, object: &Value, path: &str) -> Option<String> {
         super::select(object, &SELECTORS, path)
     }
 
     fn creates_on_update(&self) -> bool {
         true
+    }
+
+    fn zero_fields(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("eventTime", Value::Null),
+            ("regarding", json!({})),
+            ("deprecatedSource", json!({})),
+            ("deprecatedFirstTimestamp", Value::Null),
+            ("deprecatedLastTimestamp", Value::Null),
+        ]
     }
 
     fn time_to_live(&self) -> Option<Duration> {
@@ -295,9 +325,16 @@ fn core_cells(event: &Value, now: Timestamp) -> Vec<Value> {
     } else {
         format!("{kind}/{name}")
     };
-    let source = match (component(event), text(event, "source.host")) {
-        (component, "") => component.to_owned(),
-        (component, host) => format!("{component}, {host}"),
+    let (component, place) = match text(event, "source.component") {
+        "" => (
+            text(event, "reportingComponent"),
+            text(event, "reportingInstance"),
+        ),
+        component => (component, text(event, "source.host")),
+    };
+    let source = match place {
+        "" => component.to_owned(),
+        place => format!("{component}, {place}"),
     };
     vec![
         table::age(last, now).into(),

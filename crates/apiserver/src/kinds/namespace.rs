@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::split;
 use crate::fields::{at, fill, items, open, put, text};
 use crate::kind::{Column, Name, Rules, Write};
-use crate::status::Status;
+use crate::status::{FieldError, Status};
 use crate::table;
 
 /// The cluster itself lives in them.
@@ -53,6 +53,16 @@ impl Rules for Namespace {
         }
     }
 
+    fn validate(&self, object: &Value, _old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {
+        let phase = at(object, "status.phase");
+        let leaving = !at(object, "metadata.deletionTimestamp").is_null();
+        if write != Write::Subresource("status") || leaving || phase == "Active" {
+            return Vec::new();
+        }
+        let detail = "may only be 'Active' if `deletionTimestamp` is empty";
+        vec![FieldError::invalid("status.Phase", phase, detail)]
+    }
+
     fn admit_delete(&self, object: &Value) -> Result<(), Status> {
         let name = text(object, "metadata.name");
         if !IMMORTAL.contains(&name) {
@@ -82,6 +92,10 @@ impl Rules for Namespace {
 
     fn selectable_fields(&self) -> Vec<Name> {
         super::names(&["status.phase"])
+    }
+
+    fn check_name(&self, name: &str) -> Option<String> {
+        crate::names::dns_label_without_dots(name)
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {

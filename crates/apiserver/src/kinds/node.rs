@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{quantity, split};
 use crate::fields::{at, each, fill, is_empty, items, open, text};
 use crate::kind::{Column, Name, Rules, Write};
-use crate::status::FieldError;
+use crate::status::{FieldError, FieldReason};
 use crate::table;
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
@@ -33,7 +33,14 @@ impl Rules for Node {
         let Some(fields) = object.as_object_mut() else {
             return;
         };
-        fill(fields, "spec", json!({}));
+        let spec = open(fields, "spec");
+        if let Some(range) = spec
+            .get("podCIDR")
+            .filter(|range| !is_empty(range))
+            .cloned()
+        {
+            fill(spec, "podCIDRs", json!([range]));
+        }
         let status = open(fields, "status");
         let capacity = status.get("capacity").cloned().unwrap_or_default();
         if status.get("allocatable").is_none_or(is_empty) && !is_empty(&capacity) {
@@ -83,6 +90,13 @@ impl Rules for Node {
         (path == "spec.unschedulable").then(|| is_unschedulable(object).to_string())
     }
 
+    fn zero_fields(&self) -> Vec<(&'static str, Value)> {
+        let mut zero = json!({});
+        self.default(&mut zero);
+        let fields = ["spec", "status"].into_iter();
+        fields.map(|field| (field, zero[field].take())).collect()
+    }
+
     fn columns(&self) -> Vec<Column> {
         table::columns(
             "Name, Status, Roles, Age, Version, Internal-IP*, External-IP*, OS-Image*, Kernel-Version*, Container-Runtime*",
@@ -98,9 +112,7 @@ impl Rules for Node {
             fact("kernelVersion"),
             text(object, "status.nodeInfo.architecture"),
         ) {
-            (kernel, arch) if !arch.is_empty() && kernel != "<unknown>" => {
-                format!("{kernel} ({arch})")
-            }
+            (kernel, arch) if !arch.is_empty() => format!("{kernel} ({arch})"),
             (kernel, _) => kernel,
         };
         vec![
@@ -169,7 +181,7 @@ fn address<'a>(node: &'a Value, kind: &str) -> &'a str {
 fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
     let taints = items(node, "spec.taints");
     for (i, taint) in taints.iter().enumerate() {
-        let field = format!("spec.taints[{i}]");
+        let field = format!("metadata.taints[{i}]");
         let key = text(taint, "key");
         if let Some(problem) = crate::names::qualified_name(key) {
             errors.push(FieldError::invalid(
@@ -178,7 +190,7 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
                 &problem,
             ));
         }
-        let effects = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
+        let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         let effect = at(taint, "effect");
         match effect.as_str().unwrap_or_default() {
             "" => errors.push(FieldError::required(format!("{field}.effect"), "")),
@@ -193,10 +205,12 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
             other.get("key") == taint.get("key") && other.get("effect") == taint.get("effect")
         };
         if taints[..i].iter().any(same) {
-            errors.push(FieldError::duplicate(
-                format!("metadata.taints[{i}]"),
-                taint,
-            ));
+            let shown = json!({
+                "Key": key, "Value": text(taint, "value"), "Effect": effect, "TimeAdded": at(taint, "timeAdded"),
+            });
+            let message =
+                format!("Duplicate value: {shown}: taints must be unique by key and effect pair");
+            errors.push(FieldError::new(field, FieldReason::Duplicate, message));
         }
     }
 }
@@ -205,11 +219,20 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
 fn check_resources(node: &Value, list: &str, errors: &mut Vec<FieldError>) {
     let resources = at(node, &format!("status.{list}")).as_object();
     for (name, amount) in resources.into_iter().flatten() {
-        let amount_text = amount.as_str().unwrap_or_default();
-        if super::pod::is_extended(name) && !quantity::is_whole(amount_text) {
-            let field = format!("status.{list}.{name}");
-            errors.push(FieldError::invalid(field, amount, "must be an integer"));
-        }
+        let value = amount.as_str().unwrap_or_default();
+        let negative = quantity::nanos(value).is_some_and(|nanos| nanos < 0);
+        let detail = if negative {
+            "must be greater than or equal to 0"
+        } else if super::pod::is_extended(name) && !quantity::is_whole(value) {
+            "must be an integer"
+        } else {
+            continue;
+        };
+        errors.push(FieldError::invalid(
+            format!("status.{list}.{name}"),
+            amount,
+            detail,
+        ));
     }
 }
 
@@ -224,7 +247,7 @@ fn check_write_once(node: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             "node updates may not change podCIDR except from \"\" to valid",
         ),
     ] {
-        if !text(old, field).is_empty() && at(old, field) != at(node, field) {
+        if !is_empty(at(old, field)) && at(old, field) != at(node, field) {
             errors.push(FieldError::forbidden(field, detail));
         }
     }
@@ -291,7 +314,7 @@ mod tests {
             (
                 "an effect of its own",
                 json!({"spec": {"taints": [{"key": "a", "effect": "Maybe"}]}}),
-                "spec.taints[0].effect",
+                "metadata.taints[0].effect",
             ),
             (
                 "half a device",

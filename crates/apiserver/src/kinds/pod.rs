@@ -22,7 +22,7 @@ mod validate;
 
 pub(crate) use admission::copy_topology_labels;
 pub(super) use spec::default_template;
-pub(super) use validate::{is_extended, validate_template};
+pub(super) use validate::{check_label_selector, is_extended, validate_template};
 
 pub(super) struct Pod;
 

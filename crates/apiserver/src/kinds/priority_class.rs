@@ -101,7 +101,7 @@ impl Rules for PriorityClass {
             errors.push(FieldError::forbidden("value", &detail));
         }
         let policy = at(object, "preemptionPolicy");
-        let policies = ["Never", "PreemptLowerPriority"];
+        let policies = ["PreemptLowerPriority", "Never"];
         if !policies.contains(&policy.as_str().unwrap_or_default()) {
             errors.push(FieldError::not_supported(
                 "preemptionPolicy",
@@ -111,7 +111,10 @@ impl Rules for PriorityClass {
         }
         if let Some(old) = old {
             if old.get("value") != object.get("value") {
-                errors.push(FieldError::invalid("value", value, "field is immutable"));
+                errors.push(FieldError::forbidden(
+                    "value",
+                    "may not be changed in an update.",
+                ));
             }
             if old.get("preemptionPolicy") != object.get("preemptionPolicy") {
                 errors.push(FieldError::invalid(
@@ -126,6 +129,10 @@ impl Rules for PriorityClass {
 
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
         None
+    }
+
+    fn zero_fields(&self) -> Vec<(&'static str, Value)> {
+        vec![("value", json!(0))]
     }
 
     fn columns(&self) -> Vec<Column> {

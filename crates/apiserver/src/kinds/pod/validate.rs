@@ -5,10 +5,13 @@ use serde_json::{Value, json};
 use super::spec::containers;
 use crate::fields::{at, is_empty, items, text};
 use crate::kinds::quantity::{is_whole, nanos};
-use crate::names::{dns_label, label_value, qualified_name};
+use crate::metadata::check_labels;
+use crate::names::{dns_label, qualified_name};
 use crate::status::FieldError;
 
 mod placement;
+
+pub(in crate::kinds) use placement::check_label_selector;
 
 type Errors = Vec<FieldError>;
 
@@ -26,6 +29,8 @@ pub(super) fn validate_pod(pod: &Value) -> Errors {
 /// The template of a workload, which stands at `field`.
 pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> Errors {
     let mut errors = Vec::new();
+    let labels = format!("{field}.labels");
+    check_labels(at(template, "metadata.labels"), &labels, &mut errors);
     check_spec(at(template, "spec"), &format!("{field}.spec"), &mut errors);
     errors
 }
@@ -292,18 +297,6 @@ fn choice_at(
             value,
             words,
         ));
-    }
-}
-
-/// Label keys and values of a selector map.
-fn check_labels(labels: &Value, field: &dyn Fn() -> String, errors: &mut Errors) {
-    for (key, value) in labels.as_object().into_iter().flatten() {
-        if let Some(problem) = qualified_name(key) {
-            errors.push(FieldError::invalid(field(), &json!(key), &problem));
-        }
-        if let Some(problem) = label_value(value.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(field(), value, &problem));
-        }
     }
 }
 

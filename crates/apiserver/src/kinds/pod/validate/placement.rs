@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, check_labels, choice_at};
+use super::{Errors, choice_at};
 use crate::fields::{at, is_empty, items, number, text};
+use crate::metadata::check_labels;
 use crate::names::qualified_name;
 use crate::status::FieldError;
 
@@ -13,7 +14,7 @@ const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
     check_labels(
         at(spec, "nodeSelector"),
-        &|| format!("{field}.nodeSelector"),
+        &format!("{field}.nodeSelector"),
         errors,
     );
     for (i, toleration) in items(spec, "tolerations").iter().enumerate() {
@@ -220,7 +221,7 @@ fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
 pub(in crate::kinds) fn check_label_selector(selector: &Value, field: &str, errors: &mut Errors) {
     check_labels(
         at(selector, "matchLabels"),
-        &|| format!("{field}.matchLabels"),
+        &format!("{field}.matchLabels"),
         errors,
     );
     for (i, expression) in items(selector, "matchExpressions").iter().enumerate() {

@@ -1,0 +1,390 @@
+//! The truth: nodes, the pods on them, and what else decisions look at, kept from typed updates.
+//!
+//! One writer applies updates in their order; a test, a watch and a simulation do it alike. Nothing here decides. Late,
+//! repeated and contradictory updates are normal: the last word about an object holds, and no update can leave a count
+//! that does not follow from the objects ([`Cluster::check`] says so, and tests call it after every step).
+
+mod accounts;
+mod catalog;
+mod check;
+mod domains;
+mod events;
+mod kinds;
+mod nodes;
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use indexmap::IndexMap;
+
+pub use accounts::{Accounts, Part};
+pub use catalog::{Catalog, ImageState, Storage, Terms};
+pub use check::Corruption;
+pub use events::{Update, pod_actions};
+pub use kinds::{Kind, KindId, Kinds};
+pub use nodes::{NodeEntry, Nodes};
+
+use crate::model::{Name, Node, Pod, Resource};
+
+/// A pod in the table of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodId(usize);
+
+/// A pod that takes room.
+#[derive(Debug)]
+pub struct Placed {
+    pub pod: Arc<Pod>,
+    /// Where it really is; for an assumed pod, where it is going.
+    pub node: Name,
+    /// Decided by us and not yet seen bound.
+    pub assumed: bool,
+    kind: KindId,
+}
+
+/// A pod that waits for room that is being made for it.
+#[derive(Debug)]
+pub struct Nominated {
+    pub pod: Arc<Pod>,
+    pub node: Name,
+    kind: KindId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpdateError {
+    #[error("pod {namespace}/{name} has no uid")]
+    NoUid { namespace: Name, name: Name },
+    #[error("pod {namespace}/{name} is bound to no node")]
+    Unbound { namespace: Name, name: Name },
+    #[error("pod {namespace}/{name} is already on node {node}")]
+    AlreadyPlaced {
+        namespace: Name,
+        name: Name,
+        node: Name,
+    },
+    #[error("pod with uid {uid} is bound to node {node}: only an assumed pod can be forgotten")]
+    NotAssumed { uid: Name, node: Name },
+}
+
+#[derive(Debug, Default)]
+pub struct Cluster {
+    nodes: Nodes,
+    pods: Vec<Option<Placed>>,
+    free_pods: Vec<usize>,
+    by_uid: HashMap<Name, PodId>,
+    kinds: Kinds,
+    /// Pods on nodes that are not known (yet, or any more).
+    stray: HashMap<Name, Vec<PodId>>,
+    nominated: IndexMap<Name, Nominated>,
+    nominated_to: HashMap<Name, Vec<Name>>,
+    catalog: Catalog,
+}
+
+impl Cluster {
+    pub fn new() -> Self {
+        let mut cluster = Self::default();
+        cluster.nodes.widen(cluster.catalog.accounts.width());
+        cluster
+    }
+
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    pub fn catalog_mut(&mut self) -> &mut Catalog {
+        &mut self.catalog
+    }
+
+    pub fn kinds(&self) -> &Kinds {
+        &self.kinds
+    }
+
+    pub fn pod(&self, id: PodId) -> Option<&Placed> {
+        self.pods.get(id.0)?.as_ref()
+    }
+
+    pub fn placed(&self, uid: &str) -> Option<&Placed> {
+        self.pod(*self.by_uid.get(uid)?)
+    }
+
+    pub fn placed_count(&self) -> usize {
+        self.by_uid.len()
+    }
+
+    /// Pods on a node, assumed ones included.
+    pub fn pods_on(&self, slot: usize) -> impl Iterator<Item = &Placed> {
+        self.nodes
+            .get(slot)
+            .into_iter()
+            .flat_map(|entry| &entry.pods)
+            .filter_map(|id| self.pod(*id))
+    }
+
+    /// Pods nominated to a node, in the order of their nomination.
+    pub fn nominated_to(&self, node: &str) -> impl Iterator<Item = &Nominated> {
+        self.nominated_to
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|uid| self.nominated.get(uid))
+    }
+
+    pub fn nominations(&self) -> impl Iterator<Item = &Nominated> {
+        self.nominated.values()
+    }
+
+    /// A node appears or changes. Its pods, also those that came before it, stay.
+    pub fn set_node(&mut self, node: Node) {
+        let node = Arc::new(node);
+        for name in scalars(&node) {
+            if self.catalog.accounts.open(name).is_some() {
+                self.nodes.widen(self.catalog.accounts.width());
+                self.charge_everywhere(name);
+            }
+        }
+        let previous = self
+            .nodes
+            .slot(&node.spec.name)
+            .map(|slot| (slot, self.nodes.get(slot).map(|e| e.node.clone())));
+        let slot = match &previous {
+            Some((slot, old)) => {
+                if let Some(old) = old {
+                    self.catalog.images.leave(old);
+                }
+                self.nodes.replace(*slot, node.clone());
+                *slot
+            }
+            None => self.nodes.insert(node.clone()),
+        };
+        self.catalog.images.enter(&node);
+        let old = previous.and_then(|(_, old)| old);
+        self.nodes
+            .write_allocatable(slot, &node, old.as_deref(), &self.catalog.accounts);
+        if let Some(old) = old {
+            self.close_accounts(&old);
+        } else if let Some(pods) = self.stray.remove(&node.spec.name) {
+            for id in pods {
+                self.arrive(id, slot);
+            }
+        }
+        self.catalog.node_count = self.nodes.len();
+    }
+
+    /// A node is gone. Pods on it are kept aside, because their own end is told separately.
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(slot) = self.nodes.slot(name) else {
+            return;
+        };
+        let pods: Vec<PodId> = self
+            .nodes
+            .get(slot)
+            .map(|entry| entry.pods.clone())
+            .unwrap_or_default();
+        for id in &pods {
+            self.depart(*id, slot);
+        }
+        if let Some(entry) = self.nodes.remove(slot) {
+            self.catalog.images.leave(&entry.node);
+            self.close_accounts(&entry.node);
+            if !pods.is_empty() {
+                self.stray.insert(entry.node.spec.name.clone(), pods);
+            }
+        }
+        self.catalog.node_count = self.nodes.len();
+    }
+
+    /// A bound pod was seen: new, changed, or the one we assumed, perhaps on another node.
+    pub fn set_pod(&mut self, pod: Arc<Pod>) -> Result<(), UpdateError> {
+        check_uid(&pod)?;
+        let Some(node) = pod.node.clone() else {
+            return Err(UpdateError::Unbound {
+                namespace: pod.namespace().clone(),
+                name: pod.name.clone(),
+            });
+        };
+        self.remove_pod(&pod.uid.clone());
+        self.denominate(&pod.uid.clone());
+        self.insert(pod, node, false);
+        Ok(())
+    }
+
+    /// A placed pod ended, or the pod that was nominated is gone.
+    pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let id = self.by_uid.remove(uid)?;
+        let node = self.pod(id)?.node.clone();
+        match self.nodes.slot(&node) {
+            Some(slot) => self.depart(id, slot),
+            None => {
+                if let Some(pods) = self.stray.get_mut(&node) {
+                    pods.retain(|stray| *stray != id);
+                    if pods.is_empty() {
+                        self.stray.remove(&node);
+                    }
+                }
+            }
+        }
+        let placed = self.pods[id.0].take()?;
+        self.free_pods.push(id.0);
+        self.kinds.leave(placed.kind, &mut self.catalog.terms);
+        Some(placed.pod)
+    }
+
+    /// We decided: the pod takes its room at once, and is nominated no more.
+    pub fn assume(&mut self, pod: Arc<Pod>, node: Name) -> Result<(), UpdateError> {
+        check_uid(&pod)?;
+        if let Some(placed) = self.placed(&pod.uid) {
+            let (namespace, name) = (pod.namespace().clone(), pod.name.clone());
+            return Err(UpdateError::AlreadyPlaced {
+                namespace,
+                name,
+                node: placed.node.clone(),
+            });
+        }
+        self.denominate(&pod.uid.clone());
+        self.insert(pod, node, true);
+        Ok(())
+    }
+
+    /// The decision came to nothing. Forgetting a pod that is not here is no fault.
+    pub fn forget(&mut self, uid: &str) -> Result<Option<Arc<Pod>>, UpdateError> {
+        match self.placed(uid) {
+            Some(placed) if !placed.assumed => Err(UpdateError::NotAssumed {
+                uid: uid.into(),
+                node: placed.node.clone(),
+            }),
+            _ => Ok(self.remove_pod(uid)),
+        }
+    }
+
+    /// Room is being made for a waiting pod. A later nomination replaces an earlier one; placed pods get none.
+    pub fn nominate(&mut self, pod: Arc<Pod>, node: Name) -> Result<(), UpdateError> {
+        check_uid(&pod)?;
+        if let Some(placed) = self.placed(&pod.uid) {
+            let (namespace, name) = (pod.namespace().clone(), pod.name.clone());
+            return Err(UpdateError::AlreadyPlaced {
+                namespace,
+                name,
+                node: placed.node.clone(),
+            });
+        }
+        self.denominate(&pod.uid.clone());
+        let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
+        self.nominated_to
+            .entry(node.clone())
+            .or_default()
+            .push(pod.uid.clone());
+        self.nominated
+            .insert(pod.uid.clone(), Nominated { pod, node, kind });
+        Ok(())
+    }
+
+    pub fn denominate(&mut self, uid: &str) -> Option<Arc<Pod>> {
+        let nominated = self.nominated.shift_remove(uid)?;
+        if let Some(uids) = self.nominated_to.get_mut(&nominated.node) {
+            uids.retain(|known| **known != *uid);
+            if uids.is_empty() {
+                self.nominated_to.remove(&nominated.node);
+            }
+        }
+        self.kinds.leave(nominated.kind, &mut self.catalog.terms);
+        Some(nominated.pod)
+    }
+
+    fn insert(&mut self, pod: Arc<Pod>, node: Name, assumed: bool) {
+        let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
+        let uid = pod.uid.clone();
+        let placed = Some(Placed {
+            pod,
+            node: node.clone(),
+            assumed,
+            kind,
+        });
+        let id = match self.free_pods.pop() {
+            Some(free) => {
+                self.pods[free] = placed;
+                PodId(free)
+            }
+            None => {
+                self.pods.push(placed);
+                PodId(self.pods.len() - 1)
+            }
+        };
+        self.by_uid.insert(uid, id);
+        match self.nodes.slot(&node) {
+            Some(slot) => self.arrive(id, slot),
+            None => self.stray.entry(node).or_default().push(id),
+        }
+    }
+
+    fn arrive(&mut self, id: PodId, slot: usize) {
+        let Some(placed) = self.pods[id.0].as_ref() else {
+            return;
+        };
+        self.kinds.arrive(placed.kind, slot);
+        self.catalog
+            .accounts
+            .charge(self.nodes.row_mut(slot), &placed.pod.requests, 1);
+        if let Some(entry) = self.nodes.entry_mut(slot) {
+            entry.pods.push(id);
+        }
+    }
+
+    fn depart(&mut self, id: PodId, slot: usize) {
+        let Some(placed) = self.pods[id.0].as_ref() else {
+            return;
+        };
+        self.kinds.depart(placed.kind, slot);
+        self.catalog
+            .accounts
+            .charge(self.nodes.row_mut(slot), &placed.pod.requests, -1);
+        if let Some(entry) = self.nodes.entry_mut(slot) {
+            entry.pods.retain(|other| *other != id);
+        }
+    }
+
+    /// A new account begins with what pods already take of it.
+    fn charge_everywhere(&mut self, name: &Name) {
+        let resource = Resource::Scalar(name.clone());
+        let Some(column) = self.catalog.accounts.column(&resource, Part::Requested) else {
+            return;
+        };
+        for slot in 0..self.nodes.slots().len() {
+            let taken = self.pods_on(slot).fold(0_i64, |sum, p| {
+                sum.wrapping_add(p.pod.requests.placed.get(&resource))
+            });
+            if taken != 0 {
+                self.nodes.row_mut(slot)[column] = taken;
+            }
+        }
+    }
+
+    fn close_accounts(&mut self, node: &Node) {
+        for name in scalars(node) {
+            if let Some(column) = self.catalog.accounts.close(name) {
+                self.nodes.clear_account(column);
+            }
+        }
+    }
+}
+
+fn check_uid(pod: &Pod) -> Result<(), UpdateError> {
+    if pod.uid.is_empty() {
+        return Err(UpdateError::NoUid {
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+        });
+    }
+    Ok(())
+}
+
+fn scalars(node: &Node) -> impl Iterator<Item = &Name> {
+    node.allocatable
+        .iter()
+        .filter_map(|(resource, _)| match resource {
+            Resource::Scalar(name) => Some(name),
+            _ => None,
+        })
+}

@@ -1,0 +1,116 @@
+//! Which number of a node's row stands for what.
+//!
+//! Every resource that some node offers has an account of its own: what the node can give, and what pods take. Accounts
+//! are never mixed. A resource that no node offers has none, so that pods cannot make rows grow.
+
+use hashbrown::HashMap;
+
+use crate::model::{Name, PodRequests, Resource};
+
+/// A side of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    Allocatable,
+    Requested,
+    /// What pods take, with defaults for containers that do not say; for cpu and memory only.
+    NonZeroRequested,
+}
+
+const CPU: usize = 0;
+const MEMORY: usize = 3;
+const EPHEMERAL_STORAGE: usize = 6;
+const PODS: usize = 8;
+const SCALARS: usize = 10;
+const REQUESTED: usize = 1;
+const NON_ZERO: usize = 2;
+
+/// The columns of rows.
+#[derive(Debug, Clone, Default)]
+pub struct Accounts {
+    scalars: HashMap<Name, Account>,
+    /// Pairs of columns that were given back.
+    free: Vec<usize>,
+    /// Pairs of columns ever in use at once.
+    pairs: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Account {
+    column: usize,
+    /// Nodes that offer it.
+    nodes: usize,
+}
+
+impl Accounts {
+    /// `None` when no node offers the resource, or when there is no such side.
+    pub fn column(&self, resource: &Resource, part: Part) -> Option<usize> {
+        let (first, non_zero) = match resource {
+            Resource::Cpu => (CPU, true),
+            Resource::Memory => (MEMORY, true),
+            Resource::EphemeralStorage => (EPHEMERAL_STORAGE, false),
+            Resource::Pods => (PODS, false),
+            Resource::Scalar(name) => (self.scalars.get(name)?.column, false),
+        };
+        match part {
+            Part::Allocatable => Some(first),
+            Part::Requested => Some(first + REQUESTED),
+            Part::NonZeroRequested => non_zero.then_some(first + NON_ZERO),
+        }
+    }
+
+    /// Numbers per row.
+    pub(super) fn width(&self) -> usize {
+        SCALARS + 2 * self.pairs
+    }
+
+    /// A node offers this; the column is returned if the account is new.
+    pub(super) fn open(&mut self, name: &Name) -> Option<usize> {
+        if let Some(account) = self.scalars.get_mut(name) {
+            account.nodes += 1;
+            return None;
+        }
+        let column = self.free.pop().unwrap_or_else(|| {
+            self.pairs += 1;
+            self.width() - 2
+        });
+        self.scalars
+            .insert(name.clone(), Account { column, nodes: 1 });
+        Some(column)
+    }
+
+    /// A node no longer offers this; the column is returned if nobody does.
+    pub(super) fn close(&mut self, name: &Name) -> Option<usize> {
+        let account = self.scalars.get_mut(name)?;
+        account.nodes -= 1;
+        if account.nodes > 0 {
+            return None;
+        }
+        let column = account.column;
+        self.scalars.remove(name);
+        self.free.push(column);
+        Some(column)
+    }
+
+    /// Adds a pod to a row, or takes it away. Sums wrap, so that every addition can be undone exactly.
+    pub(crate) fn charge(&self, row: &mut [i64], requests: &PodRequests, sign: i64) {
+        for (resource, amount) in requests.placed.iter() {
+            if *resource != Resource::Pods
+                && let Some(column) = self.column(resource, Part::Requested)
+            {
+                row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
+            }
+        }
+        let non_zero = requests.placed_non_zero;
+        for (column, amount) in [
+            (CPU + NON_ZERO, non_zero.milli_cpu),
+            (MEMORY + NON_ZERO, non_zero.memory),
+            (PODS + REQUESTED, 1),
+        ] {
+            row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
+        }
+    }
+
+    pub(super) fn offers(&self) -> usize {
+        self.scalars.values().map(|account| account.nodes).sum()
+    }
+}

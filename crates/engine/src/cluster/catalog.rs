@@ -1,0 +1,248 @@
+//! What a decision may depend on besides the pod and the nodes: objects beside them, and terms that pods carry.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use indexmap::IndexMap;
+
+use super::accounts::Accounts;
+use crate::model::{
+    Budget, Claim, CsiDriver, CsiLimits, Labels, Name, Node, PersistentVolume, PodKind, PodTerm,
+    Service, StorageCapacity, StorageClass, VolumeAttachment, Workload, WorkloadKind,
+};
+
+type ByName<T> = BTreeMap<Name, Arc<T>>;
+type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
+
+/// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    pub(super) accounts: Accounts,
+    pub(super) terms: Terms,
+    pub(super) images: Images,
+    pub(super) node_count: usize,
+    pub(super) namespaces: BTreeMap<Name, Labels>,
+    pub(super) services: ByNamespace<Service>,
+    pub(super) workloads: BTreeMap<WorkloadKind, ByNamespace<Workload>>,
+    pub(super) budgets: ByNamespace<Budget>,
+    pub(super) storage: Storage,
+}
+
+/// Volumes, claims and their surroundings.
+#[derive(Debug, Default)]
+pub struct Storage {
+    pub volumes: ByName<PersistentVolume>,
+    pub claims: ByNamespace<Claim>,
+    pub classes: ByName<StorageClass>,
+    pub nodes: ByName<CsiLimits>,
+    pub drivers: ByName<CsiDriver>,
+    pub capacities: ByNamespace<StorageCapacity>,
+    pub attachments: ByName<VolumeAttachment>,
+}
+
+impl Storage {
+    pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<Claim>> {
+        self.claims.get(namespace)?.get(name)
+    }
+}
+
+impl Catalog {
+    pub(crate) fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// Terms that placed or nominated pods carry, each once, with the label it is about.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// An image under one of its names; `None` if no node has it.
+    pub fn image(&self, name: &str) -> Option<ImageState> {
+        self.images.0.get(name).copied()
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.node_count
+    }
+
+    /// The labels of a namespace; `None` if it is not known.
+    pub fn namespace(&self, name: &str) -> Option<&Labels> {
+        self.namespaces.get(name)
+    }
+
+    pub fn namespaces(&self) -> impl Iterator<Item = (&Name, &Labels)> {
+        self.namespaces.iter()
+    }
+
+    pub fn services(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
+        self.services
+            .get(namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+    }
+
+    pub fn workload(
+        &self,
+        kind: WorkloadKind,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&Arc<Workload>> {
+        self.workloads.get(&kind)?.get(namespace)?.get(name)
+    }
+
+    pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = &Arc<Budget>> {
+        self.budgets
+            .get(namespace)
+            .into_iter()
+            .flat_map(BTreeMap::values)
+    }
+
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    pub fn storage_mut(&mut self) -> &mut Storage {
+        &mut self.storage
+    }
+}
+
+/// How far an image has spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageState {
+    /// As the first node that had it said.
+    pub size: i64,
+    pub nodes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Images(HashMap<Name, ImageState>);
+
+impl Images {
+    pub(super) fn enter(&mut self, node: &Node) {
+        for (name, size) in names(node) {
+            self.0
+                .entry(name.clone())
+                .or_insert(ImageState { size, nodes: 0 })
+                .nodes += 1;
+        }
+    }
+
+    pub(super) fn leave(&mut self, node: &Node) {
+        for (name, _) in names(node) {
+            if let Some(state) = self.0.get_mut(name) {
+                state.nodes -= 1;
+                if state.nodes == 0 {
+                    self.0.remove(name);
+                }
+            }
+        }
+    }
+
+    pub(super) fn uses(&self) -> usize {
+        self.0.values().map(|state| state.nodes).sum()
+    }
+}
+
+/// Every name once per node, with the size given first.
+pub(super) fn names(node: &Node) -> IndexMap<&Name, i64> {
+    let mut names = IndexMap::new();
+    for image in &node.spec.images {
+        for name in &image.names {
+            names.entry(name).or_insert(image.size);
+        }
+    }
+    names
+}
+
+/// The terms that pods carry, by what they do. A kind that carries a term twice counts twice.
+#[derive(Debug, Default)]
+pub struct Terms {
+    affinity: IndexMap<PodTerm, usize>,
+    anti_affinity: IndexMap<PodTerm, usize>,
+    preferred_affinity: IndexMap<(i64, PodTerm), usize>,
+    preferred_anti_affinity: IndexMap<(i64, PodTerm), usize>,
+}
+
+impl Terms {
+    pub fn affinity(&self) -> impl Iterator<Item = &PodTerm> {
+        self.affinity.keys()
+    }
+
+    pub fn anti_affinity(&self) -> impl Iterator<Item = &PodTerm> {
+        self.anti_affinity.keys()
+    }
+
+    /// Weight and term.
+    pub fn preferred_affinity(&self) -> impl Iterator<Item = &(i64, PodTerm)> {
+        self.preferred_affinity.keys()
+    }
+
+    /// Weight and term.
+    pub fn preferred_anti_affinity(&self) -> impl Iterator<Item = &(i64, PodTerm)> {
+        self.preferred_anti_affinity.keys()
+    }
+
+    pub(super) fn enter(&mut self, kind: &PodKind) {
+        for term in &kind.affinity {
+            *self.affinity.entry(term.clone()).or_default() += 1;
+        }
+        for term in &kind.anti_affinity {
+            *self.anti_affinity.entry(term.clone()).or_default() += 1;
+        }
+        for preferred in &kind.preferred_affinity {
+            *self
+                .preferred_affinity
+                .entry((preferred.weight, preferred.term.clone()))
+                .or_default() += 1;
+        }
+        for preferred in &kind.preferred_anti_affinity {
+            *self
+                .preferred_anti_affinity
+                .entry((preferred.weight, preferred.term.clone()))
+                .or_default() += 1;
+        }
+    }
+
+    pub(super) fn leave(&mut self, kind: &PodKind) {
+        kind.affinity
+            .iter()
+            .for_each(|term| drop_one(&mut self.affinity, term));
+        kind.anti_affinity
+            .iter()
+            .for_each(|term| drop_one(&mut self.anti_affinity, term));
+        for preferred in &kind.preferred_affinity {
+            drop_one(
+                &mut self.preferred_affinity,
+                &(preferred.weight, preferred.term.clone()),
+            );
+        }
+        for preferred in &kind.preferred_anti_affinity {
+            drop_one(
+                &mut self.preferred_anti_affinity,
+                &(preferred.weight, preferred.term.clone()),
+            );
+        }
+    }
+
+    pub(super) fn uses(&self) -> usize {
+        self.affinity
+            .values()
+            .chain(self.anti_affinity.values())
+            .sum::<usize>()
+            + self
+                .preferred_affinity
+                .values()
+                .chain(self.preferred_anti_affinity.values())
+                .sum::<usize>()
+    }
+}
+
+fn drop_one<K: std::hash::Hash + Eq>(all: &mut IndexMap<K, usize>, one: &K) {
+    if let Some(uses) = all.get_mut(one) {
+        *uses -= 1;
+        if *uses == 0 {
+            all.swap_remove(one);
+        }
+    }
+}

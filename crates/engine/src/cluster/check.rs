@@ -1,0 +1,187 @@
+//! The invariants of the truth, recomputed from the objects. For tests; too slow for anything else.
+
+use hashbrown::HashMap;
+
+use super::{Cluster, KindId, Part, catalog, scalars};
+use crate::model::Resource;
+
+/// A count that does not follow from the objects.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Corruption(String);
+
+fn same<T: PartialEq + std::fmt::Debug>(
+    what: impl FnOnce() -> String,
+    found: T,
+    want: T,
+) -> Result<(), Corruption> {
+    if found == want {
+        Ok(())
+    } else {
+        Err(Corruption(format!(
+            "{}: found {found:?}, want {want:?}",
+            what()
+        )))
+    }
+}
+
+impl Cluster {
+    /// Every index, row and counter equals what the objects say.
+    pub fn check(&self) -> Result<(), Corruption> {
+        self.check_rows()?;
+        self.check_pods()?;
+        let nodes = || self.nodes.slots().iter().flatten();
+        let labels: usize = nodes()
+            .map(|entry| entry.node.spec.labels.iter().len())
+            .sum();
+        same(|| "label values".into(), self.nodes.domains.uses(), labels)?;
+        let images: usize = nodes().map(|entry| catalog::names(&entry.node).len()).sum();
+        same(|| "image names".into(), self.catalog.images.uses(), images)?;
+        let offers: usize = nodes().map(|entry| scalars(&entry.node).count()).sum();
+        same(
+            || "offered resources".into(),
+            self.catalog.accounts.offers(),
+            offers,
+        )?;
+        same(
+            || "number of nodes".into(),
+            self.catalog.node_count,
+            nodes().count(),
+        )?;
+        let free: Vec<usize> = (0..self.nodes.slots().len())
+            .filter(|slot| self.nodes.get(*slot).is_none())
+            .collect();
+        same(
+            || "free slots".into(),
+            self.nodes.free_slots().iter().copied().collect(),
+            free,
+        )
+    }
+
+    fn check_rows(&self) -> Result<(), Corruption> {
+        let accounts = self.catalog.accounts();
+        for (slot, entry) in self.nodes.slots().iter().enumerate() {
+            let mut row = vec![0; self.nodes.width()];
+            if let Some(entry) = entry {
+                same(
+                    || "slot by name".into(),
+                    self.nodes.slot(&entry.node.spec.name),
+                    Some(slot),
+                )?;
+                for (resource, amount) in entry.node.allocatable.iter() {
+                    match accounts.column(resource, Part::Allocatable) {
+                        Some(column) => row[column] = amount,
+                        None => {
+                            return Err(Corruption(format!("{} has no account", resource.name())));
+                        }
+                    }
+                }
+                self.pods_on(slot)
+                    .for_each(|placed| accounts.charge(&mut row, &placed.pod.requests, 1));
+            }
+            same(
+                || format!("row of slot {slot}"),
+                self.nodes.row(slot),
+                &row[..],
+            )?;
+        }
+        same(
+            || "width".into(),
+            self.nodes.width(),
+            accounts
+                .column(&Resource::Cpu, Part::Allocatable)
+                .map_or(0, |_| accounts.width()),
+        )
+    }
+
+    fn check_pods(&self) -> Result<(), Corruption> {
+        let mut uses = 0;
+        let mut terms = 0;
+        let mut on: HashMap<(KindId, usize), u32> = HashMap::new();
+        let mut seen: HashMap<KindId, ()> = HashMap::new();
+        let mut strays = 0;
+        for (index, placed) in self.pods.iter().enumerate() {
+            let Some(placed) = placed else { continue };
+            same(
+                || format!("index of pod {}", placed.pod.uid),
+                self.by_uid.get(&placed.pod.uid).map(|id| id.0),
+                Some(index),
+            )?;
+            uses += 1;
+            seen.insert(placed.kind, ());
+            match self.nodes.slot(&placed.node) {
+                Some(slot) => {
+                    *on.entry((placed.kind, slot)).or_default() += 1;
+                    let times = self
+                        .pods_on(slot)
+                        .filter(|other| other.pod.uid == placed.pod.uid)
+                        .count();
+                    same(|| format!("pod {} on its node", placed.pod.uid), times, 1)?;
+                }
+                None => {
+                    strays += 1;
+                    let times = self
+                        .stray
+                        .get(&placed.node)
+                        .map_or(0, |ids| ids.iter().filter(|id| id.0 == index).count());
+                    same(|| format!("stray pod {}", placed.pod.uid), times, 1)?;
+                }
+            }
+        }
+        same(|| "pods by uid".into(), self.by_uid.len(), uses)?;
+        same(
+            || "stray pods".into(),
+            self.stray.values().map(Vec::len).sum::<usize>(),
+            strays,
+        )?;
+        for nominated in self.nominated.values() {
+            uses += 1;
+            seen.insert(nominated.kind, ());
+            let times = self
+                .nominated_to(&nominated.node)
+                .filter(|n| n.pod.uid == nominated.pod.uid)
+                .count();
+            same(|| format!("nomination of {}", nominated.pod.uid), times, 1)?;
+        }
+        same(
+            || "nominations by node".into(),
+            self.nominated_to.values().map(Vec::len).sum::<usize>(),
+            self.nominated.len(),
+        )?;
+        same(|| "uses of kinds".into(), self.kinds.uses(), uses)?;
+        let mut seen: Vec<KindId> = seen.into_keys().collect();
+        seen.sort();
+        same(
+            || "number of kinds".into(),
+            self.kinds.of(None).count(),
+            seen.len(),
+        )?;
+        for id in seen {
+            let Some(kind) = self.kinds.get(id) else {
+                return Err(Corruption(format!("{id:?} is gone")));
+            };
+            let k = &kind.kind;
+            terms += k.affinity.len()
+                + k.anti_affinity.len()
+                + k.preferred_affinity.len()
+                + k.preferred_anti_affinity.len();
+            same(
+                || format!("kind {id:?} in its namespace"),
+                self.kinds
+                    .of(Some(&k.namespace))
+                    .filter(|o| o.kind == *k)
+                    .count(),
+                1,
+            )?;
+            for (slot, pods) in &kind.on {
+                same(
+                    || format!("pods of {id:?} on slot {slot}"),
+                    on.remove(&(id, *slot)),
+                    Some(*pods),
+                )?;
+            }
+        }
+        same(|| "kinds on nodes".into(), on.len(), 0)?;
+        same(|| "terms".into(), self.catalog.terms.uses(), terms)
+    }
+}

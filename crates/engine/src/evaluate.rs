@@ -1,0 +1,33 @@
+//! A pod and the truth in; a node, or the reasons against every node, out.
+//!
+//! Nothing here changes the cluster: whoever takes the decision commits it ([`crate::cluster::Cluster::assume`]) and moves
+//! the [`Cursor`]. `scan` asks every check about every node; it is the reference for any evaluator that remembers.
+
+mod explain;
+mod prepare;
+mod scan;
+mod suppose;
+mod tally;
+
+pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore};
+pub use scan::{Diagnosis, NodeStatus, Outcome, Scan};
+pub use suppose::Supposed;
+
+/// Where the search for equals begins: one per engine. It moves past the chosen node when a decision is committed,
+/// and never for a mere question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cursor(usize);
+
+impl Cursor {
+    pub fn commit(&mut self, slot: usize) {
+        self.0 = slot + 1;
+    }
+
+    /// Slots at or after the cursor come first, then those before it.
+    fn rotated(self, slot: usize) -> (bool, usize) {
+        (slot < self.0, slot)
+    }
+}
+
+#[cfg(test)]
+mod tests;

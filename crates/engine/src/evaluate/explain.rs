@@ -1,0 +1,217 @@
+//! Decisions as data that people read: computed on demand, from the same checks that decided.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::prepare::Narrowed;
+use super::scan::{Diagnosis, NodeStatus, Scan};
+use crate::framework::{Reason, Rejection, Status};
+use crate::model::Name;
+
+/// What every node had to say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explanation {
+    /// In the order of the slots.
+    pub nodes: Vec<NodeExplanation>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeExplanation {
+    pub verdict: NodeVerdict,
+    /// In the order of the profile; plugins that skipped are not in it. Empty for a node that does not fit.
+    pub scores: Vec<PluginScore>,
+    pub total: i64,
+}
+
+/// What the filters say about a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeVerdict {
+    pub node: Name,
+    /// `None` if it fits.
+    pub rejection: Option<Rejection>,
+    /// The plugin that said no; `None` if the node was left out before any plugin looked at it.
+    pub plugin: Option<&'static str>,
+}
+
+impl fmt::Display for NodeVerdict {
+    /// `ok`, or the status and the reasons.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(rejection) = &self.rejection else {
+            return f.write_str("ok");
+        };
+        let status = match rejection.status {
+            Status::Error => "Err",
+            Status::Unschedulable => "U",
+            Status::Unresolvable => "UU",
+            Status::Pending => "Pending",
+        };
+        write!(f, "{status} {}", rejection.message())
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PluginScore {
+    pub plugin: &'static str,
+    pub raw: i64,
+    pub normalized: i64,
+    pub weighted: i64,
+}
+
+impl Scan<'_> {
+    /// What the filters say about every node, in the order of the slots.
+    pub fn verdicts(&mut self) -> Result<Vec<NodeVerdict>, String> {
+        if let Narrowed::Failed(text) = self.narrowed() {
+            return Err(text.clone());
+        }
+        self.judge();
+        let mut fits = vec![false; self.cluster.nodes().slots().len()];
+        self.judged()
+            .iter()
+            .flat_map(|judged| &judged.feasible)
+            .for_each(|(slot, _)| fits[*slot as usize] = true);
+        let slots = self.cluster.nodes().slots().iter().zip(fits).enumerate();
+        let verdicts = slots.filter_map(|(slot, (entry, fits))| {
+            let node = entry.as_ref()?.node.spec.name.clone();
+            if fits {
+                return Some(NodeVerdict {
+                    node,
+                    rejection: None,
+                    plugin: None,
+                });
+            }
+            let (plugin, rejection) = self.why_not(slot);
+            Some(NodeVerdict {
+                node,
+                rejection: Some(rejection),
+                plugin,
+            })
+        });
+        Ok(verdicts.collect())
+    }
+
+    /// The verdicts with the scores of nodes that fit. A lone one has scores too, though it is taken without them.
+    pub fn explain(&mut self) -> Result<Explanation, String> {
+        let verdicts = self.verdicts()?;
+        let feasible = self
+            .judged()
+            .map(|judged| judged.feasible.clone())
+            .unwrap_or_default();
+        let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); feasible.len()];
+        if !feasible.is_empty() {
+            let profile = self.profile;
+            self.score(&feasible, |weight, plugin, raw, normalized| {
+                for (index, scores) in scores.iter_mut().enumerate() {
+                    scores.push(PluginScore {
+                        plugin: profile.plugins()[plugin].name,
+                        raw: raw[index],
+                        normalized: normalized[index],
+                        weighted: weight * normalized[index],
+                    });
+                }
+            })?;
+        }
+        let mut scores = scores.into_iter();
+        let nodes = verdicts.into_iter().map(|verdict| {
+            let scores = if verdict.rejection.is_none() {
+                scores.next().unwrap_or_default()
+            } else {
+                Vec::new()
+            };
+            NodeExplanation {
+                verdict,
+                total: scores.iter().map(|score| score.weighted).sum(),
+                scores,
+            }
+        });
+        Ok(Explanation {
+            nodes: nodes.collect(),
+        })
+    }
+
+    fn why_not(&self, slot: usize) -> (Option<&'static str>, Rejection) {
+        match self.rejection(slot) {
+            Some((plugin, rejection)) => (Some(self.profile.plugins()[plugin].name), rejection),
+            None => match self.narrowed() {
+                Narrowed::None { rejection, plugins } => {
+                    (plugins.first().copied(), rejection.clone())
+                }
+                Narrowed::Only { plugins, .. } => (
+                    None,
+                    Rejection::unresolvable(format!(
+                        "node(s) didn't satisfy plugin(s) [{}]",
+                        plugins.join(" ")
+                    )),
+                ),
+                Narrowed::All | Narrowed::Failed(_) => (
+                    None,
+                    Rejection {
+                        status: Status::Unresolvable,
+                        reasons: vec![],
+                    },
+                ),
+            },
+        }
+    }
+
+    /// Why no node would do, for the pod's condition, the queue and preemption.
+    pub(super) fn diagnosis(&self) -> Diagnosis {
+        let mut diagnosis = Diagnosis {
+            nodes: self.cluster.nodes().len(),
+            ..Diagnosis::default()
+        };
+        let mut named = vec![false; self.profile.plugins().len()];
+        let mut pending = named.clone();
+        let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
+        let position = |name: &str| {
+            self.profile
+                .plugins()
+                .iter()
+                .position(|enabled| enabled.name == name)
+        };
+        match self.narrowed() {
+            Narrowed::None { rejection, plugins } => {
+                diagnosis.pre_filter = Some(rejection.message());
+                plugins
+                    .iter()
+                    .filter_map(|name| position(name))
+                    .for_each(|index| named[index] = true);
+            }
+            Narrowed::Only { plugins, .. } => {
+                plugins
+                    .iter()
+                    .filter_map(|name| position(name))
+                    .for_each(|index| named[index] = true);
+            }
+            Narrowed::All | Narrowed::Failed(_) => {}
+        }
+        for slot in (0..self.cluster.nodes().slots().len())
+            .filter(|slot| self.cluster.nodes().get(*slot).is_some())
+        {
+            let explicit = self.rejection(slot);
+            if let Some((plugin, rejection)) = &explicit {
+                named[*plugin] = true;
+                pending[*plugin] |= rejection.status == Status::Pending;
+            }
+            let rejection =
+                explicit.map_or_else(|| self.why_not(slot).1, |(_, rejection)| rejection);
+            diagnosis.statuses.push(NodeStatus {
+                slot,
+                status: rejection.status,
+            });
+            for reason in rejection.reasons {
+                *reasons.entry(reason).or_default() += 1;
+            }
+        }
+        let names = |flags: Vec<bool>| {
+            flags
+                .into_iter()
+                .zip(self.profile.plugins())
+                .filter_map(|(yes, e)| yes.then_some(e.name))
+                .collect()
+        };
+        diagnosis.reasons = reasons.into_iter().collect();
+        diagnosis.plugins = names(named);
+        diagnosis.pending = names(pending);
+        diagnosis
+    }
+}

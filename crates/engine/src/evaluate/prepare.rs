@@ -1,0 +1,105 @@
+//! From a profile and a pod to a plan, and what PreFilter makes of it.
+
+use crate::cluster::Cluster;
+use crate::framework::{Plan, Point, Rejection, Status};
+use crate::model::Pod;
+use crate::profile::Profile;
+
+/// What is left to look at after PreFilter.
+pub(super) enum Narrowed {
+    All,
+    /// These slots; the others are rejected in the name of these plugins.
+    Only {
+        slots: Vec<usize>,
+        plugins: Vec<&'static str>,
+    },
+    /// No node will do.
+    None {
+        rejection: Rejection,
+        plugins: Vec<&'static str>,
+    },
+    /// The cycle is aborted.
+    Failed(String),
+}
+
+pub(super) fn prepare<'a>(cluster: &'a Cluster, profile: &Profile, pod: &Pod) -> Plan<'a> {
+    let mut plan = Plan::new(cluster.catalog());
+    for enabled in profile.plugins() {
+        plan.next_plugin();
+        enabled.plugin.prepare(pod, cluster.catalog(), &mut plan);
+    }
+    plan
+}
+
+pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narrowed {
+    let mut rejected: Option<(Rejection, &'static str)> = None;
+    let mut names: Option<Vec<&str>> = None;
+    let mut narrowing = Vec::new();
+    for &index in profile.at(Point::PreFilter) {
+        let (part, name) = (&plan.plugins[index], profile.plugins()[index].name);
+        match &part.rejection {
+            None => {}
+            Some(rejection) => match rejection.status {
+                Status::Unresolvable => {
+                    return Narrowed::None {
+                        rejection: rejection.clone(),
+                        plugins: vec![name],
+                    };
+                }
+                Status::Unschedulable => rejected = Some((rejection.clone(), name)),
+                Status::Error | Status::Pending => {
+                    let text = rejection.message();
+                    return Narrowed::Failed(format!(
+                        "running PreFilter plugin \"{name}\": {text}"
+                    ));
+                }
+            },
+        }
+        if let Some(only) = &part.only {
+            narrowing.push(name);
+            names = Some(match names {
+                None => only.iter().map(|name| &**name).collect(),
+                Some(known) => known
+                    .into_iter()
+                    .filter(|name| only.iter().any(|o| **o == **name))
+                    .collect(),
+            });
+            if names.as_ref().is_some_and(Vec::is_empty) {
+                narrowing.sort_unstable();
+                let text = match narrowing[..] {
+                    [one] => format!("node(s) didn't satisfy plugin {one}"),
+                    _ => format!(
+                        "node(s) didn't satisfy plugin(s) [{}] simultaneously",
+                        narrowing.join(" ")
+                    ),
+                };
+                return Narrowed::None {
+                    rejection: Rejection::unresolvable(text),
+                    plugins: narrowing,
+                };
+            }
+        }
+    }
+    if let Some((rejection, plugin)) = rejected {
+        return Narrowed::None {
+            rejection,
+            plugins: vec![plugin],
+        };
+    }
+    match names {
+        None => Narrowed::All,
+        Some(names) => {
+            let mut slots: Vec<usize> = names
+                .into_iter()
+                .filter_map(|name| cluster.nodes().slot(name))
+                .collect();
+            slots.sort_unstable();
+            slots.dedup();
+            narrowing.sort_unstable();
+            Narrowed::Only {
+                slots,
+                plugins: narrowing,
+            }
+        }
+    }
+}

@@ -1,0 +1,543 @@
+//! Every check on every node, plainly, from the truth, with no cached results.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::Cursor;
+use super::prepare::{Narrowed, narrow, prepare};
+use super::tally::{Counted, evaluate};
+use crate::cluster::Cluster;
+use crate::framework::arithmetic::MAX_SCORE;
+use crate::framework::{
+    BLOCK, Block, Check, Feasible, NodeView, Places, Plan, Point, Reason, Rejection, Row, Score,
+    Status, Verdict,
+};
+use crate::model::{Name, Pod};
+use crate::profile::Profile;
+
+/// What became of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    Chosen {
+        slot: usize,
+        node: Name,
+        /// `None` if nothing was compared: one feasible node, or the nominated one.
+        total: Option<i64>,
+        feasible: usize,
+    },
+    Rejected(Diagnosis),
+    /// Something broke; the text is what the pod's condition says.
+    Failed(String),
+}
+
+/// Why no node would do.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Diagnosis {
+    /// Nodes there were.
+    pub nodes: usize,
+    /// Said by PreFilter before any node was looked at.
+    pub pre_filter: Option<String>,
+    /// Status of each node, by slot.
+    pub statuses: Vec<NodeStatus>,
+    /// Reasons with the number of nodes that gave each, in the order of the reasons.
+    pub reasons: Vec<(Reason, usize)>,
+    /// Plugins that said no, in the order of the profile.
+    pub plugins: Vec<&'static str>,
+    /// Those that only wait for something on its way.
+    pub pending: Vec<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeStatus {
+    pub slot: usize,
+    pub status: Status,
+}
+
+impl Diagnosis {
+    /// The message of the pod's condition and event. `post_filter` is what PostFilter had to say, if anything.
+    pub fn message(&self, post_filter: &str) -> String {
+        let mut text = format!("0/{} nodes are available:", self.nodes);
+        if let Some(said) = &self.pre_filter {
+            text += &format!(" {said}.");
+        } else if !self.reasons.is_empty() {
+            let mut entries: Vec<String> = self
+                .reasons
+                .iter()
+                .map(|(reason, nodes)| format!("{nodes} {reason}"))
+                .collect();
+            // As plain strings, so that "10 x" goes before "2 y".
+            entries.sort();
+            text += &format!(" {}.", entries.join(", "));
+        }
+        if !post_filter.is_empty() {
+            text += &format!(" {post_filter}");
+        }
+        text
+    }
+}
+
+/// One pod's evaluation. It can be asked for the decision, for explanations, and about changed worlds.
+pub struct Scan<'a> {
+    pub(super) cluster: &'a Cluster,
+    pub(super) profile: &'a Profile,
+    pub(super) pod: &'a Arc<Pod>,
+    pub(super) plan: Plan<'a>,
+    pub(super) places: Places,
+    pub(super) counted: Vec<Counted>,
+    /// Filters in their order: plugin and position among its filters.
+    pub(super) filters: Vec<(usize, usize)>,
+    narrowed: Narrowed,
+    /// Judged nodes, by slot.
+    judged: Option<Judged>,
+}
+
+/// What the filters said about every node.
+pub(super) struct Judged {
+    /// Feasible slots in their order, as places with one node each.
+    pub(super) feasible: Vec<(u32, u32)>,
+    /// Index of the filter that said no, and its verdict; by slot.
+    rejections: Vec<(u16, Verdict)>,
+    /// Nodes whose reasons cannot be found again from the codes.
+    worded: HashMap<usize, (usize, Rejection)>,
+    /// An opaque check broke.
+    error: Option<String>,
+}
+
+/// No filter has judged the node: it is free, or left out by narrowing.
+const UNJUDGED: u16 = u16::MAX;
+/// The words are in `worded`.
+const WORDED: u16 = u16::MAX - 1;
+
+impl<'a> Scan<'a> {
+    pub fn new(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
+        let plan = prepare(cluster, profile, pod);
+        let narrowed = narrow(cluster, profile, &plan);
+        let (places, counted) = match narrowed {
+            Narrowed::All | Narrowed::Only { .. } => evaluate(cluster, &plan),
+            Narrowed::None { .. } | Narrowed::Failed(_) => (Places::default(), Vec::new()),
+        };
+        let filters = profile
+            .at(Point::Filter)
+            .iter()
+            .flat_map(|&plugin| {
+                (0..plan.plugins[plugin].filters.len()).map(move |check| (plugin, check))
+            })
+            .collect();
+        Self {
+            cluster,
+            profile,
+            pod,
+            plan,
+            places,
+            counted,
+            filters,
+            narrowed,
+            judged: None,
+        }
+    }
+
+    /// The decision. Asking changes nothing.
+    pub fn decide(&mut self, cursor: Cursor) -> Outcome {
+        if self.cluster.nodes().is_empty() {
+            return Outcome::Failed("no nodes available to schedule pods".to_owned());
+        }
+        match &self.narrowed {
+            Narrowed::Failed(text) => return Outcome::Failed(text.clone()),
+            Narrowed::None { .. } => return Outcome::Rejected(self.diagnosis()),
+            Narrowed::All | Narrowed::Only { .. } => {}
+        }
+        if let Some(slot) = self.nominated_slot()
+            && self.fits(slot).is_ok()
+        {
+            return self.chosen(slot, None, 1);
+        }
+        self.judge();
+        let Some(judged) = &self.judged else {
+            return Outcome::Failed("no node was judged".to_owned());
+        };
+        if let Some(text) = &judged.error {
+            return Outcome::Failed(text.clone());
+        }
+        let feasible = judged.feasible.clone();
+        match feasible[..] {
+            [] => Outcome::Rejected(self.diagnosis()),
+            [(only, _)] => self.chosen(only as usize, None, 1),
+            _ => match self.best(&feasible, cursor) {
+                Ok((slot, total)) => self.chosen(slot, Some(total), feasible.len()),
+                Err(text) => Outcome::Failed(text),
+            },
+        }
+    }
+
+    fn chosen(&self, slot: usize, total: Option<i64>, feasible: usize) -> Outcome {
+        let node = self
+            .cluster
+            .nodes()
+            .get(slot)
+            .map(|entry| entry.node.spec.name.clone())
+            .unwrap_or_default();
+        Outcome::Chosen {
+            slot,
+            node,
+            total,
+            feasible,
+        }
+    }
+
+    fn nominated_slot(&self) -> Option<usize> {
+        let slot = self
+            .cluster
+            .nodes()
+            .slot(self.pod.nominated_node.as_deref()?)?;
+        self.is_candidate(slot).then_some(slot)
+    }
+
+    pub(super) fn is_candidate(&self, slot: usize) -> bool {
+        match &self.narrowed {
+            Narrowed::All => true,
+            Narrowed::Only { slots, .. } => slots.binary_search(&slot).is_ok(),
+            Narrowed::None { .. } | Narrowed::Failed(_) => false,
+        }
+    }
+
+    /// Runs every filter on every node, once.
+    pub(super) fn judge(&mut self) {
+        if self.judged.is_some()
+            || matches!(self.narrowed, Narrowed::None { .. } | Narrowed::Failed(_))
+        {
+            return;
+        }
+        let slots = self.cluster.nodes().slots();
+        let mut judged = Judged {
+            feasible: Vec::new(),
+            rejections: vec![(UNJUDGED, Verdict::FITS); slots.len()],
+            worded: HashMap::new(),
+            error: None,
+        };
+        self.judge_nominated(&mut judged);
+        let mut block = Block::default();
+        for from in (0..slots.len()).step_by(BLOCK) {
+            let lanes = BLOCK.min(slots.len() - from);
+            let mut alive = 0_u64;
+            for lane in 0..lanes {
+                let slot = from + lane;
+                if slots[slot].is_some()
+                    && judged.rejections[slot].0 == UNJUDGED
+                    && self.is_candidate(slot)
+                {
+                    alive |= 1 << lane;
+                }
+            }
+            self.judge_block(from, alive, &mut block, &mut judged);
+            if judged.error.is_some() {
+                break;
+            }
+        }
+        self.judged = Some(judged);
+    }
+
+    /// Nodes that hold nominated pods must also fit with those on them.
+    fn judge_nominated(&self, judged: &mut Judged) {
+        let mut slots: Vec<usize> = self
+            .cluster
+            .nominations()
+            .filter_map(|nominated| self.cluster.nodes().slot(&nominated.node))
+            .collect();
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in slots.into_iter().filter(|slot| self.is_candidate(*slot)) {
+            let added = self.nominated_before_us(slot);
+            if added.is_empty() {
+                continue;
+            }
+            if let Err((plugin, rejection)) = self.fits_with(slot, &added, &[]) {
+                self.reject(judged, slot, plugin, rejection);
+            }
+        }
+    }
+
+    fn reject(&self, judged: &mut Judged, slot: usize, plugin: usize, rejection: Rejection) {
+        if rejection.status == Status::Error {
+            let name = self.profile.plugins()[plugin].name;
+            judged.error.get_or_insert(format!(
+                "running \"{name}\" filter plugin: {}",
+                rejection.message()
+            ));
+        }
+        judged.rejections[slot] = (WORDED, Verdict::FITS);
+        judged.worded.insert(slot, (plugin, rejection));
+    }
+
+    fn judge_block(&self, from: usize, mut alive: u64, block: &mut Block, judged: &mut Judged) {
+        let mut filled = false;
+        let mut verdicts = [Verdict::FITS; BLOCK];
+        for (index, &(plugin, check)) in self.filters.iter().enumerate() {
+            if alive == 0 {
+                return;
+            }
+            match &self.plan.plugins[plugin].filters[check] {
+                Check::Gate(gate) => {
+                    let facts = &self.places.facts[gate.fact.0][from..];
+                    for (verdict, fact) in verdicts.iter_mut().zip(facts) {
+                        *verdict = if *fact == 0 {
+                            Verdict::FITS
+                        } else {
+                            Verdict::unresolvable(1)
+                        };
+                    }
+                }
+                Check::Rows(rows) => {
+                    if !filled {
+                        self.fill(block, from);
+                        filled = true;
+                    }
+                    rows.filter_block(block, &mut verdicts);
+                }
+                Check::Places(filter) => {
+                    let lanes = BLOCK.min(judged.rejections.len() - from);
+                    filter.filter_range(&self.places, from, &mut verdicts[..lanes]);
+                }
+                Check::Nodes(filter) => {
+                    verdicts = [Verdict::FITS; BLOCK];
+                    for lane in lanes_of(alive) {
+                        let slot = from + lane;
+                        let Some(entry) = self.cluster.nodes().get(slot) else {
+                            continue;
+                        };
+                        let pods: Vec<&Arc<Pod>> = self
+                            .cluster
+                            .pods_on(slot)
+                            .map(|placed| &placed.pod)
+                            .collect();
+                        if let Err(rejection) = filter.filter(NodeView {
+                            spec: &entry.node.spec,
+                            pods: &pods,
+                        }) {
+                            self.reject(judged, slot, plugin, rejection);
+                            alive &= !(1 << lane);
+                        }
+                    }
+                }
+            }
+            for lane in lanes_of(alive) {
+                if !verdicts[lane].fits() {
+                    judged.rejections[from + lane] = (index as u16, verdicts[lane]);
+                    alive &= !(1 << lane);
+                }
+            }
+        }
+        judged
+            .feasible
+            .extend(lanes_of(alive).map(|lane| ((from + lane) as u32, 1)));
+    }
+
+    /// Copies the declared columns of up to a block of rows.
+    pub(super) fn fill(&self, block: &mut Block, from: usize) {
+        block.columns.resize(self.plan.columns.len(), [0; BLOCK]);
+        let nodes = self.cluster.nodes();
+        let width = nodes.width();
+        let rows = &nodes.rows()[from * width..];
+        for (column, values) in self.plan.columns.iter().zip(&mut block.columns) {
+            match column {
+                Some(column) => {
+                    for (value, row) in values.iter_mut().zip(rows.chunks_exact(width)) {
+                        *value = row[*column];
+                    }
+                }
+                None => values.fill(0),
+            }
+        }
+    }
+
+    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on.
+    fn best(&mut self, feasible: &[(u32, u32)], cursor: Cursor) -> Result<(usize, i64), String> {
+        let mut totals = vec![0_i64; feasible.len()];
+        self.score(feasible, |weight, _, _, normalized| {
+            for (total, score) in totals.iter_mut().zip(normalized) {
+                *total += weight * score;
+            }
+        })?;
+        let tiers = self.tiers(feasible);
+        let wins = |a: usize, b: usize| {
+            let by_tier = tiers
+                .iter()
+                .map(|column| column[a].cmp(&column[b]))
+                .find(|order| order.is_ne());
+            let by_total = || totals[b].cmp(&totals[a]);
+            let by_slot = || {
+                cursor
+                    .rotated(feasible[a].0 as usize)
+                    .cmp(&cursor.rotated(feasible[b].0 as usize))
+            };
+            by_tier.unwrap_or_else(by_total).then_with(by_slot).is_lt()
+        };
+        let best = (1..feasible.len()).fold(
+            0,
+            |best, index| if wins(index, best) { index } else { best },
+        );
+        Ok((feasible[best].0 as usize, totals[best]))
+    }
+
+    fn tiers(&self, feasible: &[(u32, u32)]) -> Vec<Vec<u32>> {
+        let at = Feasible {
+            places: &self.places,
+            list: feasible,
+        };
+        self.profile
+            .at(Point::Filter)
+            .iter()
+            .flat_map(|&plugin| &self.plan.plugins[plugin].tiers)
+            .map(|tier| {
+                let mut column = Vec::with_capacity(feasible.len());
+                tier.tiers(at, &mut column);
+                column
+            })
+            .collect()
+    }
+
+    /// Scores the feasible nodes by each plugin: calls back with its weight, its index, raw and normalised scores.
+    pub(super) fn score(
+        &mut self,
+        feasible: &[(u32, u32)],
+        mut each: impl FnMut(i64, usize, &[i64], &[i64]),
+    ) -> Result<(), String> {
+        for &index in self.profile.at(Point::PreScore) {
+            if let Some(text) = &self.plan.plugins[index].score_error {
+                return Err(format!(
+                    "running PreScore plugin \"{}\": {text}",
+                    self.profile.plugins()[index].name
+                ));
+            }
+        }
+        let profile = self.profile;
+        for &index in profile.at(Point::Score) {
+            let enabled = &profile.plugins()[index];
+            for which in 0..self.plan.plugins[index].scores.len() {
+                let mut raw = Vec::with_capacity(feasible.len());
+                let scores = match &mut self.plan.plugins[index].scores[which] {
+                    Score::Places(check) => {
+                        let at = Feasible {
+                            places: &self.places,
+                            list: feasible,
+                        };
+                        check.raw(at, &mut raw);
+                        let mut scores = raw.clone();
+                        check.normalize(at, &mut scores);
+                        scores
+                    }
+                    Score::Rows(_) => {
+                        self.score_rows(index, which, feasible, &mut raw);
+                        raw.clone()
+                    }
+                    Score::Nodes(_) => self.score_nodes(index, which, feasible, &mut raw),
+                };
+                if let Some(wrong) = scores
+                    .iter()
+                    .find(|score| !(0..=MAX_SCORE).contains(*score))
+                {
+                    return Err(format!(
+                        "applying score defaultWeights on Score plugins: plugin \"{}\" returns an invalid score {wrong}, \
+                         it should in the range of [0, 100] after normalizing",
+                        enabled.name
+                    ));
+                }
+                each(enabled.weight, index, &raw, &scores);
+            }
+        }
+        Ok(())
+    }
+
+    fn score_rows(&self, plugin: usize, which: usize, feasible: &[(u32, u32)], out: &mut Vec<i64>) {
+        let Score::Rows(check) = &self.plan.plugins[plugin].scores[which] else {
+            return;
+        };
+        let mut block = Block::default();
+        let mut scores = [0; BLOCK];
+        let mut current = usize::MAX;
+        for &(slot, _) in feasible {
+            let (from, lane) = (slot as usize / BLOCK * BLOCK, slot as usize % BLOCK);
+            if from != current {
+                self.fill(&mut block, from);
+                check.score_block(&block, &mut scores);
+                current = from;
+            }
+            out.push(scores[lane]);
+        }
+    }
+
+    fn score_nodes(
+        &self,
+        plugin: usize,
+        which: usize,
+        feasible: &[(u32, u32)],
+        out: &mut Vec<i64>,
+    ) -> Vec<i64> {
+        let Score::Nodes(check) = &self.plan.plugins[plugin].scores[which] else {
+            return Vec::new();
+        };
+        for &(slot, _) in feasible {
+            let pods: Vec<&Arc<Pod>> = self
+                .cluster
+                .pods_on(slot as usize)
+                .map(|placed| &placed.pod)
+                .collect();
+            if let Some(entry) = self.cluster.nodes().get(slot as usize) {
+                out.push(check.score(NodeView {
+                    spec: &entry.node.spec,
+                    pods: &pods,
+                }));
+            }
+        }
+        let mut scores = out.clone();
+        check.normalize(&mut scores);
+        scores
+    }
+
+    /// The plugin, status and words of a node that was judged and did not fit.
+    pub(super) fn rejection(&self, slot: usize) -> Option<(usize, Rejection)> {
+        let judged = self.judged.as_ref()?;
+        let (index, verdict) = judged.rejections[slot];
+        if index == WORDED {
+            return judged.worded.get(&slot).cloned();
+        }
+        let &(plugin, check) = self.filters.get(index as usize)?;
+        let reasons = match &self.plan.plugins[plugin].filters[check] {
+            Check::Gate(gate) => vec![gate.reason.clone()],
+            Check::Places(filter) => vec![filter.reason(verdict.code())],
+            Check::Rows(rows) => {
+                let block = self.supposed_row(slot, &[], &[]);
+                rows.reasons(Row {
+                    block: &block,
+                    lane: 0,
+                })
+            }
+            Check::Nodes(_) => return None,
+        };
+        Some((
+            plugin,
+            Rejection {
+                status: verdict.status(),
+                reasons,
+            },
+        ))
+    }
+
+    pub(super) fn narrowed(&self) -> &Narrowed {
+        &self.narrowed
+    }
+
+    pub(super) fn judged(&self) -> Option<&Judged> {
+        self.judged.as_ref()
+    }
+}
+
+fn lanes_of(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        (mask != 0).then(|| {
+            let lane = mask.trailing_zeros() as usize;
+            mask &= mask - 1;
+            lane
+        })
+    })
+}

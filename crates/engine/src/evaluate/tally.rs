@@ -1,0 +1,142 @@
+//! Counts of pods over nodes and domains, from the truth.
+
+use crate::cluster::Cluster;
+use crate::framework::{Places, Plan, Tally};
+
+/// What is kept of a count besides its column in [`Places`]: enough to ask what one more or one less pod would do.
+pub(super) struct Counted {
+    /// Smallest count over domains and whose it is, and the smallest of the others.
+    smallest: Option<(i64, u32)>,
+    second: Option<i64>,
+}
+
+const NO_DOMAIN: i64 = i64::MIN;
+
+/// Evaluates every declared fact and count for every slot.
+pub(super) fn evaluate(cluster: &Cluster, plan: &Plan) -> (Places, Vec<Counted>) {
+    let slots = cluster.nodes().slots();
+    let mut places = Places::default();
+    for fact in &plan.facts {
+        let mut column = Vec::with_capacity(slots.len());
+        fact.evaluate(slots, &mut column);
+        places.facts.push(column);
+    }
+    let mut counted = Vec::with_capacity(plan.counts.len());
+    for index in 0..plan.counts.len() {
+        counted.push(count(cluster, plan, index, &mut places));
+    }
+    (places, counted)
+}
+
+fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> Counted {
+    let planned = &plan.counts[index];
+    let slots = cluster.nodes().slots();
+    let mut on_node = vec![0_i64; slots.len()];
+    let set = &planned.count.pods;
+    for kind in cluster.kinds().of(set.namespace()) {
+        let times = set.counts(&kind.kind);
+        if times != 0 {
+            for (slot, pods) in &kind.on {
+                on_node[*slot] += times * i64::from(*pods);
+            }
+        }
+    }
+    let Some((of, _)) = &planned.domain else {
+        let total = on_node.iter().sum();
+        places.counts.push(on_node);
+        places.tallies.push(Tally {
+            total,
+            first_total: total,
+            ..Tally::default()
+        });
+        return Counted {
+            smallest: None,
+            second: None,
+        };
+    };
+    let domains = &places.facts[of.0];
+    let size = domains
+        .iter()
+        .copied()
+        .max()
+        .map_or(0, |max| max as usize + 1);
+    let mut per_domain = vec![0_i64; size];
+    let mut exists = vec![false; size];
+    for (slot, &domain) in domains.iter().enumerate() {
+        if domain != 0 && included(plan, index, places, slot) {
+            exists[domain as usize] = true;
+            per_domain[domain as usize] += on_node[slot];
+        }
+    }
+    let mut tally = Tally::default();
+    let (mut smallest, mut second) = (None::<(i64, u32)>, None::<i64>);
+    for (domain, pods) in per_domain
+        .iter()
+        .copied()
+        .enumerate()
+        .filter(|(domain, _)| exists[*domain])
+    {
+        tally.domains += 1;
+        tally.total += pods;
+        match smallest {
+            Some((least, _)) if pods >= least => {
+                second = Some(second.map_or(pods, |second| second.min(pods)))
+            }
+            previous => {
+                second = previous.map(|(least, _)| least);
+                smallest = Some((pods, domain as u32));
+            }
+        }
+    }
+    tally.first_total = tally.total;
+    tally.minimum = smallest.map_or(0, |(least, _)| least);
+    for (pods, &domain) in on_node.iter_mut().zip(domains) {
+        *pods = if domain == 0 {
+            NO_DOMAIN
+        } else {
+            per_domain[domain as usize]
+        };
+    }
+    places.counts.push(on_node);
+    places.tallies.push(tally);
+    Counted { smallest, second }
+}
+
+fn included(plan: &Plan, index: usize, places: &Places, slot: usize) -> bool {
+    let facts = plan.counts[index]
+        .domain
+        .as_ref()
+        .map_or(&[][..], |(_, include)| include);
+    facts.iter().all(|fact| places.facts[fact.0][slot] == 0)
+}
+
+impl Counted {
+    /// The count and tally of one slot, if `delta` more pods of the set were on it.
+    pub(super) fn moved(
+        &self,
+        plan: &Plan,
+        index: usize,
+        places: &Places,
+        slot: usize,
+        delta: i64,
+    ) -> (i64, Tally) {
+        let (mut count, mut tally) = (places.counts[index][slot], places.tallies[index]);
+        if delta == 0 || count == NO_DOMAIN {
+            return (count, tally);
+        }
+        if let Some((of, _)) = &plan.counts[index].domain {
+            if !included(plan, index, places, slot) {
+                return (count, tally);
+            }
+            let domain = places.facts[of.0][slot];
+            let others = match self.smallest {
+                Some((_, whose)) if whose == domain => self.second,
+                smallest => smallest.map(|(least, _)| least),
+            };
+            tally.minimum = others.map_or(count + delta, |others| others.min(count + delta));
+        }
+        count += delta;
+        tally.total += delta;
+        (count, tally)
+    }
+}

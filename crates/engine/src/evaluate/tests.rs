@@ -1,0 +1,463 @@
+//! Decisions: ties, narrowing, nominations, messages.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::cluster::{Cluster, Update};
+use crate::framework::{
+    Catalog, NodeFilter, NodeView, Place, PlaceTier, Plan, Plugin, Point, Points, Rejection,
+    RowScore, Status,
+};
+use crate::framework::{Fact, FactId, Row};
+use crate::model::{Name, Pod};
+use crate::plugins;
+use crate::profile::{Enabled, Profile};
+use crate::testing::{NodeBuilder, PodBuilder, node, pod};
+
+type Prepare = fn(&Pod, &mut Plan);
+
+/// A plugin made of its `prepare` alone.
+struct Scripted(Prepare);
+
+impl Plugin for Scripted {
+    fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
+        (self.0)(pod, plan);
+    }
+}
+
+fn scripted(name: &'static str, prepare: Prepare) -> Enabled {
+    let points = Points::of(&[
+        Point::PreFilter,
+        Point::Filter,
+        Point::PreScore,
+        Point::Score,
+    ]);
+    Enabled {
+        name,
+        points,
+        plugin: Arc::new(Scripted(prepare)),
+        weight: 1,
+    }
+}
+
+fn native(weights: &[(&str, i64)]) -> Vec<Enabled> {
+    let enabled =
+        |(name, weight): &(&str, i64)| Enabled::new(plugins::find(name).unwrap(), *weight).unwrap();
+    weights.iter().map(enabled).collect()
+}
+
+fn profile(plugins: Vec<Enabled>) -> Profile {
+    Profile::new("default-scheduler", plugins)
+}
+
+fn cluster(nodes: impl IntoIterator<Item = NodeBuilder>) -> Cluster {
+    let mut cluster = Cluster::new();
+    for node in nodes {
+        cluster.apply(Update::Node(node.build())).unwrap();
+    }
+    cluster
+}
+
+fn three() -> Cluster {
+    cluster(["a", "b", "c"].map(|name| node(name).allocatable("cpu=4 memory=16Gi")))
+}
+
+fn decide(cluster: &Cluster, profile: &Profile, pod: &PodBuilder, cursor: Cursor) -> Outcome {
+    Scan::new(cluster, profile, &pod.build()).decide(cursor)
+}
+
+fn chosen(outcome: Outcome) -> (String, Option<i64>, usize) {
+    match outcome {
+        Outcome::Chosen {
+            node,
+            total,
+            feasible,
+            ..
+        } => (node.to_string(), total, feasible),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn message(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Rejected(diagnosis) => diagnosis.message(""),
+        Outcome::Failed(text) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn equals_are_taken_in_turn_and_questions_do_not_move_the_cursor() {
+    let (mut cluster, profile) = (
+        three(),
+        profile(native(&[("TaintToleration", 3), ("NodeResourcesFit", 1)])),
+    );
+    let mut cursor = Cursor::default();
+    let mut order = Vec::new();
+    for i in 0..4 {
+        let pod = pod(&format!("p{i}"));
+        let first = decide(&cluster, &profile, &pod, cursor);
+        assert_eq!(
+            first,
+            decide(&cluster, &profile, &pod, cursor),
+            "asking twice gives one answer"
+        );
+        let Outcome::Chosen {
+            slot,
+            node,
+            total,
+            feasible,
+        } = first
+        else {
+            panic!("{first:?}")
+        };
+        assert_eq!((total.is_some(), feasible), (true, 3));
+        cluster
+            .apply(Update::Assume {
+                pod: pod.build(),
+                node: node.clone(),
+            })
+            .unwrap();
+        cluster.check().unwrap();
+        cursor.commit(slot);
+        order.push(node);
+    }
+    assert_eq!(order, ["a", "b", "c", "a"].map(Name::from));
+}
+
+#[test]
+fn totals_are_weighted_sums() {
+    let mut cluster = cluster(["a", "b"].map(|name| node(name).allocatable("cpu=4 memory=16Gi")));
+    cluster
+        .apply(Update::PodBound(
+            pod("x").container("cpu=2 memory=4Gi").on("b").build(),
+        ))
+        .unwrap();
+    let profile = profile(native(&[
+        ("TaintToleration", 3),
+        ("NodeResourcesFit", 1),
+        ("PodTopologySpread", 2),
+    ]));
+    let wants = pod("p").container("cpu=500m memory=1Gi");
+    assert_eq!(
+        chosen(decide(&cluster, &profile, &wants, Cursor::default())),
+        ("a".into(), Some(390), 2)
+    );
+    let wants = wants.build();
+    let explanation = Scan::new(&cluster, &profile, &wants).explain().unwrap();
+    assert_eq!(
+        explanation
+            .nodes
+            .iter()
+            .map(|node| node.total)
+            .collect::<Vec<_>>(),
+        [390, 352]
+    );
+    assert_eq!(explanation.nodes[1].scores.len(), 2, "spread skips");
+}
+
+#[test]
+fn a_lone_node_is_taken_unscored() {
+    let cluster = cluster([node("a"), node("b").taint("k", "v", "NoSchedule")]);
+    let profile = profile(native(&[("TaintToleration", 3)]));
+    assert_eq!(
+        chosen(decide(&cluster, &profile, &pod("p"), Cursor::default())),
+        ("a".into(), None, 1)
+    );
+}
+
+#[test]
+fn a_feasible_nominated_node_wins_unscored() {
+    let (cluster, profile) = (three(), profile(native(&[("NodeResourcesFit", 1)])));
+    let nominated = |node: &str, cpu: &str| {
+        let node: Name = node.into();
+        pod("p")
+            .container(cpu)
+            .with(|pod| pod.nominated_node = Some(node))
+    };
+    let decide = |pod: PodBuilder| decide(&cluster, &profile, &pod, Cursor::default());
+    assert_eq!(
+        chosen(decide(nominated("c", "cpu=1"))),
+        ("c".into(), None, 1)
+    );
+    assert_eq!(chosen(decide(nominated("gone", "cpu=1"))).0, "a");
+    assert_eq!(
+        message(decide(nominated("c", "cpu=5"))),
+        "0/3 nodes are available: 3 Insufficient cpu."
+    );
+}
+
+#[test]
+fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
+    let profile = profile(native(&[("NodeResourcesFit", 1)]));
+    let mut cluster = cluster([node("a").allocatable("cpu=4")]);
+    let waiting = pod("waiting").priority(5).container("cpu=3");
+    cluster
+        .apply(Update::Nominate {
+            pod: waiting.build(),
+            node: "a".into(),
+        })
+        .unwrap();
+    for (case, priority, fits) in [
+        ("lower", 4, false),
+        ("equal", 5, false),
+        ("higher", 6, true),
+    ] {
+        let outcome = decide(
+            &cluster,
+            &profile,
+            &pod("p").priority(priority).container("cpu=2"),
+            Cursor::default(),
+        );
+        assert_eq!(matches!(outcome, Outcome::Chosen { .. }), fits, "{case}");
+    }
+    let outcome = decide(&cluster, &profile, &waiting, Cursor::default());
+    assert!(
+        matches!(outcome, Outcome::Chosen { .. }),
+        "its own nomination does not stand in its way"
+    );
+    cluster
+        .apply(Update::Denominate {
+            uid: "waiting".into(),
+        })
+        .unwrap();
+    assert!(matches!(
+        decide(
+            &cluster,
+            &profile,
+            &pod("p").container("cpu=2"),
+            Cursor::default()
+        ),
+        Outcome::Chosen { .. }
+    ));
+}
+
+#[test]
+fn messages_count_nodes_by_reason_and_sort_as_text() {
+    let tainted = (0..10).map(|i| node(&format!("t{i}")).taint("k", "v", "NoSchedule"));
+    let small = (0..2).map(|i| node(&format!("s{i}")).allocatable("cpu=1 memory=1"));
+    let cluster = cluster(tainted.chain(small));
+    let profile = profile(native(&[("TaintToleration", 3), ("NodeResourcesFit", 1)]));
+    let outcome = decide(
+        &cluster,
+        &profile,
+        &pod("p").container("cpu=2 memory=2"),
+        Cursor::default(),
+    );
+    let Outcome::Rejected(diagnosis) = outcome else {
+        panic!("{outcome:?}")
+    };
+    let want = "0/12 nodes are available: 10 node(s) had untolerated taint(s), 2 Insufficient cpu, 2 Insufficient memory.";
+    assert_eq!(diagnosis.message(""), want);
+    assert_eq!(
+        diagnosis.message("no new claims to deallocate"),
+        format!("{want} no new claims to deallocate")
+    );
+    assert_eq!(diagnosis.plugins, ["TaintToleration", "NodeResourcesFit"]);
+    assert!(
+        diagnosis
+            .statuses
+            .iter()
+            .all(|status| status.status == Status::Unresolvable)
+    );
+}
+
+#[test]
+fn no_nodes_at_all() {
+    let profile = profile(native(&[("TaintToleration", 3)]));
+    let outcome = decide(&Cluster::new(), &profile, &pod("p"), Cursor::default());
+    assert_eq!(message(outcome), "no nodes available to schedule pods");
+}
+
+#[test]
+fn pre_filter_narrows_rejects_and_fails() {
+    let only_a: Prepare = |_, plan| plan.only(vec!["a".into(), "unknown".into()]);
+    let only_b: Prepare = |_, plan| plan.only(vec!["b".into()]);
+    let nowhere: Prepare = |_, plan| plan.only(vec![]);
+    let unresolvable: Prepare = |_, plan| plan.reject(Rejection::unresolvable("never"));
+    let unschedulable: Prepare = |_, plan| plan.reject(Rejection::unschedulable("not now"));
+    let broken: Prepare = |_, plan| plan.reject(Rejection::error("broken"));
+    let fits =
+        "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't satisfy plugin(s) [One].";
+    for (case, plugins, want) in [
+        ("one left", vec![("One", only_a)], fits),
+        (
+            "none listed",
+            vec![("One", nowhere)],
+            "0/3 nodes are available: node(s) didn't satisfy plugin One.",
+        ),
+        (
+            "two that exclude each other",
+            vec![("Two", only_b), ("One", only_a)],
+            "0/3 nodes are available: node(s) didn't satisfy plugin(s) [One Two] simultaneously.",
+        ),
+        (
+            "for good",
+            vec![("One", unschedulable), ("Two", unresolvable)],
+            "0/3 nodes are available: never.",
+        ),
+        (
+            "for now",
+            vec![("One", unschedulable)],
+            "0/3 nodes are available: not now.",
+        ),
+        (
+            "an error",
+            vec![("One", broken)],
+            "running PreFilter plugin \"One\": broken",
+        ),
+    ] {
+        let mut all: Vec<Enabled> = plugins
+            .into_iter()
+            .map(|(name, prepare)| scripted(name, prepare))
+            .collect();
+        all.extend(native(&[("NodeResourcesFit", 1)]));
+        let profile = profile(all);
+        let outcome = decide(
+            &three(),
+            &profile,
+            &pod("p").container("cpu=9"),
+            Cursor::default(),
+        );
+        assert_eq!(message(outcome), want, "{case}");
+    }
+}
+
+#[derive(PartialEq)]
+struct Constant(i64);
+impl RowScore for Constant {
+    fn score(&self, _: Row) -> i64 {
+        self.0
+    }
+}
+
+#[test]
+fn scores_out_of_range_abort_the_cycle() {
+    let profile = profile(vec![scripted("Wild", |_, plan| {
+        plan.score_rows(Constant(101))
+    })]);
+    let text = message(decide(&three(), &profile, &pod("p"), Cursor::default()));
+    assert!(
+        text.contains("plugin \"Wild\" returns an invalid score 101"),
+        "{text}"
+    );
+}
+
+struct ByDomain(FactId);
+impl PlaceTier for ByDomain {
+    fn tier(&self, at: Place) -> u32 {
+        u32::from(at.fact(self.0) == 0)
+    }
+}
+
+#[test]
+fn tiers_go_before_scores() {
+    let cluster = cluster([
+        node("full").label("pool", "x").allocatable("cpu=4"),
+        node("a").allocatable("cpu=64"),
+    ]);
+    let tier: Prepare = |_, plan| {
+        let pool = plan.fact(Fact::domain("pool"));
+        plan.tier(ByDomain(pool));
+    };
+    let plugins = || native(&[("NodeResourcesFit", 1)]);
+    let wants = pod("p").container("cpu=2");
+    let plain = profile(plugins());
+    assert_eq!(
+        chosen(decide(&cluster, &plain, &wants, Cursor::default())).0,
+        "a"
+    );
+    let tiered = profile(
+        plugins()
+            .into_iter()
+            .chain([scripted("Tier", tier)])
+            .collect(),
+    );
+    assert_eq!(
+        chosen(decide(&cluster, &tiered, &wants, Cursor::default())).0,
+        "full"
+    );
+}
+
+struct OnePodPerNode;
+impl NodeFilter for OnePodPerNode {
+    fn filter(&self, node: NodeView) -> Result<(), Rejection> {
+        match (&*node.spec.name, node.pods.len()) {
+            ("broken", _) => Err(Rejection::error("cannot look")),
+            (_, 0) => Ok(()),
+            _ => Err(Rejection::unschedulable("taken")),
+        }
+    }
+}
+
+#[test]
+fn opaque_checks_see_the_pods_of_the_world_in_question() {
+    let opaque: Prepare = |_, plan| plan.filter_nodes(OnePodPerNode);
+    let profile = profile(vec![scripted("Opaque", opaque)]);
+    let mut cluster = cluster([node("a"), node("b")]);
+    let there = pod("there").on("a").build();
+    cluster.apply(Update::PodBound(there.clone())).unwrap();
+    cluster
+        .apply(Update::Nominate {
+            pod: pod("coming").build(),
+            node: "b".into(),
+        })
+        .unwrap();
+    let asks = pod("p").build();
+    let mut scan = Scan::new(&cluster, &profile, &asks);
+    assert_eq!(
+        message(scan.decide(Cursor::default())),
+        "0/2 nodes are available: 2 taken."
+    );
+    assert!(
+        scan.fits_if(
+            0,
+            Supposed {
+                added: &[],
+                removed: &[&there]
+            }
+        )
+        .is_ok()
+    );
+    cluster.apply(Update::Node(node("broken").build())).unwrap();
+    let text = message(decide(&cluster, &profile, &pod("p"), Cursor::default()));
+    assert_eq!(text, "running \"Opaque\" filter plugin: cannot look");
+}
+
+#[test]
+fn a_world_with_pods_taken_away() {
+    let profile = profile(native(&[("NodeResourcesFit", 1), ("PodTopologySpread", 2)]));
+    let mut cluster =
+        cluster(["a", "b"].map(|name| node(name).label("host", name).allocatable("cpu=4")));
+    let foo = |name: &str| pod(name).label("app", "foo").container("cpu=2");
+    let victims = [foo("x").on("a").build(), foo("y").on("a").build()];
+    for victim in &victims {
+        cluster.apply(Update::PodBound(victim.clone())).unwrap();
+    }
+    let asks = foo("p")
+        .spread(crate::testing::spread("host", 1).app("foo"))
+        .build();
+    let scan = Scan::new(&cluster, &profile, &asks);
+    let without = |gone: &[&Arc<Pod>]| {
+        scan.fits_if(
+            0,
+            Supposed {
+                added: &[],
+                removed: gone,
+            },
+        )
+        .map_err(|(plugin, _)| plugin)
+    };
+    assert_eq!(without(&[]), Err("NodeResourcesFit"));
+    assert_eq!(
+        without(&[&victims[0]]),
+        Err("PodTopologySpread"),
+        "one is left, and none on the other node"
+    );
+    assert_eq!(without(&[&victims[0], &victims[1]]), Ok(()));
+    assert_eq!(
+        without(&[]),
+        Err("NodeResourcesFit"),
+        "questions leave no trace"
+    );
+}

@@ -1,0 +1,75 @@
+//! Facts that more than one plugin asks for: written once, so that they are evaluated once.
+
+use super::{Fact, NodeRule};
+use crate::model::{Effect, Name, NodeSpec, RequiredNodes, Toleration, tolerated};
+
+/// 0 where no taint forbids a pod with these tolerations to come.
+pub fn forbidding_taint(tolerations: &[Toleration]) -> Fact {
+    Fact::new(ForbiddingTaint(tolerations.to_vec()))
+}
+
+/// 0 where the node selector and the required node affinity match.
+pub fn required_nodes(required: &RequiredNodes) -> Fact {
+    Fact::new(Mismatch(required.clone()))
+}
+
+/// 0 where all of these labels are present.
+pub fn lacks_labels(keys: impl IntoIterator<Item = Name>) -> Fact {
+    Fact::new(LacksLabels(keys.into_iter().collect()))
+}
+
+/// How many taints that pods should rather avoid are not tolerated.
+pub fn avoided_taints(tolerations: &[Toleration]) -> Fact {
+    let relevant = |t: &&Toleration| {
+        t.effect
+            .as_ref()
+            .is_none_or(|effect| *effect == Effect::PreferNoSchedule)
+    };
+    Fact::new(AvoidedTaints(
+        tolerations.iter().filter(relevant).cloned().collect(),
+    ))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ForbiddingTaint(Vec<Toleration>);
+
+impl NodeRule for ForbiddingTaint {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        u32::from(
+            node.taints
+                .iter()
+                .any(|taint| taint.effect.forbids() && !tolerated(taint, &self.0)),
+        )
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct AvoidedTaints(Vec<Toleration>);
+
+impl NodeRule for AvoidedTaints {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        let avoided = node
+            .taints
+            .iter()
+            .filter(|taint| taint.effect == Effect::PreferNoSchedule);
+        avoided.filter(|taint| !tolerated(taint, &self.0)).count() as u32
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Mismatch(RequiredNodes);
+
+impl NodeRule for Mismatch {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        u32::from(!self.0.matches(node))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct LacksLabels(Vec<Name>);
+
+impl NodeRule for LacksLabels {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        u32::from(!self.0.iter().all(|key| node.labels.contains(key)))
+    }
+}

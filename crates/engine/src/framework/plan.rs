@@ -1,0 +1,210 @@
+//! What one pod's plugins declared: the evaluators' whole input besides the truth.
+
+use super::opaque::{NodeFilter, NodeScore};
+use super::place::{
+    ErasedPlaceFilter, ErasedPlaceScore, ErasedPlaceTier, PlaceFilter, PlaceScore, PlaceTier,
+};
+use super::row::{ColumnId, ErasedRowFilter, ErasedRowScore, RowFilter, RowScore};
+use super::rule::{Count, Fact, Within};
+use super::verdict::{Reason, Rejection};
+use crate::cluster::{Catalog, Part};
+use crate::model::{Name, Resource};
+
+/// A declared fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FactId(pub(crate) usize);
+
+/// A declared count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CountId(pub(crate) usize);
+
+/// Collects the declarations of all plugins of a profile for one pod. Equal facts, counts and columns are shared.
+pub struct Plan<'a> {
+    catalog: &'a Catalog,
+    pub(crate) facts: Vec<Fact>,
+    pub(crate) counts: Vec<PlannedCount>,
+    /// Index of the column in the rows; `None` reads as 0, for resources that no node offers.
+    pub(crate) columns: Vec<Option<usize>>,
+    pub(crate) plugins: Vec<PluginPlan>,
+}
+
+/// A count with its facts resolved.
+pub(crate) struct PlannedCount {
+    pub(crate) count: Count,
+    /// The domain and the inclusions; `None` for counts on the node.
+    pub(crate) domain: Option<(FactId, Vec<FactId>)>,
+}
+
+/// What one plugin declared.
+#[derive(Default)]
+pub struct PluginPlan {
+    pub(crate) filters: Vec<Check>,
+    pub(crate) scores: Vec<Score>,
+    pub(crate) tiers: Vec<Box<dyn ErasedPlaceTier>>,
+    pub(crate) only: Option<Vec<Name>>,
+    pub(crate) rejection: Option<Rejection>,
+    pub(crate) score_error: Option<String>,
+}
+
+/// A fact that must be 0.
+pub struct Gate {
+    pub(crate) fact: FactId,
+    pub(crate) reason: Reason,
+}
+
+/// One filter, in the order of declaration.
+pub enum Check {
+    Gate(Gate),
+    #[expect(
+        private_interfaces,
+        reason = "evaluators call it, authors hand it over"
+    )]
+    Rows(Box<dyn ErasedRowFilter>),
+    #[expect(
+        private_interfaces,
+        reason = "evaluators call it, authors hand it over"
+    )]
+    Places(Box<dyn ErasedPlaceFilter>),
+    Nodes(Box<dyn NodeFilter>),
+}
+
+/// One scorer.
+pub enum Score {
+    #[expect(
+        private_interfaces,
+        reason = "evaluators call it, authors hand it over"
+    )]
+    Rows(Box<dyn ErasedRowScore>),
+    #[expect(
+        private_interfaces,
+        reason = "evaluators call it, authors hand it over"
+    )]
+    Places(Box<dyn ErasedPlaceScore>),
+    Nodes(Box<dyn NodeScore>),
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(catalog: &'a Catalog) -> Self {
+        Self {
+            catalog,
+            facts: Vec::new(),
+            counts: Vec::new(),
+            columns: Vec::new(),
+            plugins: Vec::new(),
+        }
+    }
+
+    /// Declarations from here on are the next plugin's.
+    pub(crate) fn next_plugin(&mut self) {
+        self.plugins.push(PluginPlan::default());
+    }
+
+    fn plugin(&mut self) -> &mut PluginPlan {
+        if self.plugins.is_empty() {
+            self.next_plugin();
+        }
+        self.plugins.last_mut().expect("one was just pushed")
+    }
+
+    /// A number of the node's own row; 0 everywhere if no node offers the resource.
+    pub fn column(&mut self, resource: &Resource, part: Part) -> ColumnId {
+        let column = self.catalog.accounts().column(resource, part);
+        ColumnId(position_or_push(&mut self.columns, column))
+    }
+
+    /// A fact of the node's object.
+    pub fn fact(&mut self, fact: Fact) -> FactId {
+        FactId(position_or_push(&mut self.facts, fact))
+    }
+
+    /// Pods of a set, on the node or in its domain.
+    pub fn count(&mut self, count: Count) -> CountId {
+        if let Some(known) = self
+            .counts
+            .iter()
+            .position(|planned| planned.count == count)
+        {
+            return CountId(known);
+        }
+        let domain = match &count.within {
+            Within::Node => None,
+            Within::Domain { of, include } => {
+                let of = self.fact(of.clone());
+                Some((
+                    of,
+                    include.iter().map(|fact| self.fact(fact.clone())).collect(),
+                ))
+            }
+        };
+        self.counts.push(PlannedCount { count, domain });
+        CountId(self.counts.len() - 1)
+    }
+
+    /// Filter: the fact must be 0, or the node is rejected for good (no preemption changes a node's object).
+    pub fn gate(&mut self, fact: Fact, reason: impl Into<Reason>) {
+        let fact = self.fact(fact);
+        self.plugin().filters.push(Check::Gate(Gate {
+            fact,
+            reason: reason.into(),
+        }));
+    }
+
+    /// Filter by the node's own numbers.
+    pub fn filter_rows(&mut self, check: impl RowFilter) {
+        self.plugin().filters.push(Check::Rows(Box::new(check)));
+    }
+
+    /// Score by the node's own numbers.
+    pub fn score_rows(&mut self, check: impl RowScore) {
+        self.plugin().scores.push(Score::Rows(Box::new(check)));
+    }
+
+    /// Filter by facts and counts.
+    pub fn filter_places(&mut self, check: impl PlaceFilter) {
+        self.plugin().filters.push(Check::Places(Box::new(check)));
+    }
+
+    /// Score by facts and counts.
+    pub fn score_places(&mut self, check: impl PlaceScore) {
+        self.plugin().scores.push(Score::Places(Box::new(check)));
+    }
+
+    /// Places of a lower tier win whatever the scores. With several tiers, earlier plugins' go first.
+    pub fn tier(&mut self, check: impl PlaceTier) {
+        self.plugin().tiers.push(Box::new(check));
+    }
+
+    /// Filter by anything about a node: last resort.
+    pub fn filter_nodes(&mut self, check: impl NodeFilter) {
+        self.plugin().filters.push(Check::Nodes(Box::new(check)));
+    }
+
+    /// Score by anything about a node: last resort.
+    pub fn score_nodes(&mut self, check: impl NodeScore) {
+        self.plugin().scores.push(Score::Nodes(Box::new(check)));
+    }
+
+    /// PreFilter: no other nodes than these need be looked at.
+    pub fn only(&mut self, nodes: Vec<Name>) {
+        self.plugin().only = Some(nodes);
+    }
+
+    /// PreFilter: no node will do.
+    pub fn reject(&mut self, rejection: Rejection) {
+        self.plugin().rejection = Some(rejection);
+    }
+
+    /// PreScore: something is wrong that only shows when nodes are to be compared; it aborts the cycle then.
+    pub fn fail_scoring(&mut self, text: impl Into<String>) {
+        self.plugin().score_error = Some(text.into());
+    }
+}
+
+fn position_or_push<T: PartialEq>(all: &mut Vec<T>, one: T) -> usize {
+    all.iter()
+        .position(|known| *known == one)
+        .unwrap_or_else(|| {
+            all.push(one);
+            all.len() - 1
+        })
+}

@@ -1,0 +1,152 @@
+//! How a plugin is named, configured and listed.
+
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+
+use super::Plugin;
+
+/// The extension points, in the order of a pod's path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Point {
+    PreEnqueue,
+    QueueSort,
+    PreFilter,
+    Filter,
+    PostFilter,
+    PreScore,
+    Score,
+    Reserve,
+    Permit,
+    PreBind,
+    Bind,
+    PostBind,
+}
+
+impl Point {
+    pub const ALL: [Self; 12] = [
+        Self::PreEnqueue,
+        Self::QueueSort,
+        Self::PreFilter,
+        Self::Filter,
+        Self::PostFilter,
+        Self::PreScore,
+        Self::Score,
+        Self::Reserve,
+        Self::Permit,
+        Self::PreBind,
+        Self::Bind,
+        Self::PostBind,
+    ];
+}
+
+/// A set of extension points.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Points(u16);
+
+impl Points {
+    pub const fn of(points: &[Point]) -> Self {
+        let mut bits = 0;
+        let mut i = 0;
+        while i < points.len() {
+            bits |= 1 << points[i] as u16;
+            i += 1;
+        }
+        Self(bits)
+    }
+
+    pub const fn contains(self, point: Point) -> bool {
+        self.0 & (1 << point as u16) != 0
+    }
+}
+
+/// Name, points and arguments of a plugin.
+pub trait Configure: Plugin + Sized + 'static {
+    const NAME: &'static str;
+    /// The points at which it can be enabled.
+    const POINTS: Points;
+    /// Defaults come from `Default`; unknown fields must be refused (`deny_unknown_fields`).
+    type Args: DeserializeOwned + Default;
+
+    /// Checks the arguments; every fault is reported, not only the first.
+    fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>>;
+}
+
+/// For plugins without arguments.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoArgs {}
+
+/// One fault in a plugin's arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgsError {
+    /// Path of the field below the arguments, as `scoringStrategy.resources[0].weight`.
+    pub field: String,
+    pub text: String,
+}
+
+impl ArgsError {
+    pub fn new(field: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for ArgsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.text)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigureError {
+    /// The text is not of the arguments' type.
+    #[error(transparent)]
+    Read(erased_serde::Error),
+    /// The values are not allowed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<ArgsError>),
+}
+
+/// Arguments as their text has them.
+type Args<'a, 'de> = &'a mut dyn erased_serde::Deserializer<'de>;
+
+type Configured = Result<Box<dyn Plugin>, ConfigureError>;
+
+/// A plugin in the list of plugins.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub name: &'static str,
+    pub points: Points,
+    configure: fn(Option<Args<'_, '_>>) -> Configured,
+}
+
+impl Entry {
+    pub const fn of<P: Configure>() -> Self {
+        Self {
+            name: P::NAME,
+            points: P::POINTS,
+            configure: configure::<P>,
+        }
+    }
+
+    /// With default arguments.
+    pub fn build(&self) -> Configured {
+        (self.configure)(None)
+    }
+
+    pub fn build_with(&self, args: Args<'_, '_>) -> Configured {
+        (self.configure)(Some(args))
+    }
+}
+
+fn configure<P: Configure>(args: Option<Args<'_, '_>>) -> Configured {
+    let args = match args {
+        Some(args) => erased_serde::deserialize(args).map_err(ConfigureError::Read)?,
+        None => P::Args::default(),
+    };
+    let plugin = P::new(args).map_err(ConfigureError::Invalid)?;
+    Ok(Box::new(plugin))
+}

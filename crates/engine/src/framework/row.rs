@@ -1,0 +1,75 @@
+//! Row checks: the numbers of a node's own accounts, sixty-four nodes at a time.
+
+use super::verdict::{Reason, Verdict};
+
+/// Nodes per block.
+pub const BLOCK: usize = 64;
+
+/// A declared column of the rows: what [`super::Plan::column`] gave, and the only way to read one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ColumnId(pub(super) usize);
+
+/// The declared columns of up to [`BLOCK`] nodes.
+#[derive(Debug, Clone, Default)]
+pub struct Block {
+    pub(crate) columns: Vec<[i64; BLOCK]>,
+}
+
+/// One node's numbers.
+#[derive(Clone, Copy)]
+pub struct Row<'a> {
+    pub(crate) block: &'a Block,
+    pub(crate) lane: usize,
+}
+
+impl Row<'_> {
+    #[inline]
+    pub fn get(self, column: ColumnId) -> i64 {
+        self.block.columns[column.0][self.lane]
+    }
+}
+
+/// Says no by the node's own numbers. Equal checks give equal answers to equal rows.
+pub trait RowFilter: PartialEq + Send + 'static {
+    fn filter(&self, row: Row) -> Verdict;
+    /// The words for a row that `filter` refused.
+    fn reasons(&self, row: Row) -> Vec<Reason>;
+}
+
+/// Scores by the node's own numbers, 0..=100, final: nothing is normalised. Equal checks give equal scores.
+pub trait RowScore: PartialEq + Send + 'static {
+    fn score(&self, row: Row) -> i64;
+}
+
+/// One virtual call per block: the loop is here, where the check's code is known.
+pub(crate) trait ErasedRowFilter: Send {
+    fn filter_block(&self, block: &Block, out: &mut [Verdict; BLOCK]);
+    fn filter_row(&self, row: Row) -> Verdict;
+    fn reasons(&self, row: Row) -> Vec<Reason>;
+}
+
+impl<C: RowFilter> ErasedRowFilter for C {
+    fn filter_block(&self, block: &Block, out: &mut [Verdict; BLOCK]) {
+        for (lane, verdict) in out.iter_mut().enumerate() {
+            *verdict = self.filter(Row { block, lane });
+        }
+    }
+    fn filter_row(&self, row: Row) -> Verdict {
+        self.filter(row)
+    }
+    fn reasons(&self, row: Row) -> Vec<Reason> {
+        RowFilter::reasons(self, row)
+    }
+}
+
+pub(crate) trait ErasedRowScore: Send {
+    fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]);
+}
+
+impl<C: RowScore> ErasedRowScore for C {
+    fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
+        for (lane, score) in out.iter_mut().enumerate() {
+            *score = self.score(Row { block, lane });
+        }
+    }
+}

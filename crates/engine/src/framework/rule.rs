@@ -1,0 +1,239 @@
+//! Rules: what a fact is of a node, and how often a pod counts. A rule's fields are its identity.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::model::{Name, NodeSpec, PodKind};
+
+/// A number that follows from the node's object alone.
+pub trait NodeRule: Debug + Eq + Hash + Send + Sync + 'static {
+    /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise it means what the check makes of it.
+    fn of(&self, node: &NodeSpec) -> u32;
+}
+
+/// How often a pod counts in a set of pods.
+pub trait PodRule: Debug + Eq + Hash + Send + Sync + 'static {
+    /// For pods that are on nodes when the decision begins, assumed ones included.
+    fn counts(&self, pod: &PodKind) -> i64;
+
+    /// For pods that are added or taken away for the sake of a question: nominated pods, victims of preemption.
+    fn moves(&self, pod: &PodKind) -> i64 {
+        self.counts(pod)
+    }
+
+    /// If pods of one namespace only can count: then the others are not looked at, neither for counts nor for moves.
+    fn namespace(&self) -> Option<&Name> {
+        None
+    }
+}
+
+/// A [`NodeRule`], or a node's domain under a label key. Equal facts are evaluated once per node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fact(FactRule);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum FactRule {
+    Rule(Shared<dyn ErasedNodeRule>),
+    Domain { key: Name, or_empty: bool },
+    Everywhere,
+}
+
+impl Fact {
+    pub fn new(rule: impl NodeRule) -> Self {
+        Self(FactRule::Rule(Shared(Arc::new(rule))))
+    }
+
+    /// An id of the label's value, equal for equal values; 0 where the label is missing.
+    pub fn domain(key: impl Into<Name>) -> Self {
+        Self(FactRule::Domain {
+            key: key.into(),
+            or_empty: false,
+        })
+    }
+
+    /// The same, but a missing label is the domain of the empty value.
+    pub fn domain_or_empty(key: impl Into<Name>) -> Self {
+        Self(FactRule::Domain {
+            key: key.into(),
+            or_empty: true,
+        })
+    }
+
+    /// 1 on every node: the domain of counts over the whole cluster.
+    pub fn everywhere() -> Self {
+        Self(FactRule::Everywhere)
+    }
+
+    /// Values for a run of nodes; a free slot is `None` and gets 0.
+    pub(crate) fn evaluate<'a, N: NodeFacts + 'a>(&self, nodes: &[Option<N>], out: &mut Vec<u32>) {
+        match &self.0 {
+            FactRule::Rule(rule) => {
+                out.extend(
+                    nodes
+                        .iter()
+                        .map(|node| node.as_ref().map_or(0, |node| rule.0.of(node.spec()))),
+                );
+            }
+            FactRule::Domain { key, or_empty } => {
+                let mut hint = 0;
+                out.extend(nodes.iter().map(|node| match node {
+                    None => 0,
+                    Some(node) => match node.domain(key, &mut hint) {
+                        0 if *or_empty => EMPTY_DOMAIN,
+                        id => id,
+                    },
+                }));
+            }
+            FactRule::Everywhere => out.extend(nodes.iter().map(|node| u32::from(node.is_some()))),
+        }
+    }
+}
+
+/// The id of the empty value under every key.
+pub(crate) const EMPTY_DOMAIN: u32 = 1;
+
+/// What facts are evaluated on.
+pub(crate) trait NodeFacts {
+    fn spec(&self) -> &NodeSpec;
+    /// The id of the value under the key, 0 if it is missing. `hint` is where the key was on the node before.
+    fn domain(&self, key: &str, hint: &mut usize) -> u32;
+}
+
+/// A [`PodRule`] that can be shared and compared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodSet(Shared<dyn ErasedPodRule>);
+
+impl PodSet {
+    pub fn new(rule: impl PodRule) -> Self {
+        Self(Shared(Arc::new(rule)))
+    }
+
+    pub(crate) fn counts(&self, pod: &PodKind) -> i64 {
+        self.0.0.counts(pod)
+    }
+
+    pub(crate) fn moves(&self, pod: &PodKind) -> i64 {
+        match self.namespace() {
+            Some(namespace) if *namespace != pod.namespace => 0,
+            _ => self.0.0.moves(pod),
+        }
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&Name> {
+        self.0.0.namespace()
+    }
+}
+
+/// Pods of a set, counted per node or per domain.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Count {
+    pub(crate) pods: PodSet,
+    pub(crate) within: Within,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Within {
+    Node,
+    /// In the domain that the fact names; only nodes where all of `include` are 0 are counted, but all may ask.
+    Domain {
+        of: Fact,
+        include: Vec<Fact>,
+    },
+}
+
+impl Count {
+    pub fn on_node(pods: PodSet) -> Self {
+        Self {
+            pods,
+            within: Within::Node,
+        }
+    }
+
+    pub fn in_domain(pods: PodSet, of: Fact, include: Vec<Fact>) -> Self {
+        Self {
+            pods,
+            within: Within::Domain { of, include },
+        }
+    }
+}
+
+/// Shared behind a pointer, compared by content.
+#[derive(Debug)]
+struct Shared<T: ?Sized>(Arc<T>);
+
+impl<T: ?Sized> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+trait ErasedNodeRule: Debug + Send + Sync {
+    fn of(&self, node: &NodeSpec) -> u32;
+    fn any(&self) -> &dyn Any;
+    fn same(&self, other: &dyn Any) -> bool;
+    fn hash_into(&self, state: &mut dyn Hasher);
+}
+
+impl<R: NodeRule> ErasedNodeRule for R {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        NodeRule::of(self, node)
+    }
+    fn any(&self) -> &dyn Any {
+        self
+    }
+    fn same(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<R>().is_some_and(|other| self == other)
+    }
+    fn hash_into(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+}
+
+trait ErasedPodRule: Debug + Send + Sync {
+    fn counts(&self, pod: &PodKind) -> i64;
+    fn moves(&self, pod: &PodKind) -> i64;
+    fn namespace(&self) -> Option<&Name>;
+    fn any(&self) -> &dyn Any;
+    fn same(&self, other: &dyn Any) -> bool;
+    fn hash_into(&self, state: &mut dyn Hasher);
+}
+
+impl<R: PodRule> ErasedPodRule for R {
+    fn counts(&self, pod: &PodKind) -> i64 {
+        PodRule::counts(self, pod)
+    }
+    fn moves(&self, pod: &PodKind) -> i64 {
+        PodRule::moves(self, pod)
+    }
+    fn namespace(&self) -> Option<&Name> {
+        PodRule::namespace(self)
+    }
+    fn any(&self) -> &dyn Any {
+        self
+    }
+    fn same(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<R>().is_some_and(|other| self == other)
+    }
+    fn hash_into(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+}
+
+macro_rules! compare_by_content {
+    ($($erased:ident),*) => {$(
+        impl PartialEq for Shared<dyn $erased> {
+            fn eq(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.0, &other.0) || self.0.same(other.0.any())
+            }
+        }
+        impl Eq for Shared<dyn $erased> {}
+        impl Hash for Shared<dyn $erased> {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.0.hash_into(state);
+            }
+        }
+    )*};
+}
+compare_by_content!(ErasedNodeRule, ErasedPodRule);

@@ -1,0 +1,22 @@
+//! Decides: where pods go, and why.
+//!
+//! No I/O, no async, no threads, no clock, no randomness: time comes in as an argument, and what comes out is data
+//! that leaves the caller nothing to decide. The same history gives the same answers, byte for byte.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`model`] | the words: quantities, pods, nodes, selectors, taints; no behaviour of plugins |
+//! | [`cluster`] | the truth, kept from typed events |
+//! | [`framework`] | all that the author of a plugin reads |
+//! | [`plugins`] | one file per plugin, and the list of them |
+//! | [`profile`] | which plugins a scheduler name runs, where, in which order, with which weights |
+//! | [`evaluate`] | a pod and the truth in, a node or the reasons against every node out |
+//! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
+
+pub mod cluster;
+pub mod evaluate;
+pub mod framework;
+pub mod model;
+pub mod plugins;
+pub mod profile;
+pub mod testing;

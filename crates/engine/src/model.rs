@@ -1,0 +1,49 @@
+//! The words of the engine: what pods, nodes and other objects are, once they are parsed.
+//!
+//! Nothing here knows a plugin, a cluster or a wire format. Everything is parsed at the edge, once: a value of these
+//! types is valid, and text that could not be parsed is kept only where Kubernetes keeps it too.
+
+mod affinity;
+mod labels;
+mod node;
+mod node_selector;
+mod objects;
+mod pod;
+mod qos;
+mod quantity;
+mod requests;
+mod resource;
+mod storage;
+mod taint;
+mod time;
+
+pub use affinity::{PodTerm, PreferredPodTerm};
+pub use labels::{
+    Labels, Operator, Requirement, Selector, SelectorError, is_label_value, is_qualified_name,
+};
+pub use node::{Image, Node, NodeSpec};
+pub use node_selector::{
+    FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
+    RequiredNodes, TopologyTerm,
+};
+pub use objects::{Budget, Owner, Service, Workload, WorkloadKind};
+pub use pod::{
+    Disk, HostPort, Inclusion, Pod, PodKind, PreemptionPolicy, SpreadConstraint, Unsatisfiable,
+    Volume, VolumeSource,
+};
+pub use qos::{QosClass, QosError, QosLabels};
+pub use quantity::{Quantity, QuantityError};
+pub use requests::{
+    ContainerResources, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, NonZero, PodRequests, PodResources,
+    Quantities, StatusResources,
+};
+pub use resource::{Amounts, Resource};
+pub use storage::{
+    BindingMode, Claim, ClaimPhase, ClaimRef, CsiDriver, CsiLimits, PersistentVolume,
+    StorageCapacity, StorageClass, VolumeAttachment, VolumeHandle, VolumePhase,
+};
+pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
+pub use time::Timestamp;
+
+/// Text that is shared and never changed: names, keys, values.
+pub type Name = std::sync::Arc<str>;

@@ -1,0 +1,281 @@
+//! Which nodes an object asks for: node selectors, their terms, and what a term that cannot be parsed does.
+
+use super::labels::{Labels, Operator, Requirement, SelectorError};
+use super::node::NodeSpec;
+use super::{Name, Selector};
+
+/// Terms ORed. A selector without a usable term matches no node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct NodeSelector {
+    pub terms: Vec<NodeTerm>,
+}
+
+/// Label and field requirements ANDed; kept with its error when it does not parse, because then it only never matches.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NodeTerm {
+    /// As written; narrowing by node name reads these even when the term does not parse.
+    pub fields: Vec<FieldRequirement>,
+    pub parsed: Result<ParsedTerm, String>,
+}
+
+/// A requirement on a field of the node, as written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FieldRequirement {
+    pub key: Name,
+    pub operator: Option<Operator>,
+    pub values: Vec<Name>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct ParsedTerm {
+    labels: Vec<Requirement>,
+    /// (field, must be equal, value)
+    fields: Vec<(Name, bool, Name)>,
+}
+
+/// What a term is matched against: PV affinity has labels only, so field requirements are not looked at there.
+#[derive(Debug, Clone, Copy)]
+pub enum NodeMatch<'a> {
+    Node(&'a NodeSpec),
+    Labels(&'a Labels),
+}
+
+impl NodeTerm {
+    pub fn new(
+        labels: Vec<Result<Requirement, SelectorError>>,
+        fields: Vec<FieldRequirement>,
+    ) -> Self {
+        let parsed = labels
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())
+            .and_then(|labels| {
+                Ok(ParsedTerm {
+                    labels,
+                    fields: fields.iter().map(parse_field).collect::<Result<_, _>>()?,
+                })
+            });
+        Self { fields, parsed }
+    }
+
+    /// Neither labels nor fields: such a term is dropped, hence matches nothing.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty() && matches!(&self.parsed, Ok(term) if term.labels.is_empty())
+    }
+
+    pub fn matches(&self, node: NodeMatch) -> bool {
+        !self.is_empty() && self.parsed.as_ref().is_ok_and(|term| term.matches(node))
+    }
+}
+
+fn parse_field(field: &FieldRequirement) -> Result<(Name, bool, Name), String> {
+    match (field.operator, &field.values[..]) {
+        (Some(Operator::In), [value]) => Ok((field.key.clone(), true, value.clone())),
+        (Some(Operator::NotIn), [value]) => Ok((field.key.clone(), false, value.clone())),
+        (Some(Operator::In | Operator::NotIn), values) => Err(format!(
+            "field `{}` has {} values: exactly one is needed",
+            field.key,
+            values.len()
+        )),
+        (operator, _) => Err(format!(
+            "field `{}` allows In and NotIn only, not {operator:?}",
+            field.key
+        )),
+    }
+}
+
+impl ParsedTerm {
+    fn matches(&self, node: NodeMatch) -> bool {
+        let (labels, name) = match node {
+            NodeMatch::Node(spec) => (&spec.labels, Some(&spec.name)),
+            NodeMatch::Labels(labels) => (labels, None),
+        };
+        self.labels
+            .iter()
+            .all(|requirement| requirement.matches(labels))
+            && name.filter(|name| !name.is_empty()).is_none_or(|name| {
+                self.fields.iter().all(|(field, equal, value)| {
+                    let found: &str = if **field == *"metadata.name" {
+                        name
+                    } else {
+                        ""
+                    };
+                    (found == &**value) == *equal
+                })
+            })
+    }
+}
+
+impl NodeSelector {
+    pub fn matches(&self, node: NodeMatch) -> bool {
+        self.terms.iter().any(|term| term.matches(node))
+    }
+}
+
+/// A pod's `nodeSelector` and required node affinity together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RequiredNodes {
+    /// `None` when the pod has no `nodeSelector` at all.
+    pub pairs: Option<Labels>,
+    /// `None` when required node affinity is absent; an empty list of terms matches no node.
+    pub affinity: Option<NodeSelector>,
+}
+
+impl RequiredNodes {
+    pub fn is_absent(&self) -> bool {
+        self.pairs.is_none() && self.affinity.is_none()
+    }
+
+    pub fn matches(&self, node: &NodeSpec) -> bool {
+        self.pairs
+            .as_ref()
+            .is_none_or(|pairs| pairs.iter().all(|(k, v)| node.labels.get(k) == Some(&**v)))
+            && self
+                .affinity
+                .as_ref()
+                .is_none_or(|affinity| affinity.matches(NodeMatch::Node(node)))
+    }
+}
+
+/// A preference for nodes; weight 0 and empty terms are dropped when preferences are read.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PreferredNodeTerm {
+    pub weight: i64,
+    pub term: NodeTerm,
+}
+
+/// One of a storage class's allowed topologies: for each key one of the values; no expression matches nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct TopologyTerm {
+    pub values: Vec<(Name, Vec<Name>)>,
+}
+
+impl TopologyTerm {
+    pub fn matches(&self, labels: &Labels) -> bool {
+        !self.values.is_empty()
+            && self.values.iter().all(|(key, values)| {
+                labels
+                    .get(key)
+                    .is_some_and(|value| values.iter().any(|allowed| **allowed == *value))
+            })
+    }
+}
+
+impl From<&NodeTerm> for Selector {
+    /// The label part of a term, for matching objects that are no nodes; nothing if it does not parse.
+    fn from(term: &NodeTerm) -> Self {
+        term.parsed.as_ref().map_or(Self::NOTHING, |parsed| {
+            Self::all(parsed.labels.iter().cloned())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(operator: Operator, values: &[&str]) -> FieldRequirement {
+        let values = values.iter().map(|v| Name::from(*v)).collect();
+        FieldRequirement {
+            key: "metadata.name".into(),
+            operator: Some(operator),
+            values,
+        }
+    }
+
+    fn zone_in(values: &[&str]) -> Vec<Result<Requirement, SelectorError>> {
+        vec![Requirement::new(
+            "zone",
+            Operator::In,
+            values.iter().map(|v| Name::from(*v)).collect(),
+        )]
+    }
+
+    #[test]
+    fn terms_and_one_node() {
+        let node = NodeSpec {
+            name: "n1".into(),
+            labels: [("zone", "a")].into_iter().collect(),
+            ..NodeSpec::default()
+        };
+        for (case, labels, fields, on_node, on_labels) in [
+            (
+                "an empty term matches nothing",
+                vec![],
+                vec![],
+                false,
+                false,
+            ),
+            ("labels", zone_in(&["a"]), vec![], true, true),
+            ("another zone", zone_in(&["b"]), vec![], false, false),
+            (
+                "name",
+                vec![],
+                vec![field(Operator::In, &["n1"])],
+                true,
+                true,
+            ),
+            (
+                "another name",
+                vec![],
+                vec![field(Operator::In, &["n2"])],
+                false,
+                true,
+            ),
+            (
+                "not that name",
+                vec![],
+                vec![field(Operator::NotIn, &["n1"])],
+                false,
+                true,
+            ),
+            (
+                "two names do not parse",
+                zone_in(&["a"]),
+                vec![field(Operator::In, &["n1", "n2"])],
+                false,
+                false,
+            ),
+            (
+                "fields know no Exists",
+                zone_in(&["a"]),
+                vec![field(Operator::Exists, &[])],
+                false,
+                false,
+            ),
+            (
+                "no value does not parse",
+                zone_in(&[]),
+                vec![],
+                false,
+                false,
+            ),
+        ] {
+            let term = NodeTerm::new(labels, fields);
+            let found = (
+                term.matches(NodeMatch::Node(&node)),
+                term.matches(NodeMatch::Labels(&node.labels)),
+            );
+            assert_eq!(found, (on_node, on_labels), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_selector_without_terms_matches_no_node_and_bad_terms_do_not_hide_good_ones() {
+        let node = NodeSpec {
+            labels: [("zone", "a")].into_iter().collect(),
+            ..NodeSpec::default()
+        };
+        assert!(!NodeSelector::default().matches(NodeMatch::Node(&node)));
+        let terms = vec![
+            NodeTerm::new(zone_in(&[]), vec![]),
+            NodeTerm::new(zone_in(&["a"]), vec![]),
+        ];
+        assert!(NodeSelector { terms }.matches(NodeMatch::Node(&node)));
+        let required = RequiredNodes {
+            pairs: None,
+            affinity: Some(NodeSelector::default()),
+        };
+        assert!(!required.matches(&node) && RequiredNodes::default().matches(&node));
+    }
+}

@@ -1,0 +1,161 @@
+//! A pod, as far as decisions read it.
+
+use std::sync::Arc;
+
+use super::{
+    Labels, Name, Owner, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosClass,
+    RequiredNodes, Selector, Timestamp, Toleration,
+};
+
+/// One pod. What other pods' decisions can see of it is its [`PodKind`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pod {
+    pub name: Name,
+    pub uid: Name,
+    pub kind: Arc<PodKind>,
+    /// `spec.nodeName`: where it is bound.
+    pub node: Option<Name>,
+    /// `status.nominatedNodeName`.
+    pub nominated_node: Option<Name>,
+    pub scheduler_name: Name,
+    pub priority: i32,
+    pub preemption_policy: PreemptionPolicy,
+    pub requests: PodRequests,
+    pub nodes: RequiredNodes,
+    pub preferred_nodes: Option<Vec<PreferredNodeTerm>>,
+    pub tolerations: Vec<Toleration>,
+    pub spread: Vec<SpreadConstraint>,
+    pub scheduling_gates: Vec<Name>,
+    pub owner: Option<Owner>,
+    /// Images of init and regular containers, in that order, as written.
+    pub images: Vec<Name>,
+    pub image_volumes: Vec<Name>,
+    pub volumes: Vec<Volume>,
+    /// Names of `spec.resourceClaims`.
+    pub resource_claims: Vec<Name>,
+    /// Features a node must declare, inferred from the spec.
+    pub needed_features: Vec<Name>,
+    pub qos: QosClass,
+    pub created: Timestamp,
+    /// `status.startTime`.
+    pub started: Option<Timestamp>,
+    /// Terminating because a scheduler preempted it.
+    pub preempted: bool,
+    /// Unparsable affinity or spread selectors, in the words that Kubernetes would reject the pod with.
+    pub selector_errors: Vec<String>,
+}
+
+/// All that counting over pods may look at. Pods of one workload usually share one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct PodKind {
+    pub namespace: Name,
+    pub labels: Labels,
+    /// `metadata.deletionTimestamp` is set.
+    pub terminating: bool,
+    pub affinity: Vec<PodTerm>,
+    pub anti_affinity: Vec<PodTerm>,
+    pub preferred_affinity: Vec<PreferredPodTerm>,
+    pub preferred_anti_affinity: Vec<PreferredPodTerm>,
+    /// Of sidecars, then of regular containers; only real ones (port above 0), with defaults filled in.
+    pub ports: Vec<HostPort>,
+    /// Claims named by volumes directly, in order; repeated when two volumes name one.
+    pub claims: Vec<Name>,
+    /// Inline disks of kinds that cannot be shared freely.
+    pub disks: Vec<Disk>,
+}
+
+impl Pod {
+    pub fn namespace(&self) -> &Name {
+        &self.kind.namespace
+    }
+
+    pub fn labels(&self) -> &Labels {
+        &self.kind.labels
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostPort {
+    pub ip: Name,
+    pub protocol: Name,
+    pub port: i32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PreemptionPolicy {
+    #[default]
+    LowerPriority,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unsatisfiable {
+    DoNotSchedule,
+    ScheduleAnyway,
+}
+
+/// Whether nodes that the pod could not go to are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inclusion {
+    /// Only nodes that pass are counted.
+    Honor,
+    /// All nodes are counted.
+    Ignore,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpreadConstraint {
+    pub max_skew: i32,
+    pub topology_key: Name,
+    pub when_unsatisfiable: Unsatisfiable,
+    /// `matchLabelKeys` are merged in.
+    pub selector: Selector,
+    pub min_domains: i32,
+    pub node_affinity: Inclusion,
+    pub node_taints: Inclusion,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    pub name: Name,
+    pub source: VolumeSource,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeSource {
+    Claim(Name),
+    /// A claim made for this pod, named `<pod>-<volume>`.
+    Ephemeral,
+    /// An inline CSI volume of this driver.
+    Csi {
+        driver: Name,
+    },
+    /// An inline volume of an in-tree plugin that has a CSI driver.
+    InTree {
+        plugin: Name,
+        id: Name,
+    },
+    Other,
+}
+
+/// An inline disk, as far as sharing it between pods matters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Disk {
+    GcePersistentDisk {
+        name: Name,
+        read_only: bool,
+    },
+    AwsElasticBlockStore {
+        volume: Name,
+    },
+    Iscsi {
+        iqn: Name,
+        read_only: bool,
+    },
+    Rbd {
+        monitors: Vec<Name>,
+        pool: Name,
+        image: Name,
+        read_only: bool,
+    },
+}

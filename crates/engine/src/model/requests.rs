@@ -1,0 +1,353 @@
+//! What a pod asks for and what it occupies, by every rule that Kubernetes applies in one place or another.
+
+use std::collections::BTreeMap;
+
+use super::{Amounts, Quantity, Resource};
+
+/// Accounted for a container that does not say how much cpu it wants, where that must not look like nothing.
+pub const DEFAULT_MILLI_CPU: i64 = 100;
+/// The same for memory: 200 MiB.
+pub const DEFAULT_MEMORY: i64 = 200 << 20;
+
+pub type Quantities = BTreeMap<Resource, Quantity>;
+
+/// The resources a pod's object names.
+#[derive(Debug, Clone, Default)]
+pub struct PodResources {
+    pub containers: Vec<ContainerResources>,
+    /// In their order, sidecars among them.
+    pub init_containers: Vec<ContainerResources>,
+    pub pod_level: Quantities,
+    pub pod_level_status: Option<StatusResources>,
+    pub overhead: Quantities,
+    /// A resize that the node can never grant: what the spec asks for no longer counts.
+    pub resize_infeasible: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ContainerResources {
+    pub requests: Quantities,
+    /// An init container that keeps running.
+    pub sidecar: bool,
+    /// What the kubelet reports, once it reports resources at all.
+    pub status: Option<StatusResources>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct StatusResources {
+    pub requests: Quantities,
+    pub allocated: Quantities,
+}
+
+/// The four answers to "how much".
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodRequests {
+    /// What must be free before the pod may come: spec, pod level, overhead.
+    pub wanted: Amounts,
+    /// What the pod occupies once it is there, resizes in progress included.
+    pub placed: Amounts,
+    /// The same with defaults for containers that do not say.
+    pub placed_non_zero: NonZero,
+    /// What scorers of NodeResourcesFit see: defaults for containers that do not say, but no pod level.
+    pub scored: Amounts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NonZero {
+    pub milli_cpu: i64,
+    pub memory: i64,
+}
+
+impl PodRequests {
+    pub fn of(pod: &PodResources) -> Self {
+        let plain = Rules {
+            pod_level: true,
+            status: false,
+            cpu_default: false,
+            memory_default: false,
+        };
+        let placed = pod.total(Rules {
+            status: true,
+            ..plain
+        });
+        // With pod-level requests, a default stands in only for what the whole pod does not name.
+        let unnamed = |resource| !pod.has_pod_level() || !placed.contains_key(&resource);
+        let non_zero = pod.total(Rules {
+            status: true,
+            cpu_default: unnamed(Resource::Cpu),
+            memory_default: unnamed(Resource::Memory),
+            ..plain
+        });
+        let non_zero = integers(&non_zero);
+        Self {
+            wanted: integers(&pod.total(plain)),
+            placed: integers(&placed),
+            placed_non_zero: NonZero {
+                milli_cpu: non_zero.get(&Resource::Cpu),
+                memory: non_zero.get(&Resource::Memory),
+            },
+            scored: integers(&pod.total(Rules {
+                pod_level: false,
+                status: false,
+                cpu_default: true,
+                memory_default: true,
+            })),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Rules {
+    pod_level: bool,
+    status: bool,
+    cpu_default: bool,
+    memory_default: bool,
+}
+
+impl PodResources {
+    fn has_pod_level(&self) -> bool {
+        self.pod_level.keys().any(Resource::is_pod_level)
+    }
+
+    fn total(&self, rules: Rules) -> Quantities {
+        let mut total = Quantities::new();
+        for container in &self.containers {
+            add(&mut total, &self.of_container(container, rules));
+        }
+        let mut sidecars = Quantities::new();
+        let mut most = Quantities::new();
+        for container in &self.init_containers {
+            let own = self.of_container(container, rules);
+            let mut candidate;
+            if container.sidecar {
+                add(&mut total, &own);
+                add(&mut sidecars, &own);
+                candidate = sidecars.clone();
+            } else {
+                candidate = own;
+                add(&mut candidate, &sidecars);
+            }
+            raise(&mut most, &candidate);
+        }
+        raise(&mut total, &most);
+        if rules.pod_level && self.has_pod_level() {
+            let status = self.pod_level_status.as_ref().filter(|_| rules.status);
+            for (resource, quantity) in self.effective(&self.pod_level, status) {
+                if resource.is_pod_level() {
+                    total.insert(resource, quantity);
+                }
+            }
+        }
+        add(&mut total, &self.overhead);
+        total
+    }
+
+    fn of_container(&self, container: &ContainerResources, rules: Rules) -> Quantities {
+        let status = container.status.as_ref().filter(|_| rules.status);
+        let mut requests = self.effective(&container.requests, status);
+        if rules.cpu_default {
+            requests
+                .entry(Resource::Cpu)
+                .or_insert(Quantity::from_milli(DEFAULT_MILLI_CPU));
+        }
+        if rules.memory_default {
+            requests
+                .entry(Resource::Memory)
+                .or_insert(Quantity::from_units(DEFAULT_MEMORY));
+        }
+        requests
+    }
+
+    fn effective(&self, spec: &Quantities, status: Option<&StatusResources>) -> Quantities {
+        let Some(status) = status else {
+            return spec.clone();
+        };
+        let mut most = if self.resize_infeasible {
+            Quantities::new()
+        } else {
+            spec.clone()
+        };
+        raise(&mut most, &status.requests);
+        raise(&mut most, &status.allocated);
+        most
+    }
+}
+
+fn add(total: &mut Quantities, more: &Quantities) {
+    for (resource, quantity) in more {
+        *total.entry(resource.clone()).or_default() += *quantity;
+    }
+}
+
+fn raise(most: &mut Quantities, candidate: &Quantities) {
+    for (resource, quantity) in candidate {
+        let known = most.entry(resource.clone()).or_insert(*quantity);
+        *known = (*known).max(*quantity);
+    }
+}
+
+/// Rounded once, after summing.
+fn integers(quantities: &Quantities) -> Amounts {
+    quantities
+        .iter()
+        .map(|(resource, quantity)| (resource.clone(), resource.integer(*quantity)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `"cpu=100m memory=1Gi"`
+    fn quantities(text: &str) -> Quantities {
+        text.split_whitespace()
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(name, value)| {
+                (
+                    Resource::parse(name).unwrap(),
+                    Quantity::parse(value).unwrap(),
+                )
+            })
+            .collect()
+    }
+
+    fn container(text: &str) -> ContainerResources {
+        ContainerResources {
+            requests: quantities(text),
+            ..Default::default()
+        }
+    }
+
+    fn sidecar(text: &str) -> ContainerResources {
+        ContainerResources {
+            sidecar: true,
+            ..container(text)
+        }
+    }
+
+    fn cpu(amounts: &Amounts) -> i64 {
+        amounts.get(&Resource::Cpu)
+    }
+
+    #[test]
+    fn init_containers_sidecars_and_overhead() {
+        let mut pod = PodResources {
+            containers: vec![container("cpu=100m"), container("cpu=200m")],
+            init_containers: vec![
+                container("cpu=500m"),
+                sidecar("cpu=50m"),
+                container("cpu=400m"),
+            ],
+            ..Default::default()
+        };
+        assert_eq!(
+            cpu(&PodRequests::of(&pod).wanted),
+            500,
+            "the first init container needs most"
+        );
+        pod.overhead = quantities("cpu=10m example.com/x=1");
+        let requests = PodRequests::of(&pod);
+        assert_eq!(cpu(&requests.wanted), 510);
+        assert_eq!(
+            requests
+                .wanted
+                .get(&Resource::Scalar("example.com/x".into())),
+            1,
+            "overhead may bring a new name"
+        );
+        pod.init_containers = vec![container("cpu=100m"), sidecar("cpu=300m")];
+        assert_eq!(
+            cpu(&PodRequests::of(&pod).wanted),
+            610,
+            "sidecars run beside the containers"
+        );
+    }
+
+    #[test]
+    fn defaults_stand_in_for_missing_keys_only() {
+        let pod = PodResources {
+            containers: vec![container("cpu=0"), container("")],
+            ..Default::default()
+        };
+        let requests = PodRequests::of(&pod);
+        assert_eq!(
+            requests.placed_non_zero,
+            NonZero {
+                milli_cpu: 100,
+                memory: 400 << 20
+            }
+        );
+        assert_eq!(cpu(&requests.placed), 0);
+        assert_eq!(cpu(&requests.scored), 100);
+        assert_eq!(
+            PodRequests::of(&PodResources::default()).placed_non_zero,
+            NonZero::default(),
+            "no containers"
+        );
+    }
+
+    #[test]
+    fn pod_level_replaces_what_it_names() {
+        let pod = PodResources {
+            containers: vec![container(""), container("")],
+            pod_level: quantities("cpu=1"),
+            ..Default::default()
+        };
+        let requests = PodRequests::of(&pod);
+        assert_eq!(cpu(&requests.wanted), 1000);
+        assert_eq!(
+            requests.placed_non_zero,
+            NonZero {
+                milli_cpu: 1000,
+                memory: 2 * DEFAULT_MEMORY
+            }
+        );
+        assert_eq!(
+            cpu(&requests.scored),
+            200,
+            "scorers do not see the pod level"
+        );
+
+        let unsupported = PodResources {
+            containers: vec![container("cpu=1")],
+            pod_level: quantities("example.com/x=5"),
+            ..Default::default()
+        };
+        assert_eq!(
+            PodRequests::of(&unsupported)
+                .wanted
+                .get(&Resource::Scalar("example.com/x".into())),
+            0
+        );
+    }
+
+    #[test]
+    fn a_resize_in_progress_counts_the_larger_side() {
+        let status = StatusResources {
+            requests: quantities("cpu=300m"),
+            allocated: quantities("cpu=200m"),
+        };
+        let resizing = ContainerResources {
+            status: Some(status),
+            ..container("cpu=500m")
+        };
+        let mut pod = PodResources {
+            containers: vec![resizing],
+            ..Default::default()
+        };
+        let requests = PodRequests::of(&pod);
+        assert_eq!((cpu(&requests.placed), cpu(&requests.wanted)), (500, 500));
+        pod.resize_infeasible = true;
+        let requests = PodRequests::of(&pod);
+        assert_eq!((cpu(&requests.placed), cpu(&requests.wanted)), (300, 500));
+    }
+
+    #[test]
+    fn rounding_happens_after_summing() {
+        let pod = PodResources {
+            containers: vec![container("cpu=0.3m"), container("cpu=0.3m")],
+            ..Default::default()
+        };
+        assert_eq!(cpu(&PodRequests::of(&pod).wanted), 1);
+    }
+}

@@ -1,0 +1,322 @@
+//! Keeps pods off nodes that have not enough left, and scores nodes by how full they would be.
+
+use serde::Deserialize;
+
+use super::resource_strategy::{Strategy, Usage, UtilizationShapePoint, WeightedResource, shape};
+use crate::framework::{
+    Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Part, Plan,
+    Plugin, Point, Points, Reason, Row, RowFilter, RowScore, Verdict, Watched,
+};
+use crate::model::{Node, Pod, Resource, is_qualified_name};
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct NodeResourcesFitArgs {
+    /// Extended resources that are not checked.
+    pub ignored_resources: Vec<String>,
+    /// Extended resources with one of these prefixes, without the slash, are not checked.
+    pub ignored_resource_groups: Vec<String>,
+    /// LeastAllocated over cpu and memory when not given.
+    pub scoring_strategy: Option<ScoringStrategy>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ScoringStrategy {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub resources: Vec<WeightedResource>,
+    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RequestedToCapacityRatio {
+    pub shape: Vec<UtilizationShapePoint>,
+}
+
+pub struct NodeResourcesFit {
+    ignored: Vec<String>,
+    ignored_groups: Vec<String>,
+    strategy: Strategy,
+    /// In the order of the configuration; unknown names have no account and score nothing.
+    resources: Vec<(Resource, i64)>,
+}
+
+impl Configure for NodeResourcesFit {
+    const NAME: &'static str = "NodeResourcesFit";
+    const POINTS: Points = Points::of(&[
+        Point::PreFilter,
+        Point::Filter,
+        Point::PreScore,
+        Point::Score,
+    ]);
+    type Args = NodeResourcesFitArgs;
+
+    fn new(args: NodeResourcesFitArgs) -> Result<Self, Vec<ArgsError>> {
+        let mut errors = Vec::new();
+        for (i, name) in args
+            .ignored_resources
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| !is_qualified_name(name))
+        {
+            errors.push(ArgsError::new(
+                format!("ignoredResources[{i}]"),
+                format!("`{name}` is not a qualified name"),
+            ));
+        }
+        for (i, name) in args.ignored_resource_groups.iter().enumerate() {
+            let text = match name {
+                name if name.contains('/') => "resource group name can't contain '/'".to_owned(),
+                name if !is_qualified_name(name) => format!("`{name}` is not a qualified name"),
+                _ => continue,
+            };
+            errors.push(ArgsError::new(format!("ignoredResourceGroups[{i}]"), text));
+        }
+        let given = args.scoring_strategy.unwrap_or(ScoringStrategy {
+            kind: "LeastAllocated".to_owned(),
+            ..ScoringStrategy::default()
+        });
+        let strategy = strategy(&given, &mut errors);
+        let resources = WeightedResource::defaulted(given.resources);
+        for (i, resource) in resources
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| !(1..=100).contains(&r.weight))
+        {
+            let text = format!(
+                "resource weight of {} not in valid range (0, 100]",
+                resource.name
+            );
+            errors.push(ArgsError::new(
+                format!("scoringStrategy.resources[{i}].weight"),
+                text,
+            ));
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self {
+            ignored: args.ignored_resources,
+            ignored_groups: args.ignored_resource_groups,
+            strategy,
+            resources: resources
+                .iter()
+                .filter_map(|r| Some((Resource::parse(&r.name)?, r.weight)))
+                .collect(),
+        })
+    }
+}
+
+fn strategy(given: &ScoringStrategy, errors: &mut Vec<ArgsError>) -> Strategy {
+    const RATIO: &str = "scoringStrategy.requestedToCapacityRatio";
+    if given.kind == "RequestedToCapacityRatio" {
+        let points = given
+            .requested_to_capacity_ratio
+            .as_ref()
+            .map_or(&[][..], |ratio| &ratio.shape);
+        return Strategy::RequestedToCapacityRatio(shape(
+            &format!("{RATIO}.shape"),
+            points,
+            errors,
+        ));
+    }
+    if given.requested_to_capacity_ratio.is_some() {
+        errors.push(ArgsError::new(
+            RATIO,
+            "is only allowed with type RequestedToCapacityRatio",
+        ));
+    }
+    match &given.kind[..] {
+        "LeastAllocated" => {}
+        "MostAllocated" => return Strategy::MostAllocated,
+        other => {
+            let text =
+                format!("`{other}`: use LeastAllocated, MostAllocated or RequestedToCapacityRatio");
+            errors.push(ArgsError::new("scoringStrategy.type", text));
+        }
+    }
+    Strategy::LeastAllocated
+}
+
+impl Plugin for NodeResourcesFit {
+    fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
+        let check = Fits {
+            pods: plan.column(&Resource::Pods, Part::Requested),
+            allowed_pods: plan.column(&Resource::Pods, Part::Allocatable),
+            wants: wanted(pod)
+                .filter(|(resource, _)| !self.ignores(resource))
+                .map(|(resource, amount)| Want {
+                    amount,
+                    allocatable: plan.column(resource, Part::Allocatable),
+                    requested: plan.column(resource, Part::Requested),
+                    reason: format!("Insufficient {}", resource.name()),
+                })
+                .collect(),
+        };
+        plan.filter_rows(check);
+        let usages = self.resources.iter().filter_map(|(resource, weight)| {
+            let requested = match resource {
+                Resource::Cpu | Resource::Memory => Part::NonZeroRequested,
+                Resource::EphemeralStorage | Resource::Scalar(_) => Part::Requested,
+                Resource::Pods => return None,
+            };
+            let added = pod.requests.scored.get(resource);
+            if added == 0 && matches!(resource, Resource::Scalar(_)) {
+                return None;
+            }
+            Some(Usage {
+                allocatable: plan.column(resource, Part::Allocatable),
+                requested: plan.column(resource, requested),
+                added,
+                weight: *weight,
+            })
+        });
+        let check = Fullness {
+            strategy: self.strategy.clone(),
+            resources: usages.collect(),
+        };
+        plan.score_rows(check);
+    }
+
+    fn events(&self) -> Vec<EventPattern> {
+        vec![
+            EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
+            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
+            EventPattern::new(Watched::DeviceClass, Actions::ADD.and(Actions::UPDATE)),
+        ]
+    }
+
+    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
+        if let Changed::Node(change) = &event.changed {
+            let Some(new) = &change.new else { return false };
+            return fits_empty(pod, new)
+                && change.old.as_ref().is_none_or(|old| grew(pod, old, new));
+        }
+        let Some((change, held)) = event.changed.pod() else {
+            return false;
+        };
+        match (&change.old, &change.new) {
+            (_, None) => held,
+            (_, Some(new)) if new.uid == pod.uid => true,
+            (Some(old), Some(new)) => {
+                held && wanted(pod)
+                    .any(|(r, _)| new.requests.placed.get(r) < old.requests.placed.get(r))
+            }
+            (None, Some(_)) => false,
+        }
+    }
+}
+
+/// What is checked at all. Cpu, memory and storage count when positive, other resources when not zero.
+fn wanted(pod: &Pod) -> impl Iterator<Item = (&Resource, i64)> {
+    pod.requests
+        .wanted
+        .iter()
+        .filter(|(resource, amount)| match resource {
+            Resource::Cpu | Resource::Memory | Resource::EphemeralStorage => *amount > 0,
+            Resource::Scalar(_) => *amount != 0,
+            Resource::Pods => false,
+        })
+}
+
+fn fits_empty(pod: &Pod, node: &Node) -> bool {
+    node.allocatable.get(&Resource::Pods) >= 1
+        && wanted(pod).all(|(resource, amount)| amount <= node.allocatable.get(resource))
+}
+
+fn grew(pod: &Pod, old: &Node, new: &Node) -> bool {
+    let grew = |resource: &Resource| new.allocatable.get(resource) > old.allocatable.get(resource);
+    grew(&Resource::Pods) || wanted(pod).any(|(resource, _)| grew(resource))
+}
+
+impl NodeResourcesFit {
+    fn ignores(&self, resource: &Resource) -> bool {
+        let name = resource.name();
+        resource.is_extended()
+            && (self.ignored.iter().any(|ignored| ignored == name)
+                || name
+                    .split_once('/')
+                    .is_some_and(|(group, _)| self.ignored_groups.iter().any(|g| g == group)))
+    }
+}
+
+#[derive(PartialEq)]
+struct Fits {
+    pods: ColumnId,
+    allowed_pods: ColumnId,
+    wants: Vec<Want>,
+}
+
+#[derive(PartialEq)]
+struct Want {
+    amount: i64,
+    allocatable: ColumnId,
+    requested: ColumnId,
+    reason: String,
+}
+
+impl Fits {
+    fn too_many_pods(&self, row: Row) -> bool {
+        row.get(self.pods).wrapping_add(1) > row.get(self.allowed_pods)
+    }
+}
+
+impl Want {
+    fn is_insufficient(&self, row: Row) -> bool {
+        self.amount
+            > row
+                .get(self.allocatable)
+                .wrapping_sub(row.get(self.requested))
+    }
+
+    /// The node could not hold the pod even when empty.
+    fn is_hopeless(&self, row: Row) -> bool {
+        self.amount > row.get(self.allocatable)
+    }
+}
+
+const INSUFFICIENT: u8 = 1;
+
+impl RowFilter for Fits {
+    fn filter(&self, row: Row) -> Verdict {
+        let mut refused = self.too_many_pods(row);
+        let mut hopeless = false;
+        for want in &self.wants {
+            let insufficient = want.is_insufficient(row);
+            refused |= insufficient;
+            hopeless |= insufficient && want.is_hopeless(row);
+        }
+        match (refused, hopeless) {
+            (false, _) => Verdict::FITS,
+            (true, false) => Verdict::unschedulable(INSUFFICIENT),
+            (true, true) => Verdict::unresolvable(INSUFFICIENT),
+        }
+    }
+
+    fn reasons(&self, row: Row) -> Vec<Reason> {
+        let pods = self
+            .too_many_pods(row)
+            .then_some(Reason::Borrowed("Too many pods"));
+        let wants = self.wants.iter().filter(|want| want.is_insufficient(row));
+        pods.into_iter()
+            .chain(wants.map(|want| want.reason.clone().into()))
+            .collect()
+    }
+}
+
+#[derive(PartialEq)]
+struct Fullness {
+    strategy: Strategy,
+    resources: Vec<Usage>,
+}
+
+impl RowScore for Fullness {
+    fn score(&self, row: Row) -> i64 {
+        self.strategy.score(row, &self.resources)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! How full a node is worth what: the three strategies that scorers of resources share.
+
+use serde::Deserialize;
+
+use crate::framework::arithmetic::{BrokenLine, MAX_SCORE};
+use crate::framework::{ArgsError, ColumnId, Row};
+
+/// A resource with its share in a score.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightedResource {
+    pub name: String,
+    #[serde(default)]
+    pub weight: i64,
+}
+
+impl WeightedResource {
+    pub fn cpu_and_memory() -> Vec<Self> {
+        ["cpu", "memory"]
+            .map(|name| Self {
+                name: name.to_owned(),
+                weight: 1,
+            })
+            .to_vec()
+    }
+
+    /// An empty list is cpu and memory; a weight of 0 is 1.
+    pub fn defaulted(resources: Vec<Self>) -> Vec<Self> {
+        if resources.is_empty() {
+            return Self::cpu_and_memory();
+        }
+        resources
+            .into_iter()
+            .map(|r| Self {
+                weight: if r.weight == 0 { 1 } else { r.weight },
+                ..r
+            })
+            .collect()
+    }
+}
+
+/// A point of a broken line, as configured: the score is 0..=10.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UtilizationShapePoint {
+    pub utilization: i64,
+    pub score: i64,
+}
+
+/// Checks the points; scores are scaled to 0..=100.
+pub fn shape(
+    field: &str,
+    points: &[UtilizationShapePoint],
+    errors: &mut Vec<ArgsError>,
+) -> BrokenLine {
+    if points.is_empty() {
+        errors.push(ArgsError::new(
+            field,
+            "at least one point must be specified",
+        ));
+    }
+    for (i, point) in points.iter().enumerate() {
+        if !(0..=100).contains(&point.utilization) {
+            let text = format!("{} is not in the range 0 to 100", point.utilization);
+            errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
+        }
+        if i > 0 && point.utilization <= points[i - 1].utilization {
+            let text = format!(
+                "{}: utilization values must be sorted in increasing order",
+                point.utilization
+            );
+            errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
+        }
+        if !(0..=10).contains(&point.score) {
+            let text = format!("{} is not in the range 0 to 10", point.score);
+            errors.push(ArgsError::new(format!("{field}[{i}].score"), text));
+        }
+    }
+    BrokenLine::new(
+        points
+            .iter()
+            .map(|point| (point.utilization, point.score.saturating_mul(10)))
+            .collect(),
+    )
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Strategy {
+    LeastAllocated,
+    MostAllocated,
+    RequestedToCapacityRatio(BrokenLine),
+}
+
+/// One resource of a node: what it offers, what is taken, and what the pod would add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub allocatable: ColumnId,
+    pub requested: ColumnId,
+    pub added: i64,
+    pub weight: i64,
+}
+
+impl Strategy {
+    /// The score of a node. A resource that the node does not offer is left out.
+    pub fn score(&self, row: Row, resources: &[Usage]) -> i64 {
+        let (mut sum, mut weights) = (0_i64, 0_i64);
+        for usage in resources {
+            let allocatable = row.get(usage.allocatable);
+            if allocatable == 0 {
+                continue;
+            }
+            let used = row.get(usage.requested).wrapping_add(usage.added);
+            let score = self.of_resource(used, allocatable);
+            if score <= 0 && matches!(self, Self::RequestedToCapacityRatio(_)) {
+                continue;
+            }
+            sum = sum.wrapping_add(score.wrapping_mul(usage.weight));
+            weights = weights.wrapping_add(usage.weight);
+        }
+        match self {
+            _ if weights == 0 => 0,
+            Self::RequestedToCapacityRatio(_) => (sum as f64 / weights as f64).round() as i64,
+            _ => sum.wrapping_div(weights),
+        }
+    }
+
+    fn of_resource(&self, used: i64, allocatable: i64) -> i64 {
+        match self {
+            Self::LeastAllocated if used > allocatable => 0,
+            Self::LeastAllocated => percent(allocatable.wrapping_sub(used), allocatable),
+            Self::MostAllocated => percent(used.min(allocatable), allocatable),
+            Self::RequestedToCapacityRatio(line) if used > allocatable => line.at(MAX_SCORE),
+            Self::RequestedToCapacityRatio(line) => line.at(percent(used, allocatable)),
+        }
+    }
+}
+
+/// Nonsensical amounts wrap, as they do in Kubernetes; a score out of range is found by the framework.
+fn percent(part: i64, whole: i64) -> i64 {
+    part.wrapping_mul(MAX_SCORE).wrapping_div(whole)
+}

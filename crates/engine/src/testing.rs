@@ -1,0 +1,15 @@
+//! Short ways to write clusters and pods, for tests and benchmarks of any crate. Bad text panics.
+//!
+//! A [`Lab`] holds a cluster and one plugin, so that a table test is one line per case:
+//! ```
+//! # use engine::testing::{Lab, node, pod};
+//! let entry = engine::plugins::find("TaintToleration").unwrap();
+//! let lab = Lab::of(entry).node(node("n").taint("key", "value", "NoSchedule"));
+//! assert_eq!(lab.filter(&pod("p")), ["UU node(s) had untolerated taint(s)"]);
+//! ```
+
+mod lab;
+mod objects;
+
+pub use lab::Lab;
+pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};

@@ -1,0 +1,235 @@
+//! One plugin on a bench, with a cluster around it.
+
+use std::sync::Arc;
+
+use super::objects::{NodeBuilder, PodBuilder};
+use crate::cluster::{Cluster, Update, pod_actions};
+use crate::evaluate::Scan;
+use crate::framework::{
+    Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, NodeRule, Plan, Plugin,
+    Point, Points,
+};
+use crate::model::{
+    Labels, Name, NodeSpec, Pod, Requirement, Selector, Service, Workload, WorkloadKind,
+};
+use crate::profile::{Enabled, Profile};
+
+/// A cluster and one plugin at all its points, with weight 1.
+pub struct Lab {
+    pub cluster: Cluster,
+    /// Who leaves nodes out, then the plugin.
+    profile: Profile,
+    without: Vec<Name>,
+}
+
+impl Lab {
+    pub fn new<P: Configure>(plugin: P) -> Self {
+        Self::with(Enabled {
+            name: P::NAME,
+            points: P::POINTS,
+            plugin: Arc::new(plugin),
+            weight: 1,
+        })
+    }
+
+    /// With default arguments.
+    pub fn of(entry: &Entry) -> Self {
+        Self::with(Enabled::new(entry, 1).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    fn with(plugin: Enabled) -> Self {
+        let profile = Profile::new(
+            "default-scheduler",
+            vec![LeftOut::enabled(Vec::new()), plugin],
+        );
+        Self {
+            cluster: Cluster::new(),
+            profile,
+            without: Vec::new(),
+        }
+    }
+
+    /// Applies anything; the invariants are checked each time.
+    pub fn apply(mut self, update: Update) -> Self {
+        self.cluster
+            .apply(update)
+            .unwrap_or_else(|error| panic!("{error}"));
+        self.cluster
+            .check()
+            .unwrap_or_else(|error| panic!("{error}"));
+        self
+    }
+
+    pub fn node(self, node: NodeBuilder) -> Self {
+        self.apply(Update::Node(node.build()))
+    }
+
+    /// A pod that is bound to a node.
+    pub fn placed(self, pod: PodBuilder) -> Self {
+        self.apply(Update::PodBound(pod.build()))
+    }
+
+    pub fn nominated(self, pod: PodBuilder, node: &str) -> Self {
+        self.apply(Update::Nominate {
+            pod: pod.build(),
+            node: node.into(),
+        })
+    }
+
+    pub fn service(self, name: &str, key: &str, value: &str) -> Self {
+        let selector: Labels = [(key, value)].into_iter().collect();
+        self.apply(Update::Service(Service {
+            namespace: "default".into(),
+            name: name.into(),
+            selector: Some(selector),
+        }))
+    }
+
+    pub fn replica_set(self, name: &str, key: &str, value: &str) -> Self {
+        let selector = Selector::all([Requirement::equals(key, value)]);
+        let kind = WorkloadKind::ReplicaSet;
+        self.apply(Update::Workload(Workload {
+            kind,
+            namespace: "default".into(),
+            name: name.into(),
+            selector,
+        }))
+    }
+
+    /// A node that some other plugin rejects. Verdicts and scores leave it out.
+    pub fn without(mut self, node: &str) -> Self {
+        self.without.push(node.into());
+        let mut plugins = self.profile.into_plugins();
+        plugins[0] = LeftOut::enabled(self.without.clone());
+        self.profile = Profile::new("default-scheduler", plugins);
+        self
+    }
+
+    /// Each node's verdict in the order of nodes: `ok`, `U reason, reason` or `UU reason`. A rejection before any node
+    /// was looked at is every node's.
+    pub fn filter(&self, pod: &PodBuilder) -> Vec<String> {
+        let pod = pod.build();
+        let verdicts = Scan::new(&self.cluster, &self.profile, &pod).verdicts();
+        let verdicts = verdicts
+            .unwrap_or_else(|error| panic!("{error}"))
+            .into_iter();
+        verdicts
+            .filter(|verdict| !self.without.contains(&verdict.node))
+            .map(|verdict| verdict.to_string())
+            .collect()
+    }
+
+    /// Raw and normalised score of each node, also of those that the plugin itself rejects; `None` if it skips.
+    pub fn scores(&self, pod: &PodBuilder) -> Option<Vec<(i64, i64)>> {
+        let pod = pod.build();
+        let profile = self.profile.clone().with_order(Point::Filter, vec![0]);
+        let explanation = Scan::new(&self.cluster, &profile, &pod).explain();
+        let nodes = explanation
+            .unwrap_or_else(|error| panic!("{error}"))
+            .nodes
+            .into_iter();
+        let scores = nodes
+            .filter(|node| node.verdict.rejection.is_none())
+            .map(|node| node.scores);
+        scores
+            .map(|scores| scores.first().map(|score| (score.raw, score.normalized)))
+            .collect()
+    }
+
+    /// Whether a change of a node helps the pod, as far as the plugin wants to hear of it.
+    pub fn helps_node(
+        &self,
+        pod: &PodBuilder,
+        old: Option<NodeBuilder>,
+        new: Option<NodeBuilder>,
+    ) -> bool {
+        let mut cluster = Cluster::new();
+        let name = old
+            .as_ref()
+            .or(new.as_ref())
+            .map(|node| node.clone().build().spec.name)
+            .unwrap_or_default();
+        if let Some(old) = old {
+            cluster.set_node(old.build());
+        }
+        let update = match new {
+            Some(new) => Update::Node(new.build()),
+            None => Update::NodeGone(name),
+        };
+        let events = cluster
+            .apply(update)
+            .unwrap_or_else(|error| panic!("{error}"));
+        events.iter().any(|event| self.helps(&pod.build(), event))
+    }
+
+    /// Whether a change of another pod, or of the pod itself, helps it.
+    pub fn helps_pod(
+        &self,
+        pod: &PodBuilder,
+        old: Option<PodBuilder>,
+        new: Option<PodBuilder>,
+    ) -> bool {
+        let change = Change {
+            old: old.map(|pod| pod.build()),
+            new: new.map(|pod| pod.build()),
+        };
+        let is_on_node = change.latest().is_some_and(|pod| pod.node.is_some());
+        let all_actions = match (&change.old, &change.new) {
+            (None, _) => vec![Actions::ADD],
+            (_, None) => vec![Actions::DELETE],
+            (Some(old), Some(new)) => pod_actions(old, new),
+        };
+        let changed = if is_on_node {
+            Changed::AssignedPod(change)
+        } else {
+            Changed::WaitingPod(change)
+        };
+        let pod = pod.build();
+        all_actions.into_iter().any(|actions| {
+            self.helps(
+                &pod,
+                &Event {
+                    actions,
+                    changed: changed.clone(),
+                },
+            )
+        })
+    }
+
+    /// The hint for one event, if the plugin wants to hear of it at all.
+    pub fn helps(&self, pod: &Pod, event: &Event) -> bool {
+        let plugin = &self.profile.plugins()[1].plugin;
+        plugin.events().iter().any(|pattern| pattern.matches(event))
+            && plugin.helps(pod, event, self.cluster.catalog())
+    }
+}
+
+/// Rejects nodes by name.
+struct LeftOut(Vec<Name>);
+
+impl LeftOut {
+    fn enabled(names: Vec<Name>) -> Enabled {
+        let points = Points::of(&[Point::Filter]);
+        Enabled {
+            name: "LeftOut",
+            points,
+            plugin: Arc::new(Self(names)),
+            weight: 1,
+        }
+    }
+}
+
+impl Plugin for LeftOut {
+    fn prepare(&self, _: &Pod, _: &Catalog, plan: &mut Plan) {
+        plan.gate(Fact::new(Named(self.0.clone())), "left out");
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Named(Vec<Name>);
+
+impl NodeRule for Named {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        u32::from(self.0.contains(&node.name))
+    }
+}

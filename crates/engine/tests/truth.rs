@@ -1,0 +1,257 @@
+//! Random histories of updates: the truth follows from the objects after every step, and what goes leaves no trace.
+
+use std::sync::Arc;
+
+use engine::cluster::{Cluster, Update};
+use engine::model::{Name, Pod, PodTerm, PreferredPodTerm, Selector};
+use engine::testing::{NodeBuilder, node, pod};
+use proptest::prelude::*;
+
+const NODES: usize = 4;
+const PODS: usize = 8;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Node {
+        name: usize,
+        shape: usize,
+    },
+    NodeGone(usize),
+    Bound {
+        pod: usize,
+        node: usize,
+        shape: usize,
+    },
+    PodGone(usize),
+    Assume {
+        pod: usize,
+        node: usize,
+        shape: usize,
+    },
+    Forget(usize),
+    Nominate {
+        pod: usize,
+        node: usize,
+        shape: usize,
+    },
+    Denominate(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    // One node more than ever exists, so that pods also go to unknown ones.
+    let (name, target, which, shape) = (0..NODES, 0..NODES + 1, 0..PODS, 0..6_usize);
+    prop_oneof![
+        3 => (name.clone(), shape.clone()).prop_map(|(name, shape)| Step::Node { name, shape }),
+        1 => name.prop_map(Step::NodeGone),
+        4 => (which.clone(), target.clone(), shape.clone()).prop_map(|(pod, node, shape)| Step::Bound { pod, node, shape }),
+        2 => which.clone().prop_map(Step::PodGone),
+        2 => (which.clone(), target.clone(), shape.clone()).prop_map(|(pod, node, shape)| Step::Assume { pod, node, shape }),
+        1 => which.clone().prop_map(Step::Forget),
+        2 => (which.clone(), target, shape).prop_map(|(pod, node, shape)| Step::Nominate { pod, node, shape }),
+        1 => which.prop_map(Step::Denominate),
+    ]
+}
+
+fn node_name(index: usize) -> Name {
+    format!("n{index}").into()
+}
+
+fn shaped_node(index: usize, shape: usize) -> NodeBuilder {
+    let node = node(&node_name(index))
+        .label("host", &node_name(index))
+        .allocatable("cpu=4 memory=1Gi");
+    match shape {
+        0 => node,
+        1 => node.label("zone", "a").allocatable("example.com/x=5"),
+        2 => node
+            .label("zone", "")
+            .allocatable("example.com/x=5 example.com/y=7")
+            .image("i", 5),
+        3 => node
+            .label("zone", "b")
+            .allocatable("hugepages-2Mi=64")
+            .image("i", 6)
+            .image("j", 1),
+        4 => node
+            .allocatable("cpu=9223372036854775807 memory=8Ei")
+            .unschedulable(),
+        _ => node
+            .taint("k", "v", "NoSchedule")
+            .allocatable("example.com/z=1 pods=0"),
+    }
+}
+
+fn shaped_pod(index: usize, on: Option<usize>, shape: usize) -> Arc<Pod> {
+    let term = PodTerm {
+        namespaces: vec!["default".into()],
+        namespace_selector: Selector::NOTHING,
+        selector: Selector::EVERYTHING,
+        topology_key: "zone".into(),
+    };
+    let pod = pod(&format!("p{index}"));
+    let pod = match shape {
+        0 => pod,
+        1 => pod.container("cpu=1 memory=8Ei example.com/x=2"),
+        2 => pod
+            .label("app", "a")
+            .container("example.com/y=3 hugepages-2Mi=5")
+            .terminating(),
+        3 => pod
+            .label("app", "a")
+            .kind(|kind| kind.anti_affinity = vec![term.clone(), term]),
+        4 => pod.namespace("other").container("cpu=-3").kind(|kind| {
+            kind.affinity.push(term.clone());
+            kind.preferred_affinity
+                .push(PreferredPodTerm { weight: 5, term });
+        }),
+        _ => pod
+            .namespace("other")
+            .container("memory=8Ei")
+            .container("memory=8Ei cpu=10E"),
+    };
+    match on {
+        Some(node) => pod.on(&node_name(node)).build(),
+        None => pod.build(),
+    }
+}
+
+fn update(step: &Step) -> Update {
+    let uid = |index: &usize| Name::from(format!("p{index}"));
+    match step {
+        Step::Node { name, shape } => Update::Node(shaped_node(*name, *shape).build()),
+        Step::NodeGone(name) => Update::NodeGone(node_name(*name)),
+        Step::Bound { pod, node, shape } => Update::PodBound(shaped_pod(*pod, Some(*node), *shape)),
+        Step::PodGone(pod) => Update::PodGone(uid(pod)),
+        Step::Assume { pod, node, shape } => Update::Assume {
+            pod: shaped_pod(*pod, None, *shape),
+            node: node_name(*node),
+        },
+        Step::Forget(pod) => Update::Forget { uid: uid(pod) },
+        Step::Nominate { pod, node, shape } => Update::Nominate {
+            pod: shaped_pod(*pod, None, *shape),
+            node: node_name(*node),
+        },
+        Step::Denominate(pod) => Update::Denominate { uid: uid(pod) },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn the_truth_follows_from_the_objects_and_leaves_no_trace(steps in prop::collection::vec(step(), 1..60)) {
+        let mut cluster = Cluster::new();
+        for step in &steps {
+            // Some steps are refused (assuming a pod that is there); they must change nothing that the check sees.
+            let _refused = cluster.apply(update(step));
+            if let Err(corruption) = cluster.check() {
+                panic!("{corruption} after {step:?}");
+            }
+        }
+        // The inverse in another order: nodes go while pods are on them.
+        for name in 0..NODES {
+            cluster.apply(Update::NodeGone(node_name(name))).unwrap();
+            cluster.check().unwrap();
+        }
+        for index in 0..PODS {
+            cluster.apply(Update::PodGone(format!("p{index}").into())).unwrap();
+            cluster.check().unwrap();
+        }
+        prop_assert_eq!(cluster.placed_count(), 0);
+        prop_assert_eq!(cluster.kinds().of(None).count(), 0);
+        prop_assert_eq!(cluster.catalog().terms().anti_affinity().count(), 0);
+        prop_assert!(cluster.nodes().is_empty() && cluster.catalog().image("i").is_none());
+        // What comes afterwards finds everything as if it were the first.
+        cluster.apply(Update::Node(shaped_node(0, 1).build())).unwrap();
+        cluster.check().unwrap();
+        prop_assert_eq!(cluster.nodes().slot("n0"), Some(0));
+    }
+
+    #[test]
+    fn assume_then_forget_is_nothing(before in prop::collection::vec(step(), 0..30), node in 0..NODES, shape in 0..6_usize) {
+        let mut cluster = Cluster::new();
+        for step in &before {
+            let _refused = cluster.apply(update(step));
+        }
+        let rows = |cluster: &Cluster| -> Vec<Vec<i64>> {
+            (0..cluster.nodes().slots().len()).map(|slot| cluster.nodes().row(slot).to_vec()).collect()
+        };
+        let (rows_before, kinds) = (rows(&cluster), cluster.kinds().of(None).count());
+        let pod = shaped_pod(99, None, shape);
+        cluster.apply(Update::Assume { pod, node: node_name(node) }).unwrap();
+        cluster.check().unwrap();
+        cluster.apply(Update::Forget { uid: "p99".into() }).unwrap();
+        cluster.check().unwrap();
+        prop_assert_eq!(rows(&cluster), rows_before);
+        prop_assert_eq!(cluster.kinds().of(None).count(), kinds);
+    }
+}
+
+#[test]
+fn slots_are_given_by_first_appearance_and_the_lowest_free_one_again() {
+    let mut cluster = Cluster::new();
+    for name in ["a", "b", "c"] {
+        cluster.set_node(node(name).build());
+    }
+    cluster.remove_node("b");
+    cluster.remove_node("a");
+    cluster.set_node(node("d").build());
+    cluster.set_node(node("a").build());
+    cluster.set_node(node("e").build());
+    let slots: Vec<Option<usize>> = ["a", "b", "c", "d", "e"]
+        .iter()
+        .map(|name| cluster.nodes().slot(name))
+        .collect();
+    assert_eq!(slots, [Some(1), None, Some(2), Some(0), Some(3)]);
+}
+
+#[test]
+fn a_pod_assumed_on_one_node_and_seen_on_another_is_where_it_was_seen() {
+    let mut cluster = Cluster::new();
+    cluster.set_node(node("a").build());
+    cluster.set_node(node("b").build());
+    cluster
+        .apply(Update::Assume {
+            pod: pod("p").build(),
+            node: "a".into(),
+        })
+        .unwrap();
+    cluster
+        .apply(Update::PodBound(pod("p").on("b").build()))
+        .unwrap();
+    cluster.check().unwrap();
+    assert_eq!(
+        (cluster.pods_on(0).count(), cluster.pods_on(1).count()),
+        (0, 1)
+    );
+    assert!(
+        cluster.apply(Update::Forget { uid: "p".into() }).is_err(),
+        "it is bound"
+    );
+    assert!(
+        cluster
+            .apply(Update::Assume {
+                pod: pod("p").build(),
+                node: "a".into()
+            })
+            .is_err(),
+        "it is there"
+    );
+}
+
+#[test]
+fn pods_without_uid_or_node_are_refused_by_name() {
+    let mut cluster = Cluster::new();
+    let nameless = pod("p").with(|pod| pod.uid = "".into()).on("a").build();
+    assert_eq!(
+        cluster
+            .apply(Update::PodBound(nameless))
+            .unwrap_err()
+            .to_string(),
+        "pod default/p has no uid"
+    );
+    let unbound = cluster
+        .apply(Update::PodBound(pod("p").build()))
+        .unwrap_err();
+    assert_eq!(unbound.to_string(), "pod default/p is bound to no node");
+}
