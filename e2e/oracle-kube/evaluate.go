@@ -19,33 +19,36 @@ func newOracle() *oracle {
 	return &oracle{profiles: profiles{}}
 }
 
-func (o *oracle) schedule(c *Case) (*Schedule, error) {
+func (o *oracle) judge(c *Case) (*Verdicts, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w, err := o.newWorld(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	s := &Schedule{Nodes: []string{}}
+	v := &Verdicts{Nodes: []string{}}
 	for _, node := range w.nodes {
-		s.Nodes = append(s.Nodes, node.Node().Name)
+		v.Nodes = append(v.Nodes, node.Node().Name)
 	}
 	for _, plugin := range w.framework.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(ctx, c.Pod); !status.IsSuccess() {
-			s.PreEnqueue = append(s.PreEnqueue, pluginStatus(plugin.Name(), status))
+			v.PreEnqueue = append(v.PreEnqueue, pluginStatus(plugin.Name(), status))
 		}
 	}
-	w.askEachPlugin(ctx, c.Pod, s)
-	s.Cycle, err = w.runCycle(ctx, c)
-	return s, err
+	w.askEachPlugin(ctx, c.Pod, v)
+	if v.Cycle, err = w.runCycle(ctx, c); err != nil {
+		return nil, err
+	}
+	v.Kubelet = w.kubelets(c.Pod)
+	return v, nil
 }
 
 // askEachPlugin asks every plugin about every node, as if it were the only one.
-func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, s *Schedule) {
+func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, v *Verdicts) {
 	state := framework.NewCycleState()
 	enabled := w.framework.ListPlugins()
 	silent := sets.New[string]()
-	s.PreFilter = []PreFilterStatus{}
+	v.PreFilter = []PreFilterStatus{}
 	for _, entry := range enabled.PreFilter.Enabled {
 		result, status := w.plugins[entry.Name].(fwk.PreFilterPlugin).PreFilter(ctx, state, pod, w.nodes)
 		if !status.IsSuccess() {
@@ -56,17 +59,17 @@ func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, s *Schedule) {
 			nodes := sets.List(result.NodeNames)
 			answer.Nodes = &nodes
 		}
-		s.PreFilter = append(s.PreFilter, answer)
+		v.PreFilter = append(v.PreFilter, answer)
 	}
-	s.Filter = make([][]PluginStatus, len(w.nodes))
+	v.Filter = make([][]PluginStatus, len(w.nodes))
 	for i, node := range w.nodes {
-		s.Filter[i] = []PluginStatus{}
+		v.Filter[i] = []PluginStatus{}
 		for _, entry := range enabled.Filter.Enabled {
 			if silent.Has(entry.Name) {
 				continue
 			}
 			if status := w.plugins[entry.Name].(fwk.FilterPlugin).Filter(ctx, state, pod, node); !status.IsSuccess() {
-				s.Filter[i] = append(s.Filter[i], pluginStatus(entry.Name, status))
+				v.Filter[i] = append(v.Filter[i], pluginStatus(entry.Name, status))
 			}
 		}
 	}
@@ -90,21 +93,11 @@ func (w *world) runCycle(ctx context.Context, c *Case) (Cycle, error) {
 	for _, node := range feasible {
 		cycle.Feasible = append(cycle.Feasible, node.Node().Name)
 	}
-	for _, node := range w.nodes {
-		// The default for an absent node has no reasons and no plugin: not examined.
-		name := node.Node().Name
-		diagnosis.NodeToStatus.ForEachExplicitNode(func(explicit string, status *fwk.Status) {
-			if explicit == name {
-				cycle.Rejected = append(cycle.Rejected, NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
-			}
-		})
-	}
+	cycle.Rejected = w.explicit(diagnosis.NodeToStatus)
 	switch len(feasible) {
 	case 0:
 		fitError := &framework.FitError{Pod: c.Pod, NumAllNodes: len(w.nodes), Diagnosis: diagnosis}
-		if cycle.Preemption, err = w.postFilter(ctx, state, c, fitError); err != nil {
-			return cycle, err
-		}
+		cycle.Preemption = w.postFilter(ctx, state, c, fitError)
 		cycle.Message = fitError.Error()
 	case 1:
 		// Upstream takes a single node without scoring it.
@@ -159,6 +152,20 @@ func (w *world) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, n
 		}
 	}
 	return feasible, nil
+}
+
+// explicit lists the nodes that were given a status of their own, in snapshot order.
+func (w *world) explicit(statuses *framework.NodeToStatus) []NodeStatus {
+	byName := map[string]*fwk.Status{}
+	statuses.ForEachExplicitNode(func(node string, status *fwk.Status) { byName[node] = status })
+	var list []NodeStatus
+	for _, node := range w.nodes {
+		name := node.Node().Name
+		if status, known := byName[name]; known {
+			list = append(list, NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
+		}
+	}
+	return list
 }
 
 // score asks each plugin for its raw and normalised scores, and the framework for

@@ -4,7 +4,7 @@
 //
 // It decides nothing itself: protocol.go is the wire format, world.go fills
 // kube-scheduler's caches from a case, evaluate.go and preemption.go ask its
-// framework, and admit.go asks the kubelet's admission predicates.
+// framework, and kubelet.go asks the kubelet's admission predicates.
 package main
 
 import (
@@ -21,10 +21,8 @@ import (
 )
 
 func main() {
-	// Upstream logs what it also returns; stderr stays free for real failures.
-	klog.SetLogger(klog.NewKlogr().V(0))
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
+	// A logger without a sink: upstream logs what it also returns.
+	klog.SetLogger(klog.Logger{})
 	// A case allocates a few megabytes and drops them all.
 	debug.SetGCPercent(400)
 	// Plugins count their calls in metrics that are nil until registered.
@@ -76,20 +74,11 @@ func (o *oracle) answer(line []byte) (answer Answer) {
 	if err := decode(line, &request); err != nil {
 		return Answer{ID: request.ID, Error: err.Error()}
 	}
-	var err error
-	switch {
-	case request.Case != nil && request.Admit == nil:
-		answer.Schedule, err = o.schedule(request.Case)
-	case request.Admit != nil && request.Case == nil:
-		answer.Admit = admit(request.Admit)
-	default:
-		err = fmt.Errorf(`a request has exactly one of "case" and "admit"`)
-	}
-	answer.ID = request.ID
+	verdicts, err := o.judge(request.Case)
 	if err != nil {
 		return Answer{ID: request.ID, Error: err.Error()}
 	}
-	return answer
+	return Answer{ID: request.ID, Verdicts: verdicts}
 }
 
 // decode refuses unknown and repeated fields, so that a misspelt field of a

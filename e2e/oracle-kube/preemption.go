@@ -20,15 +20,13 @@ import (
 
 // postFilter completes the message of fitError and, when asked, reports the whole
 // search for victims. It never lets upstream act on a candidate.
-func (w *world) postFilter(ctx context.Context, state fwk.CycleState, c *Case, fitError *framework.FitError) (*Preemption, error) {
+func (w *world) postFilter(ctx context.Context, state fwk.CycleState, c *Case, fitError *framework.FitError) *Preemption {
 	statuses := fitError.Diagnosis.NodeToStatus
 	plugin, enabled := w.plugins[names.DefaultPreemption].(*defaultpreemption.DefaultPreemption)
 	var found *Preemption
 	if enabled && w.preemptionRuns(ctx, state, c.Pod, statuses, plugin) {
-		var err error
-		if found, err = w.dryRun(ctx, state, c.Pod, statuses, plugin); err != nil {
-			return nil, err
-		}
+		// An error leaves nothing found: RunPostFilterPlugins meets it again and reports it.
+		found, _ = w.dryRun(ctx, state, c.Pod, statuses, plugin)
 	}
 	// Preemption that succeeds says nothing, and would delete the victims.
 	if found == nil || len(found.Candidates) == 0 {
@@ -36,9 +34,9 @@ func (w *world) postFilter(ctx context.Context, state fwk.CycleState, c *Case, f
 		fitError.Diagnosis.PostFilterMsg = status.Message()
 	}
 	if !c.Preempt {
-		return nil, nil
+		return nil
 	}
-	return found, nil
+	return found
 }
 
 // preemptionRuns tells whether DefaultPreemption gets its turn after
@@ -84,14 +82,7 @@ func (w *world) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, s
 			Node: candidate.Name(), Victims: victims, PDBViolations: candidate.Victims().NumPDBViolations,
 		})
 	}
-	for _, node := range w.nodes {
-		name := node.Node().Name
-		unhelpful.ForEachExplicitNode(func(explicit string, status *fwk.Status) {
-			if explicit == name {
-				found.Unhelpful = append(found.Unhelpful, NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
-			}
-		})
-	}
+	found.Unhelpful = w.explicit(unhelpful)
 	if len(candidates) > 0 {
 		selected := plugin.Evaluator.SelectCandidate(ctx, candidates)
 		found.Selected = selected.Name()

@@ -12,11 +12,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
 
-// Request asks one question: a scheduling decision or a kubelet admission.
+// Request asks about one case.
 type Request struct {
-	ID    string        `json:"id"`
-	Case  *Case         `json:"case,omitempty"`
-	Admit *AdmitRequest `json:"admit,omitempty"`
+	ID   string `json:"id"`
+	Case *Case  `json:"case"`
 }
 
 // Case is a cluster and the pod to place in it, as plain Kubernetes objects.
@@ -50,24 +49,15 @@ type Case struct {
 	PodDisruptionBudgets   []*policyv1.PodDisruptionBudget `json:"podDisruptionBudgets,omitempty"`
 }
 
-// AdmitRequest asks whether the kubelet of a node would admit a pod.
-type AdmitRequest struct {
-	Node *v1.Node `json:"node"`
-	// OtherPods are the active pods of that node, without the one asked about.
-	OtherPods []*v1.Pod `json:"otherPods,omitempty"`
-	Pod       *v1.Pod   `json:"pod"`
-}
-
-// Answer carries the id of its request and exactly one of the other fields.
+// Answer carries the id of its request, and either an error or the verdicts.
 type Answer struct {
-	ID       string       `json:"id"`
-	Error    string       `json:"error,omitempty"`
-	Schedule *Schedule    `json:"schedule,omitempty"`
-	Admit    *AdmitAnswer `json:"admit,omitempty"`
+	ID       string    `json:"id"`
+	Error    string    `json:"error,omitempty"`
+	Verdicts *Verdicts `json:"verdicts,omitempty"`
 }
 
-// Schedule is all that upstream says about one case.
-type Schedule struct {
+// Verdicts are all that upstream says about one case.
+type Verdicts struct {
 	// Nodes are the node names in the order of the snapshot.
 	Nodes []string `json:"nodes"`
 	// PreEnqueue has the plugins that hold the pod back before any cycle.
@@ -81,6 +71,9 @@ type Schedule struct {
 
 	// Cycle is the real scheduling cycle, with its early ends and nominated pods.
 	Cycle Cycle `json:"cycle"`
+
+	// Kubelet has, per node in the order of Nodes, whether its kubelet would admit the pod.
+	Kubelet []Admission `json:"kubelet"`
 }
 
 // Cycle is the outcome of one scheduling cycle as kube-scheduler runs it.
@@ -150,11 +143,12 @@ type Candidate struct {
 	PDBViolations int64    `json:"pdbViolations"`
 }
 
-// AdmitAnswer is the kubelet's verdict.
-type AdmitAnswer struct {
-	Admit   bool   `json:"admit"`
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+// Admission is a kubelet's verdict: Reason and Message are those of the first failure.
+type Admission struct {
+	Admit    bool     `json:"admit"`
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Failures []string `json:"failures,omitempty"`
 }
 
 func pluginStatus(plugin string, status *fwk.Status) PluginStatus {

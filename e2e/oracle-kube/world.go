@@ -32,8 +32,8 @@ type world struct {
 }
 
 func (o *oracle) newWorld(ctx context.Context, c *Case) (*world, error) {
-	if c.Pod == nil {
-		return nil, fmt.Errorf(`a case needs a "pod"`)
+	if c == nil || c.Pod == nil {
+		return nil, fmt.Errorf(`a request needs a "case" with a "pod"`)
 	}
 	profile, err := o.profiles.get(c.Profile)
 	if err != nil {
@@ -171,10 +171,8 @@ func newNominator(pods []*v1.Pod) (nominator, error) {
 		if node == "" {
 			return nil, fmt.Errorf("pod %s/%s of \"nominated\" has no status.nominatedNodeName", pod.Namespace, pod.Name)
 		}
-		info, err := framework.NewPodInfo(pod)
-		if err != nil {
-			return nil, fmt.Errorf("parsing nominated pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
+		// As in the queue: affinity terms that do not parse count as absent.
+		info, _ := framework.NewPodInfo(pod)
 		n[node] = append(n[node], info)
 	}
 	return n, nil

@@ -14,6 +14,7 @@ mod controlplane;
 mod deny;
 #[cfg(test)]
 mod docs;
+mod parity;
 mod process;
 mod test;
 
@@ -39,6 +40,8 @@ enum Command {
     Bench(bench::Options),
     /// Check licences, sources and banned crates with cargo-deny (installed when missing)
     Deny,
+    /// Compare with kube-scheduler's own plugins on random cases
+    Parity(parity::Options),
 }
 
 fn main() -> ExitCode {
@@ -57,5 +60,6 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Controlplane => controlplane::print_directory(),
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
+        Command::Parity(options) => parity::run(&options),
     }
 }

@@ -1,0 +1,447 @@
+//! Volumes: classes, claims and volumes in every state, CSI limits and capacity, inline disks.
+//!
+//! The claims have fixed names that say what is special about them; what varies is which nodes,
+//! zones and sizes they mean.
+
+use serde_json::{Map, Value, json};
+
+use super::{HOSTNAME, Mood, REGION, World, ZONE, ZONES};
+use crate::parity::random::Random;
+
+const DRIVER: &str = "csi.example.com";
+const EBS_DRIVER: &str = "ebs.csi.aws.com";
+const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+const BOUND: &str = "pv.kubernetes.io/bind-completed";
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+
+/// Claims that VolumeBinding's PreFilter lets pass, and how many percent of the pods with volumes
+/// have them. They are judged per node.
+const USABLE: &[(&str, u32)] = &[
+    ("here", 48),
+    ("zoned", 62),
+    ("pv-gone", 25),
+    ("static", 30),
+    ("static-2", 12),
+    ("csi", 72),
+    ("csi-2", 15),
+    ("chosen", 8),
+    ("only-one", 55),
+    ("shared-1", 15),
+    ("shared-2", 15),
+    ("shared-3", 10),
+    ("ebs", 10),
+    ("ebs-class", 6),
+];
+
+/// Claims that end the cycle before any node is looked at.
+const UNUSABLE: &[&str] = &[
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "immediate",
+    "missing",
+    "lost",
+    "leaving",
+    "classless",
+    "modeless",
+    "class-gone",
+];
+
+/// Claims of pods that run already.
+const IN_USE: &[&str] = &[
+    "shared-1", "shared-2", "shared-3", "only-one", "only-one", "zoned", "ebs", "missing",
+];
+
+pub(super) struct Storage {
+    /// The lists of objects, by their key in the case.
+    pub objects: Map<String, Value>,
+    used: bool,
+}
+
+/// Everything about storage; most of it only in cases in which some pod has volumes.
+pub(super) fn storage(world: &mut World) -> Storage {
+    let mut objects = Map::new();
+    objects.insert("persistentVolumes".into(), json!([]));
+    let used = world.mood == Mood::Stored || world.random.chance(60);
+    if used {
+        objects.insert("storageClasses".into(), classes(&mut world.random));
+        objects.insert("persistentVolumeClaims".into(), claims(world));
+        objects.insert("persistentVolumes".into(), volumes(world));
+        objects.insert("csiNodes".into(), csi_nodes(world));
+        objects.insert("csiDrivers".into(), drivers(&mut world.random));
+        objects.insert("csiStorageCapacities".into(), capacities(&mut world.random));
+        objects.insert("volumeAttachments".into(), attachments(world));
+    }
+    Storage { objects, used }
+}
+
+impl Storage {
+    /// `spec.volumes` of the pod to place.
+    pub(super) fn volumes_to_place(&self, random: &mut Random) -> Value {
+        if !self.used {
+            return Value::Null;
+        }
+        let mut list: Vec<Value> = Vec::new();
+        for (name, percent) in USABLE {
+            if random.chance(*percent) {
+                list.push(claim_volume(name));
+            }
+        }
+        if random.chance(38) {
+            list.push(claim_volume(random.pick(UNUSABLE)));
+        }
+        if random.chance(80) {
+            list.push(inline_disk(random));
+        }
+        if random.chance(42) {
+            list.push(json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
+        }
+        if random.chance(10) {
+            list.push(json!({"image": {"reference": random.pick(super::cluster::IMAGES)}}));
+        }
+        if random.chance(10) {
+            list.push(json!({"emptyDir": {}}));
+        }
+        named(list)
+    }
+
+    /// `spec.volumes` of a pod that runs.
+    pub(super) fn volumes_in_use(&self, random: &mut Random, namespace: &str) -> Value {
+        if !self.used {
+            return Value::Null;
+        }
+        let mut list = Vec::new();
+        // Claims live in one namespace: elsewhere the same names mean nothing.
+        if namespace == "alpha" || random.chance(10) {
+            list.extend(random.several(IN_USE, 1, 2).into_iter().map(claim_volume));
+        }
+        if random.chance(70) {
+            list.push(inline_disk(random));
+        }
+        named(list)
+    }
+}
+
+/// Gives each volume a name, and drops repeated claims.
+fn named(list: Vec<Value>) -> Value {
+    let mut kept: Vec<Value> = Vec::new();
+    for volume in list {
+        if !kept.contains(&volume) {
+            kept.push(volume);
+        }
+    }
+    kept.into_iter()
+        .enumerate()
+        .map(|(number, mut volume)| {
+            volume["name"] = json!(if volume.get("ephemeral").is_some() {
+                "scratch".to_owned()
+            } else {
+                format!("v{number}")
+            });
+            volume
+        })
+        .collect()
+}
+
+fn claim_volume(name: &str) -> Value {
+    json!({"persistentVolumeClaim": {"claimName": name}})
+}
+
+fn inline_disk(random: &mut Random) -> Value {
+    let read_only = random.chance(25);
+    match random.below(4) {
+        0 => {
+            json!({"gcePersistentDisk": {"pdName": random.pick(&["disk-1", "disk-1", "disk-2"]), "readOnly": read_only}})
+        }
+        1 => {
+            json!({"awsElasticBlockStore": {"volumeID": random.pick(&["vol-1", "vol-1", "vol-2"]), "readOnly": read_only}})
+        }
+        2 => {
+            json!({"iscsi": {"targetPortal": "10.0.0.1", "iqn": random.pick(&["iqn.1", "iqn.1", "iqn.2"]), "lun": 0, "readOnly": read_only}})
+        }
+        _ => json!({"rbd": {
+            "monitors": random.several(&["m1", "m2", "m3"], 1, 2),
+            "image": "img", "pool": random.pick(&["rbd", "rbd", "other"]), "readOnly": read_only,
+        }}),
+    }
+}
+
+fn classes(random: &mut Random) -> Value {
+    let mut csi = json!({
+        "metadata": {"name": "csi"}, "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    if random.chance(40) {
+        csi["allowedTopologies"] = json!([
+            {"matchLabelExpressions": [{"key": ZONE, "values": random.several(ZONES, 1, 2)}]},
+        ]);
+    }
+    json!([
+        csi,
+        {"metadata": {"name": "static"}, "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"},
+        {"metadata": {"name": "modeless"}, "provisioner": DRIVER},
+        {"metadata": {"name": "immediate"}, "provisioner": DRIVER, "volumeBindingMode": "Immediate"},
+        {"metadata": {"name": "ebs"}, "provisioner": "kubernetes.io/aws-ebs", "volumeBindingMode": "WaitForFirstConsumer"},
+    ])
+}
+
+fn claim(name: &str, class: &str, size: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "alpha", "uid": format!("claim-{name}")},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+            "resources": {"requests": {"storage": size}},
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn bound_claim(name: &str, volume: &str) -> Value {
+    let mut claim = claim(name, "csi", "1Gi");
+    claim["metadata"]["annotations"] = json!({BOUND: "yes"});
+    claim["spec"]["volumeName"] = json!(volume);
+    claim["status"]["phase"] = json!("Bound");
+    claim
+}
+
+fn claims(world: &mut World) -> Value {
+    let random = &mut world.random;
+    let mut list: Vec<Value> = ["here", "zoned", "shared-1", "shared-2", "shared-3", "ebs"]
+        .into_iter()
+        .map(|name| bound_claim(name, name))
+        .collect();
+    list.push(bound_claim("pv-gone", "no-such-volume"));
+    let mut only_one = bound_claim("only-one", "only-one");
+    only_one["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    list.push(only_one);
+    let mut lost = bound_claim("lost", "no-such-volume");
+    lost["status"]["phase"] = json!("Lost");
+    list.push(lost);
+    let mut leaving = bound_claim("leaving", "shared-1");
+    leaving["metadata"]["deletionTimestamp"] = json!("2024-05-01T00:00:00Z");
+    list.push(leaving);
+
+    list.push(claim("immediate", "immediate", "1Gi"));
+    list.push(claim("modeless", "modeless", "1Gi"));
+    list.push(claim("class-gone", "no-such-class", "1Gi"));
+    let mut classless = claim("classless", "", "1Gi");
+    if let Some(spec) = classless["spec"].as_object_mut() {
+        spec.remove("storageClassName");
+    }
+    list.push(classless);
+
+    list.push(claim("ebs-class", "ebs", "2Gi"));
+    for name in ["csi", "csi-2"] {
+        let size = random.pick(&["1Gi", "5Gi", "8Gi", "50Gi", "50Gi"]);
+        list.push(claim(name, "csi", size));
+    }
+    let mut chosen = claim("chosen", "csi", "1Gi");
+    chosen["metadata"]["annotations"] = json!({SELECTED_NODE: random.one(&world.nodes)});
+    list.push(chosen);
+    for (name, size) in [("static", "2Gi"), ("static-2", "6Gi")] {
+        let mut claim = claim(name, "static", size);
+        if random.chance(25) {
+            claim["spec"]["selector"] = json!({"matchLabels": {"kind": "fast"}});
+        }
+        if random.chance(10) {
+            claim["spec"]["volumeMode"] = json!("Block");
+        }
+        if random.chance(15) {
+            claim["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"]);
+        }
+        list.push(claim);
+    }
+    list.extend(ephemeral_claim(random));
+    Value::Array(list)
+}
+
+/// The claim of the incoming pod's volume `scratch`: its own, another's, or not there yet.
+fn ephemeral_claim(random: &mut Random) -> Option<Value> {
+    let mut claim = match random.below(7) {
+        0 => return None,
+        1 => claim("incoming-scratch", "csi", "1Gi"),
+        2..=5 => bound_claim("incoming-scratch", "no-such-volume"),
+        _ => bound_claim("incoming-scratch", "here"),
+    };
+    if random.chance(92) {
+        claim["metadata"]["ownerReferences"] = json!([
+            {"apiVersion": "v1", "kind": "Pod", "name": "incoming", "uid": "incoming", "controller": true},
+        ]);
+    }
+    Some(claim)
+}
+
+/// Sizes are all different, because upstream takes any of two equal volumes.
+fn volumes(world: &mut World) -> Value {
+    let mut list = Vec::new();
+    for name in [
+        "here", "zoned", "only-one", "shared-1", "shared-2", "shared-3", "ebs",
+    ] {
+        let mut volume = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "storageClassName": "csi",
+                "accessModes": ["ReadWriteOnce"],
+                "claimRef": {"namespace": "alpha", "name": name, "uid": format!("claim-{name}")},
+            },
+            "status": {"phase": "Bound"},
+        });
+        let source = if name == "ebs" {
+            ("awsElasticBlockStore", json!({"volumeID": "vol-9"}))
+        } else {
+            (
+                "csi",
+                json!({"driver": DRIVER, "volumeHandle": format!("handle-{name}")}),
+            )
+        };
+        volume["spec"][source.0] = source.1;
+        match name {
+            "here" => volume["spec"]["nodeAffinity"] = json!({"required": reach(world)}),
+            "zoned" | "ebs" => volume["metadata"]["labels"] = zone_labels(&mut world.random),
+            _ => {}
+        }
+        list.push(volume);
+    }
+    for number in 0..world.random.below(6) {
+        list.push(static_volume(world, number));
+    }
+    for (number, volume) in list.iter_mut().enumerate() {
+        // Not in the order of the list: the smallest is somewhere in it.
+        let size = (number * 7 + 5) % 17 + 1;
+        volume["spec"]["capacity"] = json!({"storage": format!("{size}Gi")});
+    }
+    Value::Array(list)
+}
+
+/// The node selector of a volume: some zone, or some nodes.
+fn reach(world: &mut World) -> Value {
+    let random = &mut world.random;
+    let requirement = match random.below(3) {
+        0 => {
+            json!({"key": HOSTNAME, "operator": "In", "values": random.several(&world.nodes, 1, 3)})
+        }
+        1 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
+        _ => json!({"key": ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
+    };
+    json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]})
+}
+
+fn zone_labels(random: &mut Random) -> Value {
+    match random.below(6) {
+        0 => json!({ZONE: "z1__z2"}),
+        1 => json!({"failure-domain.beta.kubernetes.io/zone": random.pick(ZONES)}),
+        2 => json!({ZONE: random.pick(ZONES), REGION: "r1"}),
+        3 => json!({ZONE: "z1__"}),
+        _ => json!({ZONE: random.pick(ZONES)}),
+    }
+}
+
+/// A local volume that waits for a claim, or has been promised to one.
+fn static_volume(world: &mut World, number: usize) -> Value {
+    let mut volume = json!({
+        "metadata": {"name": format!("static-{number}")},
+        "spec": {
+            "storageClassName": "static", "accessModes": ["ReadWriteOnce"], "local": {"path": "/disk"},
+            "nodeAffinity": {"required": reach(world)},
+        },
+        "status": {"phase": "Available"},
+    });
+    let random = &mut world.random;
+    if random.chance(50) {
+        volume["metadata"]["labels"] = json!({"kind": random.pick(&["fast", "slow"])});
+    }
+    match random.below(8) {
+        // Only the first: upstream takes any of two volumes promised to one claim.
+        0 if number == 0 => {
+            volume["spec"]["claimRef"] = json!({"namespace": "alpha", "name": "static"});
+        }
+        1 => {
+            volume["spec"]["claimRef"] =
+                json!({"namespace": "beta", "name": "static", "uid": "else"})
+        }
+        2 => volume["status"]["phase"] = json!("Released"),
+        3 => volume["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"]),
+        4 => volume["spec"]["volumeMode"] = json!(random.pick(&["Block", "Filesystem"])),
+        _ => {}
+    }
+    volume
+}
+
+fn csi_nodes(world: &mut World) -> Value {
+    let random = &mut world.random;
+    let mut list = Vec::new();
+    for node in &world.nodes {
+        if random.chance(12) {
+            continue;
+        }
+        let mut drivers = Vec::new();
+        for name in [DRIVER, EBS_DRIVER, "pd.csi.storage.gke.io"] {
+            if !random.chance(85) {
+                continue;
+            }
+            let mut driver = json!({"name": name, "nodeID": node});
+            if random.chance(75) {
+                driver["allocatable"] = json!({"count": random.one(&[1, 2, 3, 3, 8])});
+            }
+            drivers.push(driver);
+        }
+        let mut meta = json!({"name": node});
+        if random.chance(70) {
+            meta["annotations"] = json!({MIGRATED: "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"});
+        }
+        list.push(json!({"metadata": meta, "spec": {"drivers": drivers}}));
+    }
+    Value::Array(list)
+}
+
+fn drivers(random: &mut Random) -> Value {
+    if random.chance(10) {
+        return json!([]);
+    }
+    json!([{"metadata": {"name": DRIVER}, "spec": {"storageCapacity": random.chance(85)}}])
+}
+
+fn capacities(random: &mut Random) -> Value {
+    let mut list = Vec::new();
+    for (number, zone) in ZONES.iter().enumerate() {
+        if random.chance(30) {
+            continue;
+        }
+        let mut capacity = json!({
+            "metadata": {"name": format!("k{number}"), "namespace": "alpha"},
+            "storageClassName": random.pick(&["csi", "csi", "csi", "other"]),
+        });
+        if random.chance(90) {
+            capacity["nodeTopology"] = json!({"matchLabels": {ZONE: zone}});
+        }
+        if random.chance(90) {
+            capacity["capacity"] = json!(random.pick(&["0", "4Gi", "10Gi", "100Gi"]));
+        }
+        if random.chance(25) {
+            capacity["maximumVolumeSize"] = json!(random.pick(&["2Gi", "60Gi"]));
+        }
+        list.push(capacity);
+    }
+    Value::Array(list)
+}
+
+fn attachments(world: &mut World) -> Value {
+    let random = &mut world.random;
+    (0..random.below(5))
+        .map(|number| {
+            json!({
+                "metadata": {"name": format!("a{number}")},
+                "spec": {
+                    "attacher": random.pick(&[DRIVER, DRIVER, EBS_DRIVER]),
+                    "nodeName": random.one(&world.nodes),
+                    "source": {"persistentVolumeName": random.pick(&["shared-1", "shared-2", "here", "no-such-volume"])},
+                },
+            })
+        })
+        .collect()
+}

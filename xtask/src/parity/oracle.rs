@@ -1,0 +1,119 @@
+//! The Go program that asks kube-scheduler's own plugins, as a child process.
+//!
+//! One process answers many cases; a case costs it a few milliseconds, its start half a second.
+
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+
+use super::Judge;
+use super::generate::Case;
+use super::verdicts::Verdicts;
+use crate::{controlplane, process};
+
+/// A case takes milliseconds: an oracle that is silent for so long hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Oracle {
+    child: Child,
+    requests: BufWriter<ChildStdin>,
+    answers: Receiver<std::io::Result<String>>,
+    asked: u64,
+}
+
+#[derive(Serialize)]
+struct Request<'a> {
+    id: String,
+    case: &'a Case,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    id: String,
+    error: Option<String>,
+    verdicts: Option<Verdicts>,
+}
+
+impl Oracle {
+    /// Builds the program if its sources changed, and starts it.
+    pub(crate) fn start() -> Result<Self> {
+        let program = std::env::current_exe()
+            .context("cannot find the directory of this program")?
+            .with_file_name("oracle-kube");
+        let module = process::root().join("e2e");
+        process::run(controlplane::go_build(&module, &program).arg("./oracle-kube"))?;
+
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let requests = BufWriter::new(child.stdin.take().context("the oracle has no stdin")?);
+        let output = BufReader::new(child.stdout.take().context("the oracle has no stdout")?);
+        let (sender, answers) = channel();
+        // A thread of its own, because a pipe cannot be read with a time limit.
+        std::thread::spawn(move || {
+            for line in output.lines() {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            child,
+            requests,
+            answers,
+            asked: 0,
+        })
+    }
+
+    fn exchange(&mut self, case: &Case) -> Result<Answer> {
+        self.asked += 1;
+        let id = self.asked.to_string();
+        serde_json::to_writer(&mut self.requests, &Request { id, case })?;
+        self.requests.write_all(b"\n")?;
+        self.requests.flush().context("the oracle ended early")?;
+        let line = match self.answers.recv_timeout(PATIENCE) {
+            Ok(line) => line.context("cannot read the oracle's answer")?,
+            Err(RecvTimeoutError::Timeout) => {
+                bail!("the oracle did not answer within {PATIENCE:?}")
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("the oracle ended early"),
+        };
+        let answer: Answer = serde_json::from_str(&line)
+            .with_context(|| format!("the oracle's answer is not understood: {line}"))?;
+        if answer.id != self.asked.to_string() {
+            bail!(
+                "the oracle answered request {} instead of {}",
+                answer.id,
+                self.asked
+            );
+        }
+        Ok(answer)
+    }
+}
+
+impl Judge for Oracle {
+    fn judge(&mut self, case: &Case) -> Result<Verdicts> {
+        let answer = self.exchange(case)?;
+        match (answer.verdicts, answer.error) {
+            (Some(verdicts), None) => Ok(verdicts),
+            (_, error) => Err(anyhow!(
+                "the oracle refuses the case: {}",
+                error.as_deref().unwrap_or("it gave no reason")
+            )),
+        }
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        // It holds nothing that must be put in order, and may already be gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

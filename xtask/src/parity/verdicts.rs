@@ -1,0 +1,238 @@
+//! What a judge says about a case, and how two judges differ.
+//!
+//! The field names are those of `e2e/oracle-kube/protocol.go`, which also explains each field.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Everything kube-scheduler, or our engine, says about one case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Verdicts {
+    /// Node names in the order of the snapshot.
+    pub nodes: Vec<String>,
+    #[serde(default)]
+    pub pre_enqueue: Vec<PluginStatus>,
+    /// Every PreFilter plugin's own answer, in order.
+    pub pre_filter: Vec<PreFilterStatus>,
+    /// Per node, each plugin's own rejection, without nominated pods.
+    pub filter: Vec<Vec<PluginStatus>>,
+    pub cycle: Cycle,
+    /// Per node, whether its kubelet would admit the pod.
+    pub kubelet: Vec<Admission>,
+}
+
+/// The scheduling cycle as it really runs, with its early ends and nominated pods.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Cycle {
+    /// The error that aborted the cycle.
+    #[serde(default)]
+    pub failure: Option<String>,
+    #[serde(default)]
+    pub pre_filter: Option<PluginStatus>,
+    #[serde(default)]
+    pub rejected: Vec<NodeStatus>,
+    pub feasible: Vec<String>,
+    #[serde(default)]
+    pub scores: Vec<PluginScores>,
+    /// In the order of `feasible`.
+    #[serde(default)]
+    pub totals: Vec<i64>,
+    #[serde(default)]
+    pub message: Option<String>,
+    #[serde(default)]
+    pub preemption: Option<Preemption>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PluginStatus {
+    #[serde(default)]
+    pub plugin: String,
+    pub code: String,
+    #[serde(default)]
+    pub reasons: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PreFilterStatus {
+    #[serde(flatten)]
+    pub status: PluginStatus,
+    /// The nodes that the plugin narrows the search to.
+    #[serde(default)]
+    pub nodes: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeStatus {
+    pub node: String,
+    #[serde(flatten)]
+    pub status: PluginStatus,
+}
+
+/// In the order of `Cycle::feasible`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PluginScores {
+    pub plugin: String,
+    pub weight: i64,
+    pub raw: Vec<i64>,
+    pub normalized: Vec<i64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Preemption {
+    pub candidates: Vec<Candidate>,
+    #[serde(default)]
+    pub unhelpful: Vec<NodeStatus>,
+    #[serde(default)]
+    pub selected: Option<String>,
+    /// The nodes that upstream could as well have selected, `selected` among them.
+    #[serde(default)]
+    pub tied: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Candidate {
+    pub node: String,
+    /// `namespace/name`, most important first.
+    pub victims: Vec<String>,
+    pub pdb_violations: i64,
+}
+
+/// The reason and message are those of the first failure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Admission {
+    pub admit: bool,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub message: String,
+    #[serde(default)]
+    pub failures: Vec<String>,
+}
+
+/// One line per value on which the two differ; empty when they agree.
+pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
+    let mut theirs = theirs.clone();
+    // Upstream leaves equal candidates to the order of a map: any of them is right.
+    if let (Some(ours), Some(theirs)) = (&ours.cycle.preemption, &mut theirs.cycle.preemption)
+        && let Some(selected) = &ours.selected
+        && theirs.tied.contains(selected)
+    {
+        theirs.selected = Some(selected.clone());
+    }
+    let mut lines = Vec::new();
+    let as_json = |verdicts| serde_json::to_value(verdicts).expect("verdicts are plain data");
+    compare("", &as_json(ours), &as_json(&theirs), &mut lines);
+    lines
+}
+
+fn compare(path: &str, ours: &Value, theirs: &Value, lines: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(left), Value::Object(right)) => {
+            for (key, value) in left {
+                compare(
+                    &join(path, key),
+                    value,
+                    right.get(key).unwrap_or(&Value::Null),
+                    lines,
+                );
+            }
+            for (key, value) in right.iter().filter(|(key, _)| !left.contains_key(*key)) {
+                compare(&join(path, key), &Value::Null, value, lines);
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (position, (left, right)) in left.iter().zip(right).enumerate() {
+                compare(
+                    &format!("{path}[{}]", label(position, right)),
+                    left,
+                    right,
+                    lines,
+                );
+            }
+        }
+        _ if ours != theirs => lines.push(format!("{path}: ours {ours}, theirs {theirs}")),
+        _ => {}
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+/// An entry is better known by its node or plugin than by its position.
+fn label(position: usize, entry: &Value) -> String {
+    ["node", "plugin"]
+        .iter()
+        .find_map(|key| entry.get(key)?.as_str())
+        .map_or_else(|| position.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn verdicts() -> Verdicts {
+        serde_json::from_value(json!({
+            "nodes": ["a", "b"],
+            "preFilter": [{"plugin": "NodePorts", "code": "Skip"}],
+            "filter": [[], []],
+            "kubelet": [{"admit": true}, {"admit": true}],
+            "cycle": {
+                "feasible": ["a", "b"],
+                "scores": [{"plugin": "ImageLocality", "weight": 1, "raw": [3, 4], "normalized": [3, 4]}],
+                "totals": [3, 4],
+                "preemption": {
+                    "candidates": [{"node": "a", "victims": ["x/y"], "pdbViolations": 0}],
+                    "selected": "a",
+                    "tied": ["a", "b"],
+                },
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn equal_verdicts_have_no_differences() {
+        assert_eq!(differences(&verdicts(), &verdicts()), [""; 0]);
+    }
+
+    #[test]
+    fn a_difference_names_its_place_and_both_values() {
+        let mut ours = verdicts();
+        ours.cycle.scores[0].raw[1] = 5;
+        ours.nodes.pop();
+        assert_eq!(
+            differences(&ours, &verdicts()),
+            [
+                r#"nodes: ours ["a"], theirs ["a","b"]"#,
+                "cycle.scores[ImageLocality].raw[1]: ours 5, theirs 4",
+            ]
+        );
+    }
+
+    #[test]
+    fn any_of_the_tied_candidates_may_be_selected_and_no_other() {
+        let mut ours = verdicts();
+        let mut select = |node: &str| {
+            ours.cycle.preemption.as_mut().unwrap().selected = Some(node.to_owned());
+            differences(&ours, &verdicts())
+        };
+        assert_eq!(select("b"), [""; 0]);
+        assert_eq!(
+            select("c"),
+            [r#"cycle.preemption.selected: ours "c", theirs "a""#]
+        );
+    }
+}
