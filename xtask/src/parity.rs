@@ -21,6 +21,9 @@ use generate::Case;
 use oracle::Oracle;
 use verdicts::{Verdicts, differences};
 
+/// Differences that a run shrinks and prints: shrinking takes seconds, and they are often one.
+const SHOWN: u64 = 10;
+
 /// Something that answers cases.
 trait Judge {
     /// Fails when the case cannot be judged at all; a pod that fits nowhere is an answer.
@@ -57,13 +60,14 @@ enum What {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match options.what {
         What::Oracle { cases, seed } => {
-            let (mut one, mut other) = (Oracle::start()?, Oracle::start()?);
+            let program = oracle::build()?;
+            let (mut one, mut other) = (Oracle::start(&program)?, Oracle::start(&program)?);
             compare("parity oracle", &mut one, &mut other, seed, cases)
         }
         What::Case { index, seed } => {
             let case = generate::case(seed, index);
             println!("{}", serde_json::to_string(&case)?);
-            let verdicts = Oracle::start()?.judge(&case)?;
+            let verdicts = Oracle::start(&oracle::build()?)?.judge(&case)?;
             println!("{}", serde_json::to_string(&verdicts)?);
             Ok(ExitCode::SUCCESS)
         }
@@ -89,6 +93,10 @@ fn compare(
         if found.is_empty() {
             continue;
         }
+        different += 1;
+        if different > SHOWN {
+            continue;
+        }
         let small = shrink::shrink(&case, &mut |case| {
             differ(ours, theirs, case, None).is_ok_and(|lines| !lines.is_empty())
         });
@@ -97,7 +105,6 @@ fn compare(
             println!("    {line}");
         }
         println!("    {}", serde_json::to_string(&small)?);
-        different += 1;
     }
     print!("{coverage}");
     let below = coverage.below_floor();

@@ -38,9 +38,9 @@ enum Mood {
 impl Mood {
     fn pick(random: &mut Random) -> Self {
         match random.below(20) {
-            0..=6 => Self::Easy,
-            7..=10 => Self::Picky,
-            11..=15 => Self::Stored,
+            0..=5 => Self::Easy,
+            6..=9 => Self::Picky,
+            10..=15 => Self::Stored,
             _ => Self::Full,
         }
     }

@@ -3,6 +3,7 @@
 //! One process answers many cases; a case costs it a few milliseconds, its start half a second.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
@@ -38,16 +39,19 @@ struct Answer {
     verdicts: Option<Verdicts>,
 }
 
-impl Oracle {
-    /// Builds the program if its sources changed, and starts it.
-    pub(crate) fn start() -> Result<Self> {
-        let program = std::env::current_exe()
-            .context("cannot find the directory of this program")?
-            .with_file_name("oracle-kube");
-        let module = process::root().join("e2e");
-        process::run(controlplane::go_build(&module, &program).arg("./oracle-kube"))?;
+/// Builds the program if its sources changed, and returns its path.
+pub(crate) fn build() -> Result<PathBuf> {
+    let program = std::env::current_exe()
+        .context("cannot find the directory of this program")?
+        .with_file_name("oracle-kube");
+    let module = process::root().join("e2e");
+    process::run(controlplane::go_build(&module, &program).arg("./oracle-kube"))?;
+    Ok(program)
+}
 
-        let mut child = Command::new(&program)
+impl Oracle {
+    pub(crate) fn start(program: &Path) -> Result<Self> {
+        let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -45,7 +45,7 @@ fn node(world: &mut World, number: usize) -> Value {
         spec["unschedulable"] = json!(true);
     }
     let mut status = json!({"allocatable": resources::allocatable(world), "images": images(world)});
-    if world.random.chance(50) {
+    if world.random.chance(85) {
         let mut features = world.random.several(DECLARED_FEATURES, 0, 2);
         if world.random.chance(20) {
             features.push("SomethingNobodyKnows");

@@ -55,7 +55,7 @@ fn node_requirement(world: &mut World) -> Value {
         }
         5 => json!({"key": REGION, "operator": "In", "values": ["r1"]}),
         6 => json!({"key": HOSTNAME, "operator": "NotIn", "values": [random.one(&world.nodes)]}),
-        9 => {
+        7 => {
             json!({"key": RACK, "operator": "In", "values": random.several(&["k1", "k2", "k3", "k4"], 1, 3)})
         }
         _ => json!({"key": "disk", "operator": "Exists"}),
@@ -100,15 +100,17 @@ pub(super) fn required_node_affinity(world: &mut World) -> Value {
                 .collect();
             json!([{"matchFields": fields}])
         }
+        // By name, as DaemonSet pods do it.
         9..=11 => {
             let count = world.random.between(1, 4);
             (0..count)
                 .map(|_| json!({"matchFields": [name_field(world)]}))
                 .collect()
         }
-        // As DaemonSet pods do, and once with a list of names, which only PreFilter understands.
+        // Several names in one requirement: PreFilter takes them, Filter cannot parse them.
         12 => {
-            json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": world.random.several(&world.nodes, 2, 3)}]}])
+            let names = world.random.several(&world.nodes, 2, 3);
+            json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]}])
         }
         13 => json!([]),
         _ => {

@@ -301,14 +301,14 @@ fn demands_of_nodes(world: &mut World, spec: &mut Value) {
     if world.random.chance(65) {
         spec["tolerations"] = constraints::tolerations(&mut world.random, 1, 4);
     }
-    if world.random.chance(mood.chance(3, 40, 4, 3)) {
+    if world.random.chance(mood.chance(1, 42, 4, 3)) {
         spec["nodeName"] = json!(world.random.one(&world.nodes));
     }
     if world.random.chance(mood.chance(4, 20, 4, 2)) {
         spec["nodeSelector"] = constraints::node_selector(world);
     }
     let mut affinity = json!({});
-    if world.random.chance(mood.chance(10, 90, 8, 5)) {
+    if world.random.chance(mood.chance(8, 90, 8, 5)) {
         affinity["requiredDuringSchedulingIgnoredDuringExecution"] =
             constraints::required_node_affinity(world);
     }

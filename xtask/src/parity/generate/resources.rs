@@ -40,7 +40,7 @@ pub(super) fn allocatable(world: &mut World) -> Value {
     if random.chance(85) {
         list["ephemeral-storage"] = json!(random.pick(&["1Gi", "5Gi", "20Gi", "1e9", "500M"]));
     }
-    if random.chance(45) {
+    if random.chance(60) {
         list[GPU] = json!(random.pick(&["0", "1", "2", "4", "8"]));
     }
     if random.chance(25) {
@@ -126,7 +126,7 @@ pub(super) fn incoming_requests(world: &mut World) -> Value {
             Mood::Full => random.pick(&["200Mi", "400M"]),
         });
     }
-    let rare = mood.chance(4, 30, 3, 2);
+    let rare = mood.chance(3, 30, 3, 2);
     if random.chance(rare) {
         list["ephemeral-storage"] = json!(random.pick(&["1", "300Mi", "1Gi", "10Gi"]));
     }

@@ -33,18 +33,8 @@ const USABLE: &[(&str, u32)] = &[
     ("ebs-class", 6),
 ];
 
-/// Claims that end the cycle before any node is looked at.
+/// Claims that end the cycle before any node is looked at, besides the unbound immediate one.
 const UNUSABLE: &[&str] = &[
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
-    "immediate",
     "missing",
     "lost",
     "leaving",
@@ -87,13 +77,19 @@ impl Storage {
         if !self.used {
             return Value::Null;
         }
+        if random.chance(20) {
+            // Just one, so that some node is left to score.
+            return named(vec![claim_volume(random.one(USABLE).0)]);
+        }
         let mut list: Vec<Value> = Vec::new();
         for (name, percent) in USABLE {
             if random.chance(*percent) {
                 list.push(claim_volume(name));
             }
         }
-        if random.chance(38) {
+        if random.chance(24) {
+            list.push(claim_volume("immediate"));
+        } else if random.chance(18) {
             list.push(claim_volume(random.pick(UNUSABLE)));
         }
         if random.chance(80) {
