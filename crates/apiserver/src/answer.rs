@@ -144,7 +144,7 @@ impl Include {
             "Object" => Ok(Self::Object),
             "None" => Ok(Self::None),
             other => Err(Status::bad_request(format!(
-                "includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', 'None', or empty"
             ))),
         }
     }

@@ -25,10 +25,12 @@ pub(crate) fn version(request: &Request) -> Response<Body> {
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none", "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     });
-    finish(encode(
-        &version,
-        Accept::for_errors(&request.headers, &request.query),
-    ))
+    // The real server indents it for everybody.
+    let accept = Accept {
+        pretty: true,
+        ..Accept::for_errors(&request.headers, &request.query)
+    };
+    finish(encode(&version, accept))
 }
 
 /// `ok`, or one line per check; the only check is that the server answers.

@@ -32,7 +32,7 @@ use priority_class::PriorityClass;
 use runtime_class::RuntimeClass;
 
 pub use event::{event_from_v1, event_to_v1};
-pub(crate) use pod::copy_topology_labels;
+pub(crate) use pod::TOPOLOGY_LABELS;
 
 /// Discovery sorts verbs by name.
 const ALL_VERBS: [&str; 8] = [

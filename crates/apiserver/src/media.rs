@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::{ACCEPT, USER_AGENT};
 
 use crate::request::Query;
-use crate::status::Status;
+use crate::status::{Details, Status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accept {
@@ -69,7 +69,7 @@ impl Accept {
             };
             Some((format, shape))
         });
-        let (format, shape) = choice.ok_or_else(Status::not_acceptable)?;
+        let (format, shape) = choice.ok_or_else(|| refusal(list))?;
         Ok(Self {
             format,
             shape,
@@ -92,6 +92,28 @@ impl Accept {
             Format::Yaml => "application/yaml",
         }
     }
+}
+
+/// The real server tells an unknown media type from an unknown transformation of a known one.
+fn refusal(list: &str) -> Status {
+    let known = |entry: &str| {
+        let name = MediaType::parse(entry).name;
+        matches!(
+            name,
+            "*/*" | "application/*" | "application/json" | "application/yaml"
+        )
+    };
+    if list.split(',').any(known) {
+        return Status::not_acceptable();
+    }
+    let mut status = Status::not_acceptable();
+    status.message = "406: Not Acceptable\n\nAvailable representations: application/json, \
+                      application/yaml, application/vnd.kubernetes.protobuf, \
+                      application/json;stream=watch, \
+                      application/vnd.kubernetes.protobuf;stream=watch"
+        .to_owned();
+    status.details = Some(Details::default());
+    status
 }
 
 /// Whether the list names this entry with these parameters: aggregated discovery is chosen by it.

@@ -47,7 +47,7 @@ impl ListOptions {
             check_match(version, matching, token, &mut errors);
         }
         refuse("ListOptions", &errors)?;
-        let at = match (parse_revision(version)?, matching) {
+        let at = match (parse_list_revision(version)?, matching) {
             (0, _) => At::Newest {
                 limit_counts: version.is_empty(),
             },
@@ -91,16 +91,21 @@ fn check_match(version: &str, matching: &str, token: &str, errors: &mut Vec<Fiel
     }
 }
 
-/// Empty is 0.
+/// Empty is 0. The real server passes the error on as it is, except for lists.
 pub(crate) fn parse_revision(text: &str) -> Result<u64, Status> {
     if text.is_empty() {
         return Ok(0);
     }
     text.parse().map_err(|_| {
-        Status::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: \
-             strconv.ParseUint: parsing {text:?}: invalid syntax"
+        Status::internal(format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
         ))
+    })
+}
+
+fn parse_list_revision(text: &str) -> Result<u64, Status> {
+    parse_revision(text).map_err(|error| {
+        Status::bad_request(format!("invalid resource version: {}", error.message))
     })
 }
 
@@ -122,21 +127,9 @@ impl WatchOptions {
         let matching = query.text("resourceVersionMatch");
         let send_initial = query.flag("sendInitialEvents");
         let mut errors = Vec::new();
-        match send_initial {
-            None if !matching.is_empty() => errors.push(FieldError::forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            Some(_) if matching != "NotOlderThan" => errors.push(FieldError::forbidden(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )),
-            _ => {}
-        }
+        check_watch_match(matching, send_initial, &mut errors);
         refuse("ListOptions", &errors)?;
-        let version = query.text("resourceVersion");
-        // The real server passes this one on as it is.
-        let revision = parse_revision(version).map_err(|error| Status::internal(error.message))?;
+        let revision = parse_revision(query.text("resourceVersion"))?;
         Ok(Self {
             revision,
             bookmarks: query.flag("allowWatchBookmarks").unwrap_or(false),
@@ -147,6 +140,23 @@ impl WatchOptions {
             label_selector: query.text("labelSelector").to_owned(),
             field_selector: query.text("fieldSelector").to_owned(),
         })
+    }
+}
+
+fn check_watch_match(matching: &str, send_initial: Option<bool>, errors: &mut Vec<FieldError>) {
+    const FIELD: &str = "resourceVersionMatch";
+    if send_initial.is_none() && !matching.is_empty() {
+        let why =
+            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+        errors.push(FieldError::forbidden(FIELD, why));
+    }
+    if send_initial.is_some() && matching != "NotOlderThan" {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        errors.push(FieldError::forbidden(FIELD, why));
+    }
+    if !matches!(matching, "" | "NotOlderThan") {
+        let allowed = ["NotOlderThan"];
+        errors.push(FieldError::not_supported(FIELD, &json!(matching), &allowed));
     }
 }
 
@@ -170,15 +180,15 @@ pub(crate) struct WriteOptions {
 impl WriteOptions {
     pub(crate) fn parse(query: &Query, verb: WriteVerb) -> Result<Self, Status> {
         let mut errors = Vec::new();
-        let dry_run = check_dry_run(query.all("dryRun"), &mut errors);
         let field_manager = query.text("fieldManager");
         check_manager(field_manager, &mut errors);
+        let dry_run = check_dry_run(query.all("dryRun"), &mut errors);
         let field_validation = match query.text("fieldValidation") {
             "" | "Warn" => FieldValidation::Warn,
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                let allowed = ["", "Ignore", "Warn", "Strict"];
+                let allowed = ["", "Ignore", "Strict", "Warn"];
                 errors.push(FieldError::not_supported(
                     "fieldValidation",
                     &json!(other),
@@ -298,10 +308,10 @@ mod tests {
             WriteOptions::parse(&Query::parse(Some(&query)), WriteVerb::Create).unwrap_err();
         assert_eq!(
             error.message,
-            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"Foo\"]: \
-             supported values: \"All\", fieldManager: Too long: may not be more than 128 bytes, \
+            "CreateOptions.meta.k8s.io \"\" is invalid: [fieldManager: Too long: may not be more than \
+             128 bytes, dryRun: Unsupported value: [\"Foo\"]: supported values: \"All\", \
              fieldValidation: Unsupported value: \"Foo\": supported values: \"\", \"Ignore\", \
-             \"Warn\", \"Strict\"]"
+             \"Strict\", \"Warn\"]"
         );
     }
 }

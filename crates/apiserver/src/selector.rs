@@ -202,16 +202,20 @@ fn parse_labels(text: &str) -> Result<Vec<Requirement>, Status> {
     if tokens.peek().is_empty() {
         return Ok(requirements);
     }
+    if tokens.peek() != "!" && !is_word(tokens.peek()) {
+        return Err(found(tokens.peek(), "!, identifier, or 'end of string'"));
+    }
     loop {
         requirements.push(parse_requirement(&mut tokens)?);
         match tokens.next() {
             "" => return Ok(requirements),
             "," => {
-                if matches!(tokens.peek(), "" | ",") {
-                    return Err(unexpected(tokens.peek(), "identifier after ','"));
+                let next = tokens.peek();
+                if next != "!" && !is_word(next) {
+                    return Err(found(next, "identifier after ','"));
                 }
             }
-            other => return Err(unexpected(other, "',' or 'end of string'")),
+            other => return Err(found(other, "',' or 'end of string'")),
         }
     }
 }
@@ -223,7 +227,7 @@ fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, Status> {
     }
     let key = tokens.next();
     if !is_word(key) {
-        return Err(unexpected(key, "!, identifier, or 'end of string'"));
+        return Err(unexpected(key, "identifier"));
     }
     check_key(key)?;
     let key = key.to_owned();
@@ -240,10 +244,10 @@ fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, Status> {
         });
     }
     let operator = match tokens.next() {
-        "=" | "==" => Operator::In(vec![parse_value(tokens)?]),
-        "!=" => Operator::NotIn(vec![parse_value(tokens)?]),
-        "in" => Operator::In(parse_values(tokens)?),
-        "notin" => Operator::NotIn(parse_values(tokens)?),
+        "=" | "==" => Operator::In(vec![parse_value(tokens, &key)?]),
+        "!=" => Operator::NotIn(vec![parse_value(tokens, &key)?]),
+        "in" => Operator::In(parse_values(tokens, &key)?),
+        "notin" => Operator::NotIn(parse_values(tokens, &key)?),
         ">" | "gt" => Operator::GreaterThan(parse_number(tokens)?),
         "<" | "lt" => Operator::LessThan(parse_number(tokens)?),
         other => return Err(unexpected(other, OPERATORS)),
@@ -252,18 +256,18 @@ fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, Status> {
 }
 
 /// The value after `=`: nothing, when the text or the requirement ends here.
-fn parse_value(tokens: &mut Tokens<'_>) -> Result<String, Status> {
+fn parse_value(tokens: &mut Tokens<'_>, key: &str) -> Result<String, Status> {
     match tokens.peek() {
         "" | "," => Ok(String::new()),
         word if is_word(word) => {
-            check_value(word)?;
+            check_value(key, 0, word)?;
             Ok(tokens.next().to_owned())
         }
         other => Err(unexpected(other, "identifier")),
     }
 }
 
-fn parse_values(tokens: &mut Tokens<'_>) -> Result<Vec<String>, Status> {
+fn parse_values(tokens: &mut Tokens<'_>, key: &str) -> Result<Vec<String>, Status> {
     match tokens.next() {
         "(" => {}
         other => return Err(unexpected(other, "'('")),
@@ -273,7 +277,7 @@ fn parse_values(tokens: &mut Tokens<'_>) -> Result<Vec<String>, Status> {
         match tokens.peek() {
             ")" | "," => values.push(String::new()),
             word if is_word(word) => {
-                check_value(word)?;
+                check_value(key, values.len(), word)?;
                 values.push(tokens.next().to_owned());
             }
             other => return Err(unexpected(other, "',', ')' or identifier")),
@@ -296,10 +300,13 @@ fn parse_number(tokens: &mut Tokens<'_>) -> Result<i64, Status> {
     })
 }
 
-fn unexpected(found: &str, expected: &str) -> Status {
-    Status::bad_request(format!(
-        "unable to parse requirement: found '{found}', expected: {expected}"
-    ))
+fn unexpected(token: &str, expected: &str) -> Status {
+    let Status { message, .. } = found(token, expected);
+    Status::bad_request(format!("unable to parse requirement: {message}"))
+}
+
+fn found(token: &str, expected: &str) -> Status {
+    Status::bad_request(format!("found '{token}', expected: {expected}"))
 }
 
 fn check_key(key: &str) -> Result<(), Status> {
@@ -313,19 +320,19 @@ fn check_key(key: &str) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::bad_request(format!(
-        "unable to parse requirement: key: Invalid value: {key:?}: name part must consist of \
+        "unable to parse requirement: <nil>: Invalid value: {key:?}: name part must consist of \
          alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric \
          character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
          '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
     )))
 }
 
-fn check_value(value: &str) -> Result<(), Status> {
+fn check_value(key: &str, at: usize, value: &str) -> Result<(), Status> {
     if is_label_value(value) {
         return Ok(());
     }
     Err(Status::bad_request(format!(
-        "unable to parse requirement: values[0][key]: Invalid value: {value:?}: a valid label must \
+        "unable to parse requirement: values[{at}][{key}]: Invalid value: {value:?}: a valid label must \
          be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start \
          and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex \
          used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
@@ -459,9 +466,18 @@ mod tests {
     #[test]
     fn broken_selectors_say_what_was_found_and_expected() {
         for (selector, want) in [
-            ("a b", "found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-            ("a in b", "found 'b', expected: '('"),
-            ("a in (b", "found '', expected: ',' or ')'"),
+            (
+                "a b",
+                "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt",
+            ),
+            (
+                "a in b",
+                "unable to parse requirement: found 'b', expected: '('",
+            ),
+            (
+                "a in (b",
+                "unable to parse requirement: found '', expected: ',' or ')'",
+            ),
             ("a,", "found '', expected: identifier after ','"),
             (
                 "=a",
@@ -470,11 +486,7 @@ mod tests {
             ("a=b c", "found 'c', expected: ',' or 'end of string'"),
         ] {
             let error = parse_labels(selector).unwrap_err();
-            assert_eq!(
-                error.message,
-                format!("unable to parse requirement: {want}"),
-                "{selector}"
-            );
+            assert_eq!(error.message, want, "{selector}");
         }
         for selector in ["-a=b", "a=-b", "a/b/c", "/a", "a>x"] {
             assert_eq!(parse_labels(selector).unwrap_err().code, 400, "{selector}");

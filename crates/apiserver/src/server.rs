@@ -12,7 +12,7 @@ use crate::answer::{Answer, Body, Include, error_response, text_response};
 use crate::auth::User;
 use crate::handlers::{self, Call};
 use crate::kind::{Kind, Lookup};
-use crate::media::Accept;
+use crate::media::{Accept, Shape};
 use crate::registry::Registry;
 use crate::request::{Path, Query};
 use crate::status::Status;
@@ -126,7 +126,10 @@ impl Server {
         };
         let served = Arc::clone(served);
         let accept = Accept::negotiate(&request.headers, &request.query)?;
-        let include = Include::parse(request.query.text("includeObject"))?;
+        let include = match accept.shape {
+            Shape::Table => Include::parse(request.query.text("includeObject"))?,
+            _ => Include::Metadata,
+        };
         let call = Call {
             server: Arc::clone(self),
             served,
@@ -140,7 +143,7 @@ impl Server {
     }
 
     fn route_other(&self, segments: &[&str], request: &Request) -> Response<Body> {
-        if request.method != Method::GET && request.method != Method::HEAD {
+        if request.method != Method::GET {
             return error_response(&Status::method_not_allowed(), Accept::PLAIN);
         }
         let registry = self.registry();

@@ -8,15 +8,10 @@ use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now};
 use crate::answer::Answer;
 use crate::decode::{self, Expected};
 use crate::kind::Write;
+use crate::kinds::TOPOLOGY_LABELS;
 use crate::options::{WriteOptions, WriteVerb};
 use crate::schema::Schema;
 use crate::status::{FieldError, Status};
-
-/// Labels that tell pods where their node is.
-const TOPOLOGY: [&str; 2] = [
-    "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone",
-];
 
 pub(super) fn create(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
@@ -71,12 +66,14 @@ fn check_target(binding: &Value) -> Result<(), Status> {
         errors.push(FieldError::required("target.name", ""));
     }
     // The real server passes these on as they are.
-    match errors.first() {
-        Some(error) => Err(Status::internal(format!(
-            "{}: {}",
-            error.field, error.message
-        ))),
-        None => Ok(()),
+    let texts: Vec<String> = errors
+        .iter()
+        .map(|error| format!("{}: {}", error.field, error.message))
+        .collect();
+    match texts.as_slice() {
+        [] => Ok(()),
+        [text] => Err(Status::internal(text)),
+        texts => Err(Status::internal(format!("[{}]", texts.join(", ")))),
     }
 }
 
@@ -91,7 +88,7 @@ fn copy_topology(call: &Call, binding: &mut Value) {
         .find_resource("", "nodes")
         .and_then(|nodes| call.server.store.get(nodes.table, node));
     let Some(node) = node else { return };
-    for key in TOPOLOGY {
+    for key in TOPOLOGY_LABELS {
         if let Some(value) = node.index.label(key) {
             let labels = metadata_mut(binding)
                 .entry("labels")

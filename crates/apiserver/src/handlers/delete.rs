@@ -102,8 +102,18 @@ fn decode_options(call: &Call) -> Result<Value, Status> {
     let schema = Schema::builtin("v1", "DeleteOptions")
         .ok_or_else(|| Status::internal("the schema of DeleteOptions is missing"))?;
     let claimed: Value = serde_json::from_slice(&call.request.body).unwrap_or_default();
+    let version = claimed["apiVersion"].as_str();
+    if let Some(kind) = claimed["kind"]
+        .as_str()
+        .filter(|kind| *kind != "DeleteOptions")
+    {
+        let version = version.unwrap_or("meta.k8s.io/v1");
+        return Err(Status::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \"pkg/runtime/scheme.go:111\""
+        )));
+    }
     let expected = Expected {
-        api_version: claimed["apiVersion"].as_str().unwrap_or("v1"),
+        api_version: version.unwrap_or("v1"),
         kind: "DeleteOptions",
         schema: &schema,
         custom: false,

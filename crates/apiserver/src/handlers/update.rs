@@ -119,7 +119,7 @@ impl Call {
         }
         if wanted.parse::<u64>().is_err() {
             return Err(Status::internal(format!(
-                "resourceVersion: Invalid value: {wanted:?}: strconv.ParseUint: parsing {wanted:?}: invalid syntax"
+                "strconv.ParseUint: parsing {wanted:?}: invalid syntax"
             )));
         }
         if wanted != stored {

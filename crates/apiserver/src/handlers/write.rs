@@ -12,6 +12,7 @@ use crate::answer::Content;
 use crate::kind::Write;
 use crate::managed_fields::{self, Writer};
 use crate::media::header;
+use crate::metadata;
 use crate::options::WriteOptions;
 use crate::registry::Served;
 use crate::status::{Cause, FieldError, Status};
@@ -145,7 +146,8 @@ impl Call {
         rules.prepare(&mut object, None, Write::Create);
         rules.admit(&mut object, None, Write::Create, &*self.server)?;
         let name = meta_text(&object, "name").to_owned();
-        let errors = rules.validate(&object, None, Write::Create);
+        let mut errors = metadata::check(&object, &**rules);
+        errors.extend(rules.validate(&object, None, Write::Create));
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
         }
@@ -275,7 +277,8 @@ impl Call {
                 managed_fields::update(&served.kind.schema, Some(old), &mut new, writer);
             }
             rules.admit(&mut new, Some(old), write, &*self.server)?;
-            let errors = rules.validate(&new, Some(old), write);
+            let mut errors = metadata::check(&new, &**rules);
+            errors.extend(rules.validate(&new, Some(old), write));
             if !errors.is_empty() {
                 return Err(self.invalid(meta_text(old, "name"), &errors));
             }
@@ -315,7 +318,9 @@ impl Call {
             added.join(", ")
         );
         let error = FieldError::forbidden("metadata.finalizers", &why);
-        Err(self.invalid(meta_text(old, "name"), &[error]))
+        // The real server checks it twice.
+        let errors = [error.clone(), error];
+        Err(self.invalid(meta_text(old, "name"), &errors))
     }
 }
 

@@ -20,7 +20,7 @@ mod spec;
 mod update;
 mod validate;
 
-pub(crate) use admission::copy_topology_labels;
+pub(crate) use admission::TOPOLOGY_LABELS;
 pub(super) use spec::default_template;
 pub(super) use validate::{check_label_selector, is_extended, validate_template};
 

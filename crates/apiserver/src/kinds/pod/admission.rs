@@ -7,7 +7,7 @@ use crate::kind::Lookup;
 use crate::kinds::{priority_class, quantity};
 use crate::status::Status;
 
-const TOPOLOGY_LABELS: [&str; 2] = [
+pub(crate) const TOPOLOGY_LABELS: [&str; 2] = [
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
 ];
@@ -33,7 +33,7 @@ pub(super) fn admit(pod: &mut Value, others: &dyn Lookup) -> Result<(), Status> 
 }
 
 /// A pod knows the zone and region of its node by its own labels.
-pub(crate) fn copy_topology_labels(pod: &mut Value, node: &Value) {
+fn copy_topology_labels(pod: &mut Value, node: &Value) {
     for key in TOPOLOGY_LABELS {
         if let Some(value) = crate::fields::label(node, key)
             && let Some(fields) = pod.as_object_mut()
