@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 
 use crate::answer::{Answer, Include};
+use crate::auth::User;
+use crate::definitions;
 use crate::media::Accept;
 use crate::registry::Served;
-use crate::request::ResourcePath;
+use crate::request::{Query, ResourcePath};
 use crate::server::{Request, Server};
 use crate::status::Status;
 
@@ -25,7 +28,9 @@ mod watch;
 mod write;
 
 pub(crate) use create::create_at_start;
+pub(crate) use delete::delete_all;
 pub(crate) use review::kinds as review_kinds;
+pub(crate) use write::now;
 
 /// A request on a resource that exists.
 pub(crate) struct Call {
@@ -38,6 +43,14 @@ pub(crate) struct Call {
 }
 
 pub(crate) async fn dispatch(call: &Call) -> Result<Answer, Status> {
+    let answer = on_resource(call).await?;
+    if call.request.method != Method::GET && definitions::concerns(&call.server, &call.served) {
+        definitions::refresh(&call.server);
+    }
+    Ok(answer)
+}
+
+async fn on_resource(call: &Call) -> Result<Answer, Status> {
     let path = &call.path;
     check_scope(call)?;
     if !path.subresource.is_empty() {
@@ -136,6 +149,32 @@ fn check_scope(call: &Call) -> Result<(), Status> {
 }
 
 impl Call {
+    /// A call that the server makes itself.
+    fn internal(server: &Arc<Server>, served: &Arc<Served>, namespace: &str) -> Self {
+        let kind = &served.kind;
+        Self {
+            server: Arc::clone(server),
+            served: Arc::clone(served),
+            path: ResourcePath {
+                group: kind.group.to_string(),
+                version: kind.version.to_string(),
+                namespace: namespace.to_owned(),
+                plural: kind.plural.to_string(),
+                ..ResourcePath::default()
+            },
+            accept: Accept::PLAIN,
+            include: Include::Metadata,
+            request: Request {
+                method: Method::POST,
+                path: String::new(),
+                query: Query::default(),
+                headers: HeaderMap::new(),
+                body: Bytes::new(),
+                user: User::in_process(),
+            },
+        }
+    }
+
     fn check_verb(&self, verb: &str) -> Result<(), Status> {
         if self.served.allows(verb) {
             return Ok(());

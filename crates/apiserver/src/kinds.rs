@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::custom::Definition;
 use crate::kind::{Alias, Kind, Name, Rules, ScalePaths, Subresource};
 use crate::schema::Schema;
 
@@ -33,6 +34,7 @@ use runtime_class::RuntimeClass;
 
 pub use event::{event_from_v1, event_to_v1};
 pub(crate) use pod::TOPOLOGY_LABELS;
+pub(crate) use split::{count_spec_changes, separate_status};
 
 /// Discovery sorts verbs by name.
 const ALL_VERBS: [&str; 8] = [
@@ -53,7 +55,17 @@ pub fn builtin() -> Vec<Kind> {
     kinds.extend(workloads());
     kinds.extend(policy());
     kinds.extend(storage());
+    kinds.push(definitions());
     kinds
+}
+
+fn definitions() -> Kind {
+    let (version, plural) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let mut kind = cluster(version, plural, "CustomResourceDefinition", Definition)
+        .short(&["crd", "crds"])
+        .status();
+    kind.categories = vec!["api-extensions".into()];
+    kind
 }
 
 fn core() -> Vec<Kind> {

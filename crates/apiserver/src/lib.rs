@@ -10,7 +10,9 @@
 mod answer;
 mod auth;
 mod cluster;
+mod custom;
 pub mod decode;
+mod definitions;
 mod discovery;
 pub mod faults;
 mod fields;

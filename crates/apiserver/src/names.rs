@@ -4,6 +4,7 @@
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
@@ -17,6 +18,12 @@ pub(crate) fn dns_label(name: &str) -> Option<String> {
 pub(crate) fn dns_subdomain(name: &str) -> Option<String> {
     too_long(name, 253)
         .or_else(|| (!name.split('.').all(is_dns_label)).then(|| SUBDOMAIN.to_owned()))
+}
+
+/// A DNS label that starts with a letter: names of custom kinds.
+pub(crate) fn dns_1035_label(name: &str) -> Option<String> {
+    let ok = is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    too_long(name, 63).or_else(|| (!ok).then(|| LABEL_1035.to_owned()))
 }
 
 /// A DNS label where dots are the usual mistake: namespaces, services.
@@ -122,6 +129,7 @@ mod tests {
                 &["a.b", "a", &long],
                 &["a..b", "A", ".", ""],
             ),
+            (dns_1035_label, "custom name", &["a1"], &["1a", "a.b"]),
             (
                 qualified_name,
                 "key",

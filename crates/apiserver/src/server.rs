@@ -26,6 +26,8 @@ pub(crate) struct Server {
     pub(crate) store: Store,
     builtin: Vec<Kind>,
     registry: RwLock<Arc<Registry>>,
+    /// Group and plural of custom kinds whose definition is being deleted.
+    closing: RwLock<Vec<(String, String)>>,
 }
 
 /// A request whose body has been read.
@@ -47,6 +49,7 @@ impl Server {
             store,
             builtin,
             registry: RwLock::new(Arc::new(registry)),
+            closing: RwLock::default(),
         }
     }
 
@@ -63,6 +66,15 @@ impl Server {
             .registry
             .write()
             .unwrap_or_else(PoisonError::into_inner) = registry;
+    }
+
+    pub(crate) fn set_closing(&self, kinds: Vec<(String, String)>) {
+        *self.closing.write().unwrap_or_else(PoisonError::into_inner) = kinds;
+    }
+
+    pub(crate) fn is_closing(&self, group: &str, plural: &str) -> bool {
+        let closing = self.closing.read().unwrap_or_else(PoisonError::into_inner);
+        closing.iter().any(|(g, p)| g == group && p == plural)
     }
 
     /// Reads the body and answers; what goes wrong is an answer too.

@@ -55,6 +55,7 @@ pub enum FieldReason {
     Duplicate,
     NotFound,
     TooLong,
+    TooMany,
     TypeInvalid,
 }
 
@@ -68,6 +69,7 @@ impl FieldReason {
             Self::Duplicate => "FieldValueDuplicate",
             Self::NotFound => "FieldValueNotFound",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
             Self::TypeInvalid => "FieldValueTypeInvalid",
         }
     }

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::StatusCode;
 use serde_json::Value;
 
 use super::Call;
 use super::write::{Ownership, meta_text};
-use crate::answer::{Answer, Content, Include};
-use crate::auth::User;
+use crate::answer::{Answer, Content};
 use crate::decode;
-use crate::media::Accept;
 use crate::options::{WriteOptions, WriteVerb};
-use crate::request::{Query, ResourcePath};
-use crate::server::{Request, Server};
+use crate::request::Query;
+use crate::server::Server;
 use crate::status::Status;
 
 pub(super) fn create(call: &Call) -> Result<Answer, Status> {
@@ -41,28 +39,7 @@ pub(crate) fn create_at_start(server: &Arc<Server>, object: Value) -> Result<(),
         .iter()
         .find(|s| s.api_version == version && s.kind.kind == kind)
         .ok_or_else(Status::no_such_resource)?;
-    let path = ResourcePath {
-        group: served.kind.group.to_string(),
-        version: served.kind.version.to_string(),
-        namespace: meta_text(&object, "namespace").to_owned(),
-        plural: served.kind.plural.to_string(),
-        ..ResourcePath::default()
-    };
-    let call = Call {
-        server: Arc::clone(server),
-        served: Arc::clone(served),
-        path,
-        accept: Accept::PLAIN,
-        include: Include::Metadata,
-        request: Request {
-            method: Method::POST,
-            path: String::new(),
-            query: Query::default(),
-            headers: HeaderMap::new(),
-            body: bytes::Bytes::new(),
-            user: User::in_process(),
-        },
-    };
+    let call = Call::internal(server, served, meta_text(&object, "namespace"));
     let options = WriteOptions::parse(&Query::default(), WriteVerb::Create)?;
     call.create(object, &options, &Ownership::Decided)
         .map(|_: Content| ())

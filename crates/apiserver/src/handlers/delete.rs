@@ -14,6 +14,7 @@ use crate::options::{ListOptions, check_dry_run, refuse};
 use crate::registry::Served;
 use crate::schema::Schema;
 use crate::selector::Selector;
+use crate::server::Server;
 use crate::status::{FieldError, Status};
 use crate::store::Raced;
 use crate::store::object::{Change, Object};
@@ -340,6 +341,21 @@ fn mark_propagation(served: &Served, object: &mut Value, options: &DeleteOptions
     } else {
         metadata.insert("finalizers".to_owned(), json!(list));
     }
+}
+
+/// Deletes every object of a kind, as if asked in the background; whether none is left.
+pub(crate) fn delete_all(server: &Arc<Server>, served: &Arc<Served>) -> bool {
+    let call = Call::internal(server, served, "");
+    let options = DeleteOptions::default();
+    let snapshot = server.store.scan(served.table, "", "");
+    let mut left = false;
+    for object in &snapshot.objects {
+        left |= matches!(
+            call.delete_object(&object.key, &options),
+            Ok(Deleted::Kept(_))
+        );
+    }
+    !left
 }
 
 pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {

@@ -32,7 +32,7 @@ pub(super) enum Ownership<'a> {
 /// A write came too late this often before it gives up; the real server never does, but waits.
 const MAX_RACES: usize = 1000;
 
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     format_time(Timestamp::now())
 }
 

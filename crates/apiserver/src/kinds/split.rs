@@ -9,7 +9,7 @@ use crate::kind::Write;
 
 /// On create `fresh` replaces whatever status was sent; later the main path keeps the stored
 /// status, and the `status` path keeps everything but status and metadata.
-pub(super) fn separate_status(
+pub(crate) fn separate_status(
     object: &mut Value,
     old: Option<&Value>,
     write: Write<'_>,
@@ -49,7 +49,7 @@ pub(super) fn keep_metadata(object: &mut Value, old: Option<&Value>, keys: &[&st
 }
 
 /// A generation of 1 on create, one more whenever the spec changes.
-pub(super) fn count_spec_changes(object: &mut Value, old: Option<&Value>) {
+pub(crate) fn count_spec_changes(object: &mut Value, old: Option<&Value>) {
     let changed = old.is_none_or(|old| object.get("spec") != old.get("spec"));
     count(object, old, changed);
 }

@@ -1,0 +1,226 @@
+//! As much of JSONPath as definitions use: fields, indexes, `[*]` and filters by one comparison.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A path such as `.status.conditions[?(@.type=="Ready")].status`.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct JsonPath(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Step {
+    Field(String),
+    /// Counted from the end when negative.
+    Index(i64),
+    All,
+    Where {
+        path: JsonPath,
+        equal: bool,
+        value: Value,
+    },
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct NotAPath;
+
+impl fmt::Display for NotAPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("must be a simple json path starting with .")
+    }
+}
+
+impl JsonPath {
+    pub(super) fn parse(text: &str) -> Result<Self, NotAPath> {
+        if !text.starts_with(['.', '[']) {
+            return Err(NotAPath);
+        }
+        let mut steps = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            rest = if let Some(after) = rest.strip_prefix('[') {
+                let end = closing_bracket(after).ok_or(NotAPath)?;
+                steps.push(bracket(&after[..end])?);
+                &after[end + 1..]
+            } else {
+                let after = rest.strip_prefix('.').ok_or(NotAPath)?;
+                let (name, rest) = field(after);
+                if name == "*" {
+                    steps.push(Step::All);
+                } else if !name.is_empty() {
+                    steps.push(Step::Field(name));
+                } else if !rest.starts_with('[') {
+                    return Err(NotAPath);
+                }
+                rest
+            };
+        }
+        Ok(Self(steps))
+    }
+
+    /// The first value that the path leads to.
+    pub(super) fn first<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+        walk(&self.0, value)
+    }
+}
+
+fn walk<'a>(steps: &[Step], value: &'a Value) -> Option<&'a Value> {
+    let Some((step, rest)) = steps.split_first() else {
+        return Some(value);
+    };
+    match step {
+        Step::Field(name) => walk(rest, value.get(name)?),
+        Step::Index(index) => {
+            let list = value.as_array()?;
+            let length = i64::try_from(list.len()).ok()?;
+            let index = if *index < 0 { length + index } else { *index };
+            walk(rest, list.get(usize::try_from(index).ok()?)?)
+        }
+        Step::All => members(value)
+            .into_iter()
+            .find_map(|member| walk(rest, member)),
+        Step::Where {
+            path,
+            equal,
+            value: wanted,
+        } => members(value)
+            .into_iter()
+            .filter(|member| {
+                path.first(member)
+                    .is_some_and(|found| (found == wanted) == *equal)
+            })
+            .find_map(|member| walk(rest, member)),
+    }
+}
+
+fn members(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Array(list) => list.iter().collect(),
+        Value::Object(fields) => fields.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A name up to the next dot or bracket; a backslash takes the next character as it is.
+fn field(text: &str) -> (String, &str) {
+    let mut name = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
+            '.' | '[' => return (name, &text[at..]),
+            _ => name.push(character),
+        }
+    }
+    (name, "")
+}
+
+/// Where the bracket ends; brackets inside quotes and inner brackets do not count.
+fn closing_bracket(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    let mut quote = None;
+    for (at, character) in text.char_indices() {
+        match (quote, character) {
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '[') => depth += 1,
+            (None, ']') if depth == 0 => return Some(at),
+            (None, ']') => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn bracket(inside: &str) -> Result<Step, NotAPath> {
+    if inside == "*" {
+        return Ok(Step::All);
+    }
+    if let Some(name) = quoted(inside) {
+        return Ok(Step::Field(name.to_owned()));
+    }
+    if let Some(filter) = inside
+        .strip_prefix("?(")
+        .and_then(|rest| rest.strip_suffix(')'))
+    {
+        return condition(filter);
+    }
+    inside.parse().map(Step::Index).map_err(|_| NotAPath)
+}
+
+fn condition(filter: &str) -> Result<Step, NotAPath> {
+    let (left, right, equal) = match (filter.split_once("=="), filter.split_once("!=")) {
+        (Some((left, right)), _) => (left, right, true),
+        (None, Some((left, right))) => (left, right, false),
+        (None, None) => return Err(NotAPath),
+    };
+    let path = left.trim().strip_prefix('@').ok_or(NotAPath)?;
+    let literal = right.trim();
+    let value = match quoted(literal) {
+        Some(text) => Value::from(text),
+        None => serde_json::from_str(literal).map_err(|_| NotAPath)?,
+    };
+    let path = JsonPath::parse(path)?;
+    Ok(Step::Where { path, equal, value })
+}
+
+fn quoted(text: &str) -> Option<&str> {
+    ['"', '\'']
+        .into_iter()
+        .find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_path_leads_to_its_first_value() {
+        let object = json!({
+            "metadata": {"labels": {"a.b/c": "dotted"}},
+            "spec": {"list": [{"name": "a", "n": 1}, {"name": "b", "n": 2}], "map": {"k": "v"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "x]y"}]},
+        });
+        for (path, want) in [
+            (".spec.map.k", Some(json!("v"))),
+            (".spec.list[1].name", Some(json!("b"))),
+            (".spec.list[-1].name", Some(json!("b"))),
+            (".spec.list[*].name", Some(json!("a"))),
+            (".spec.list[9].name", None),
+            (".spec.nothing", None),
+            (".metadata.labels.a\\.b/c", Some(json!("dotted"))),
+            (".metadata.labels['a.b/c']", Some(json!("dotted"))),
+            (
+                ".status.conditions[?(@.type==\"Ready\")].status",
+                Some(json!("True")),
+            ),
+            (".status.conditions[?(@.type=='Nope')].status", None),
+            (
+                ".status.conditions[?(@.status==\"x]y\")].type",
+                Some(json!("Other")),
+            ),
+            (".spec.list[?(@.n!=1)].name", Some(json!("b"))),
+        ] {
+            let parsed = JsonPath::parse(path).expect(path);
+            assert_eq!(parsed.first(&object), want.as_ref(), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_paths() {
+        for text in [
+            "",
+            "x",
+            "spec.a",
+            ".a[",
+            ".a[?(",
+            ".a[?(@.b)]",
+            ".a[x]",
+            ".a..b",
+        ] {
+            assert_eq!(JsonPath::parse(text), Err(NotAPath), "{text}");
+        }
+    }
+}
