@@ -1,1 +1,7 @@
 //! The words as Kubernetes writes them, and their one translation into the engine's types.
+//!
+//! [`wire`] has slim structs: only the fields that the engine reads are decoded, the rest is skipped. [`parse`] turns
+//! them into [`engine::model`] types. Nothing here decides.
+
+pub mod parse;
+pub mod wire;

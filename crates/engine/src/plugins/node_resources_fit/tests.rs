@@ -11,140 +11,27 @@ fn fit(args: &str) -> NodeResourcesFit {
 #[test]
 fn what_fits() {
     let bbb = || pod("p").container("example.com/bbb=1");
+    #[rustfmt::skip]
     let rows: [(&str, PodBuilder, &str, &str, &str); 19] = [
         ("nothing wanted", pod("p"), "cpu=10m memory=20", "{}", "ok"),
-        (
-            "both short",
-            pod("p").container("cpu=1m memory=1"),
-            "cpu=10m memory=20",
-            "{}",
-            "U Insufficient cpu, Insufficient memory",
-        ),
-        (
-            "init",
-            pod("p")
-                .container("cpu=1m memory=1")
-                .init("cpu=3m memory=1"),
-            "cpu=8m memory=19",
-            "{}",
-            "U Insufficient cpu",
-        ),
-        (
-            "equality fits",
-            pod("p").container("cpu=5m memory=1"),
-            "cpu=5m memory=19",
-            "{}",
-            "ok",
-        ),
-        (
-            "more than there is",
-            pod("p").container("example.com/aaa=10"),
-            "",
-            "{}",
-            "UU Insufficient example.com/aaa",
-        ),
-        (
-            "taken",
-            pod("p").container("example.com/aaa=1"),
-            "example.com/aaa=5",
-            "{}",
-            "U Insufficient example.com/aaa",
-        ),
-        (
-            "sum",
-            pod("p")
-                .container("example.com/aaa=3")
-                .container("example.com/aaa=3"),
-            "example.com/aaa=2",
-            "{}",
-            "UU Insufficient example.com/aaa",
-        ),
-        (
-            "max of init",
-            pod("p").init("example.com/aaa=3").init("example.com/aaa=3"),
-            "example.com/aaa=2",
-            "{}",
-            "ok",
-        ),
-        (
-            "unknown",
-            bbb(),
-            "",
-            "{}",
-            "UU Insufficient example.com/bbb",
-        ),
-        (
-            "ignored",
-            bbb(),
-            "",
-            r#"{"ignoredResources":["example.com/bbb"]}"#,
-            "ok",
-        ),
-        (
-            "group",
-            bbb().container("kubernetes.io/something=1"),
-            "",
-            r#"{"ignoredResourceGroups":["example.com"]}"#,
-            "UU Insufficient kubernetes.io/something",
-        ),
-        (
-            "overhead",
-            pod("p")
-                .container("cpu=1m memory=1")
-                .overhead("cpu=1m memory=15"),
-            "cpu=5m memory=5",
-            "{}",
-            "U Insufficient memory",
-        ),
-        (
-            "pod level",
-            pod("p").container("cpu=1m").pod_level("cpu=7m"),
-            "cpu=5m",
-            "{}",
-            "U Insufficient cpu",
-        ),
-        (
-            "storage",
-            pod("p").container("ephemeral-storage=25"),
-            "",
-            "{}",
-            "UU Insufficient ephemeral-storage",
-        ),
-        (
-            "huge pages",
-            pod("p").container("hugepages-2Mi=6"),
-            "",
-            "{}",
-            "UU Insufficient hugepages-2Mi",
-        ),
-        (
-            "zero is not checked",
-            pod("p").container("cpu=0"),
-            "cpu=11m",
-            "{}",
-            "ok",
-        ),
-        (
-            "sidecar",
-            pod("p").container("cpu=1m").sidecar("cpu=10m"),
-            "",
-            "{}",
-            "UU Insufficient cpu",
-        ),
-        (
-            "negative",
-            pod("p").container("cpu=-5 memory=-1"),
-            "cpu=11m",
-            "{}",
-            "ok",
-        ),
-        (
-            "far too much",
-            pod("p").container("memory=8Ei cpu=10E"),
-            "",
-            "{}",
-            "UU Insufficient cpu, Insufficient memory",
-        ),
+        ("both short", pod("p").container("cpu=1m memory=1"), "cpu=10m memory=20", "{}", "U Insufficient cpu, Insufficient memory"),
+        ("init", pod("p").container("cpu=1m memory=1").init("cpu=3m memory=1"), "cpu=8m memory=19", "{}", "U Insufficient cpu"),
+        ("equality fits", pod("p").container("cpu=5m memory=1"), "cpu=5m memory=19", "{}", "ok"),
+        ("more than there is", pod("p").container("example.com/aaa=10"), "", "{}", "UU Insufficient example.com/aaa"),
+        ("taken", pod("p").container("example.com/aaa=1"), "example.com/aaa=5", "{}", "U Insufficient example.com/aaa"),
+        ("sum", pod("p").container("example.com/aaa=3").container("example.com/aaa=3"), "example.com/aaa=2", "{}", "UU Insufficient example.com/aaa"),
+        ("max of init", pod("p").init("example.com/aaa=3").init("example.com/aaa=3"), "example.com/aaa=2", "{}", "ok"),
+        ("unknown", bbb(), "", "{}", "UU Insufficient example.com/bbb"),
+        ("ignored", bbb(), "", r#"{"ignoredResources":["example.com/bbb"]}"#, "ok"),
+        ("group", bbb().container("kubernetes.io/something=1"), "", r#"{"ignoredResourceGroups":["example.com"]}"#, "UU Insufficient kubernetes.io/something"),
+        ("overhead", pod("p").container("cpu=1m memory=1").overhead("cpu=1m memory=15"), "cpu=5m memory=5", "{}", "U Insufficient memory"),
+        ("pod level", pod("p").container("cpu=1m").pod_level("cpu=7m"), "cpu=5m", "{}", "U Insufficient cpu"),
+        ("storage", pod("p").container("ephemeral-storage=25"), "", "{}", "UU Insufficient ephemeral-storage"),
+        ("huge pages", pod("p").container("hugepages-2Mi=6"), "", "{}", "UU Insufficient hugepages-2Mi"),
+        ("zero is not checked", pod("p").container("cpu=0"), "cpu=11m", "{}", "ok"),
+        ("sidecar", pod("p").container("cpu=1m").sidecar("cpu=10m"), "", "{}", "UU Insufficient cpu"),
+        ("negative", pod("p").container("cpu=-5 memory=-1"), "cpu=11m", "{}", "ok"),
+        ("far too much", pod("p").container("memory=8Ei cpu=10E"), "", "{}", "UU Insufficient cpu, Insufficient memory"),
     ];
     for (case, pod, used, args, want) in rows {
         let node = node("n").allocatable(

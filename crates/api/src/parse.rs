@@ -1,0 +1,212 @@
+//! From Kubernetes objects to the engine's types: each word is parsed here, once.
+//!
+//! An object that cannot be read is an error that names it. What Kubernetes keeps although it is wrong (a selector that
+//! matches nothing because it does not parse) is kept here too, in the form the engine expects.
+
+mod pod;
+mod selector;
+mod storage;
+
+use engine::model::{
+    Amounts, Budget, Effect, Image, Labels, Name, Node, NodeSpec, Owner, Quantities, Quantity,
+    QuantityError, Resource, Selector, Service, Taint, Timestamp, Workload, WorkloadKind,
+};
+
+use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList};
+use crate::wire::{core, workload};
+
+pub use pod::pod;
+pub use selector::node_selector;
+pub use storage::{
+    claim, csi_driver, csi_limits, storage_capacity, storage_class, volume, volume_attachment,
+};
+
+/// An object that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    #[error("{object}: {resource} of {field}: {source}")]
+    Quantity {
+        object: String,
+        field: &'static str,
+        resource: String,
+        source: QuantityError,
+    },
+    #[error("{object}: {field} is `{found}`: use {allowed}")]
+    Value {
+        object: String,
+        field: &'static str,
+        found: String,
+        allowed: &'static str,
+    },
+}
+
+/// `pod default/web`, for messages.
+fn object(kind: &str, meta: &ObjectMeta) -> String {
+    if meta.namespace.is_empty() {
+        format!("{kind} {}", meta.name)
+    } else {
+        format!("{kind} {}/{}", meta.namespace, meta.name)
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.into()
+}
+
+fn names(texts: &[String]) -> Vec<Name> {
+    texts.iter().map(|text| name(text)).collect()
+}
+
+/// Empty text is "not given".
+fn given(text: &str) -> Option<Name> {
+    (!text.is_empty()).then(|| name(text))
+}
+
+fn labels(map: &Map) -> Labels {
+    map.iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect()
+}
+
+fn time(time: jiff::Timestamp) -> Timestamp {
+    // Every time that a calendar can write before the year 2262 fits; beyond it, the last moment does.
+    Timestamp(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+fn controller(meta: &ObjectMeta) -> Option<Owner> {
+    meta.owner_references
+        .iter()
+        .find(|owner| owner.controller)
+        .map(|owner| Owner {
+            api_version: name(&owner.api_version),
+            kind: name(&owner.kind),
+            name: name(&owner.name),
+            uid: name(&owner.uid),
+        })
+}
+
+/// Quantities by resource; names without an account are left out, whatever they say.
+fn quantities(
+    object: &str,
+    field: &'static str,
+    list: &ResourceList,
+) -> Result<Quantities, ParseError> {
+    list.iter()
+        .filter_map(|(resource, text)| Some((Resource::parse(resource)?, text)))
+        .map(|(resource, text)| {
+            Ok((
+                resource.clone(),
+                quantity(object, field, resource.name(), text)?,
+            ))
+        })
+        .collect()
+}
+
+fn quantity(
+    object: &str,
+    field: &'static str,
+    resource: &str,
+    text: &meta::Quantity,
+) -> Result<Quantity, ParseError> {
+    Quantity::parse(&text.0).map_err(|source| ParseError::Quantity {
+        object: object.to_owned(),
+        field,
+        resource: resource.to_owned(),
+        source,
+    })
+}
+
+/// A selector that does not parse matches nothing.
+fn selector_or_nothing(selector: Option<&LabelSelector>) -> Selector {
+    selector::label_selector(selector).unwrap_or(Selector::NOTHING)
+}
+
+pub fn node(node: &core::Node) -> Result<Node, ParseError> {
+    let object = object("node", &node.metadata);
+    let allocatable = quantities(&object, "status.allocatable", &node.status.allocatable)?;
+    let amount = |(resource, quantity): (&Resource, &Quantity)| {
+        (resource.clone(), resource.integer(*quantity))
+    };
+    Ok(Node {
+        spec: NodeSpec {
+            name: name(&node.metadata.name),
+            labels: labels(&node.metadata.labels),
+            taints: node
+                .spec
+                .taints
+                .iter()
+                .map(|t| Taint {
+                    key: name(&t.key),
+                    value: name(&t.value),
+                    effect: Effect::parse(&t.effect),
+                })
+                .collect(),
+            unschedulable: node.spec.unschedulable,
+            images: node
+                .status
+                .images
+                .iter()
+                .map(|image| Image {
+                    names: names(&image.names),
+                    size: image.size_bytes,
+                })
+                .collect(),
+            declared_features: names(&node.status.declared_features),
+        },
+        allocatable: allocatable.iter().map(amount).collect::<Amounts>(),
+    })
+}
+
+pub fn namespace(namespace: &core::Namespace) -> (Name, Labels) {
+    (
+        name(&namespace.metadata.name),
+        labels(&namespace.metadata.labels),
+    )
+}
+
+pub fn service(service: &workload::Service) -> Service {
+    Service {
+        namespace: name(&service.metadata.namespace),
+        name: name(&service.metadata.name),
+        selector: service.spec.selector.as_ref().map(labels),
+    }
+}
+
+pub fn replication_controller(controller: &workload::ReplicationController) -> Workload {
+    let pairs = controller
+        .spec
+        .selector
+        .as_ref()
+        .map(|map| Selector::pairs(&labels(map)));
+    Workload {
+        kind: WorkloadKind::ReplicationController,
+        namespace: name(&controller.metadata.namespace),
+        name: name(&controller.metadata.name),
+        selector: pairs.unwrap_or(Selector::EVERYTHING),
+    }
+}
+
+/// A ReplicaSet or a StatefulSet.
+pub fn workload(kind: WorkloadKind, workload: &workload::SelectingWorkload) -> Workload {
+    Workload {
+        kind,
+        namespace: name(&workload.metadata.namespace),
+        name: name(&workload.metadata.name),
+        selector: selector_or_nothing(workload.spec.selector.as_ref()),
+    }
+}
+
+pub fn budget(budget: &workload::PodDisruptionBudget) -> Budget {
+    Budget {
+        namespace: name(&budget.metadata.namespace),
+        name: name(&budget.metadata.name),
+        selector: selector_or_nothing(budget.spec.selector.as_ref()),
+        disruptions_allowed: budget.status.disruptions_allowed,
+        disrupted_pods: budget
+            .status
+            .disrupted_pods
+            .iter()
+            .map(|(pod, at)| (name(pod), time(*at)))
+            .collect(),
+    }
+}

@@ -1,0 +1,408 @@
+//! Pods.
+
+use std::sync::Arc;
+
+use engine::model::{
+    ContainerResources, Disk, Effect, HostPort, Inclusion, Pod, PodKind, PodRequests, PodResources,
+    PodTerm, PreemptionPolicy, PreferredNodeTerm, PreferredPodTerm, QosLabels, Quantities,
+    RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint, StatusResources,
+    Toleration, TolerationOperator, Unsatisfiable, Volume, VolumeSource,
+};
+
+use super::selector::{label_selector, node_selector, node_term};
+use super::{ParseError, controller, given, labels, name, names, object, quantities, time};
+use crate::wire::core;
+
+const KATALYST_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
+const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
+const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
+
+pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
+    let object = object("pod", &pod.metadata);
+    let (meta, spec, status) = (&pod.metadata, &pod.spec, &pod.status);
+    let mut errors = Vec::new();
+    let kind = kind(pod, &mut errors);
+    let spread: Result<Vec<_>, _> = spec
+        .topology_spread_constraints
+        .iter()
+        .map(|constraint| spread(&object, constraint, &kind, &mut errors))
+        .collect();
+    let affinity = spec.affinity.node_affinity.as_ref();
+    let map = |key: &str| {
+        meta.annotations
+            .get(key)
+            .or(meta.labels.get(key))
+            .map(String::as_str)
+    };
+    let qos = QosLabels {
+        katalyst_level: map(KATALYST_LEVEL),
+        koordinator_class: meta.labels.get(KOORDINATOR_CLASS).map(String::as_str),
+        koordinator_band: meta.labels.get(KOORDINATOR_BAND).map(String::as_str),
+        priority: spec.priority,
+    };
+    let containers = || spec.init_containers.iter().chain(&spec.containers);
+    Ok(Pod {
+        name: name(&meta.name),
+        uid: name(&meta.uid),
+        node: given(&spec.node_name),
+        nominated_node: given(&status.nominated_node_name),
+        scheduler_name: name(&spec.scheduler_name),
+        priority: spec.priority.unwrap_or(0),
+        preemption_policy: match spec.preemption_policy.as_deref() {
+            Some("Never") => PreemptionPolicy::Never,
+            _ => PreemptionPolicy::LowerPriority,
+        },
+        requests: PodRequests::of(&resources(&object, pod)?),
+        nodes: RequiredNodes {
+            pairs: spec.node_selector.as_ref().map(labels),
+            affinity: affinity
+                .and_then(|affinity| affinity.required.as_ref())
+                .map(node_selector),
+        },
+        preferred_nodes: affinity
+            .and_then(|affinity| affinity.preferred.as_ref())
+            .map(|terms| {
+                let term = |term: &core::PreferredSchedulingTerm| PreferredNodeTerm {
+                    weight: term.weight,
+                    term: node_term(&term.preference),
+                };
+                terms.iter().map(term).collect()
+            }),
+        tolerations: spec.tolerations.iter().map(toleration).collect(),
+        spread: spread?,
+        scheduling_gates: spec
+            .scheduling_gates
+            .iter()
+            .map(|gate| name(&gate.name))
+            .collect(),
+        owner: controller(meta),
+        images: containers()
+            .map(|container| name(&container.image))
+            .collect(),
+        image_volumes: spec
+            .volumes
+            .iter()
+            .filter_map(|volume| volume.image.as_ref())
+            .map(|image| name(&image.reference))
+            .collect(),
+        volumes: spec.volumes.iter().map(volume).collect(),
+        resource_claims: spec
+            .resource_claims
+            .iter()
+            .map(|claim| name(&claim.name))
+            .collect(),
+        needed_features: needed_features(spec),
+        qos: qos.class(),
+        created: meta.creation_timestamp.map(time).unwrap_or_default(),
+        started: status.start_time.map(time),
+        preempted: meta.deletion_timestamp.is_some()
+            && status.conditions.iter().any(|condition| {
+                condition.kind == "DisruptionTarget"
+                    && condition.status == "True"
+                    && condition.reason == "PreemptionByScheduler"
+            }),
+        selector_errors: errors,
+        kind: Arc::new(kind),
+    })
+}
+
+fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
+    let spec = &pod.spec;
+    let namespace = &pod.metadata.namespace;
+    let mut required = |terms: &[core::PodAffinityTerm]| -> Vec<PodTerm> {
+        or_none(
+            terms.iter().map(|term| pod_term(namespace, term)).collect(),
+            errors,
+        )
+    };
+    let affinity = required(&spec.affinity.pod_affinity.required);
+    let anti_affinity = required(&spec.affinity.pod_anti_affinity.required);
+    let mut preferred = |terms: &[core::WeightedPodAffinityTerm]| -> Vec<PreferredPodTerm> {
+        let term = |weighted: &core::WeightedPodAffinityTerm| {
+            let term = pod_term(namespace, &weighted.pod_affinity_term)?;
+            Ok(PreferredPodTerm {
+                weight: weighted.weight,
+                term,
+            })
+        };
+        or_none(terms.iter().map(term).collect(), errors)
+    };
+    let preferred_affinity = preferred(&spec.affinity.pod_affinity.preferred);
+    let preferred_anti_affinity = preferred(&spec.affinity.pod_anti_affinity.preferred);
+    let sidecars = spec
+        .init_containers
+        .iter()
+        .filter(|container| is_sidecar(container));
+    let claims = spec
+        .volumes
+        .iter()
+        .filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    PodKind {
+        namespace: name(namespace),
+        labels: labels(&pod.metadata.labels),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        affinity,
+        anti_affinity,
+        preferred_affinity,
+        preferred_anti_affinity,
+        ports: sidecars
+            .chain(&spec.containers)
+            .flat_map(|container| &container.ports)
+            .filter_map(host_port)
+            .collect(),
+        claims: claims.map(|claim| name(&claim.claim_name)).collect(),
+        disks: spec.volumes.iter().filter_map(disk).collect(),
+    }
+}
+
+/// Kubernetes drops a whole group of terms when one of them does not parse.
+fn or_none<T>(terms: Result<Vec<T>, SelectorError>, errors: &mut Vec<String>) -> Vec<T> {
+    terms.unwrap_or_else(|error| {
+        errors.push(error.to_string());
+        Vec::new()
+    })
+}
+
+fn pod_term(namespace: &str, term: &core::PodAffinityTerm) -> Result<PodTerm, SelectorError> {
+    let namespaces = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
+        vec![name(namespace)]
+    } else {
+        names(&term.namespaces)
+    };
+    Ok(PodTerm {
+        namespaces,
+        namespace_selector: label_selector(term.namespace_selector.as_ref())?,
+        selector: label_selector(term.label_selector.as_ref())?,
+        topology_key: name(&term.topology_key),
+    })
+}
+
+fn spread(
+    object: &str,
+    constraint: &core::TopologySpreadConstraint,
+    kind: &PodKind,
+    errors: &mut Vec<String>,
+) -> Result<SpreadConstraint, ParseError> {
+    let value = |field, found: &str, allowed| ParseError::Value {
+        object: object.to_owned(),
+        field,
+        found: found.to_owned(),
+        allowed,
+    };
+    let inclusion = |field, policy: &Option<String>, default| match policy.as_deref() {
+        None => Ok(default),
+        Some("Honor") => Ok(Inclusion::Honor),
+        Some("Ignore") => Ok(Inclusion::Ignore),
+        Some(other) => Err(value(field, other, "Honor or Ignore")),
+    };
+    let selector = label_selector(constraint.label_selector.as_ref()).unwrap_or_else(|error| {
+        errors.push(error.to_string());
+        Selector::NOTHING
+    });
+    let own = constraint.match_label_keys.iter();
+    let own = own.filter_map(|key| Some(Requirement::equals(key.as_str(), kind.labels.get(key)?)));
+    Ok(SpreadConstraint {
+        max_skew: constraint.max_skew,
+        topology_key: name(&constraint.topology_key),
+        when_unsatisfiable: match &constraint.when_unsatisfiable[..] {
+            "DoNotSchedule" => Unsatisfiable::DoNotSchedule,
+            "ScheduleAnyway" => Unsatisfiable::ScheduleAnyway,
+            other => {
+                let field = "spec.topologySpreadConstraints.whenUnsatisfiable";
+                return Err(value(field, other, "DoNotSchedule or ScheduleAnyway"));
+            }
+        },
+        selector: selector.and(own),
+        min_domains: constraint.min_domains.unwrap_or(1),
+        node_affinity: inclusion(
+            "spec.topologySpreadConstraints.nodeAffinityPolicy",
+            &constraint.node_affinity_policy,
+            Inclusion::Honor,
+        )?,
+        node_taints: inclusion(
+            "spec.topologySpreadConstraints.nodeTaintsPolicy",
+            &constraint.node_taints_policy,
+            Inclusion::Ignore,
+        )?,
+    })
+}
+
+fn toleration(toleration: &core::Toleration) -> Toleration {
+    Toleration {
+        key: name(&toleration.key),
+        operator: TolerationOperator::parse(&toleration.operator),
+        value: name(&toleration.value),
+        effect: (!toleration.effect.is_empty()).then(|| Effect::parse(&toleration.effect)),
+    }
+}
+
+fn is_sidecar(container: &core::Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+fn host_port(port: &core::ContainerPort) -> Option<HostPort> {
+    let or = |text: &str, default: &str| name(if text.is_empty() { default } else { text });
+    (port.host_port > 0).then(|| HostPort {
+        ip: or(&port.host_ip, "0.0.0.0"),
+        protocol: or(&port.protocol, "TCP"),
+        port: port.host_port,
+    })
+}
+
+fn needed_features(spec: &core::PodSpec) -> Vec<engine::model::Name> {
+    let restarts_all = |container: &core::Container| {
+        container
+            .restart_policy_rules
+            .iter()
+            .any(|rule| rule.action == "RestartAllContainers")
+    };
+    let features = [
+        (
+            "RestartAllContainersOnContainerExits",
+            spec.containers
+                .iter()
+                .chain(&spec.init_containers)
+                .any(restarts_all),
+        ),
+        (
+            "UserNamespacesHostNetworkSupport",
+            spec.host_network && spec.host_users == Some(false),
+        ),
+    ];
+    features
+        .into_iter()
+        .filter(|(_, needed)| *needed)
+        .map(|(feature, _)| name(feature))
+        .collect()
+}
+
+fn volume(volume: &core::Volume) -> Volume {
+    let in_tree = |plugin: &str, id: &str| VolumeSource::InTree {
+        plugin: name(plugin),
+        id: name(id),
+    };
+    let source = if let Some(claim) = &volume.persistent_volume_claim {
+        VolumeSource::Claim(name(&claim.claim_name))
+    } else if volume.ephemeral.is_some() {
+        VolumeSource::Ephemeral
+    } else if let Some(csi) = &volume.csi {
+        VolumeSource::Csi {
+            driver: name(&csi.driver),
+        }
+    } else if let Some(disk) = &volume.aws_elastic_block_store {
+        in_tree("kubernetes.io/aws-ebs", &disk.volume_id)
+    } else if let Some(disk) = &volume.gce_persistent_disk {
+        in_tree("kubernetes.io/gce-pd", &disk.pd_name)
+    } else if let Some(disk) = &volume.azure_disk {
+        in_tree("kubernetes.io/azure-disk", &disk.disk_uri)
+    } else if let Some(disk) = &volume.cinder {
+        in_tree("kubernetes.io/cinder", &disk.volume_id)
+    } else if let Some(disk) = &volume.portworx_volume {
+        in_tree("kubernetes.io/portworx-volume", &disk.volume_id)
+    } else {
+        VolumeSource::Other
+    };
+    Volume {
+        name: name(&volume.name),
+        source,
+    }
+}
+
+fn disk(volume: &core::Volume) -> Option<Disk> {
+    if let Some(disk) = &volume.gce_persistent_disk {
+        return Some(Disk::GcePersistentDisk {
+            name: name(&disk.pd_name),
+            read_only: disk.read_only,
+        });
+    }
+    if let Some(disk) = &volume.aws_elastic_block_store {
+        return Some(Disk::AwsElasticBlockStore {
+            volume: name(&disk.volume_id),
+        });
+    }
+    if let Some(disk) = &volume.iscsi {
+        return Some(Disk::Iscsi {
+            iqn: name(&disk.iqn),
+            read_only: disk.read_only,
+        });
+    }
+    volume.rbd.as_ref().map(|disk| Disk::Rbd {
+        monitors: names(&disk.monitors),
+        pool: name(&disk.pool),
+        image: name(&disk.image),
+        read_only: disk.read_only,
+    })
+}
+
+fn resources(object: &str, pod: &core::Pod) -> Result<PodResources, ParseError> {
+    let (spec, status) = (&pod.spec, &pod.status);
+    let statuses = |field: &'static str,
+                    requests: &Option<core::ResourceRequirements>,
+                    allocated: &crate::wire::meta::ResourceList|
+     -> Result<Option<StatusResources>, ParseError> {
+        let Some(requests) = requests else {
+            return Ok(None);
+        };
+        Ok(Some(StatusResources {
+            requests: quantities(object, field, &requests.requests)?,
+            allocated: quantities(object, field, allocated)?,
+        }))
+    };
+    let containers =
+        |field: &'static str, containers: &[core::Container], known: &[core::ContainerStatus]| {
+            containers
+                .iter()
+                .map(|container| {
+                    let sidecar = is_sidecar(container);
+                    // The status of an ordinary init container says nothing about later.
+                    let reported = known
+                        .iter()
+                        .find(|status| status.name == container.name)
+                        .filter(|_| sidecar || field == "spec.containers");
+                    let status = match reported {
+                        Some(s) => statuses(
+                            "status.containerStatuses",
+                            &s.resources,
+                            &s.allocated_resources,
+                        )?,
+                        None => None,
+                    };
+                    let requests = quantities(object, field, &container.resources.requests)?;
+                    Ok(ContainerResources {
+                        requests,
+                        sidecar,
+                        status,
+                    })
+                })
+                .collect::<Result<Vec<_>, ParseError>>()
+        };
+    let pod_level: Quantities = match &spec.resources {
+        Some(resources) => quantities(object, "spec.resources", &resources.requests)?,
+        None => Quantities::new(),
+    };
+    Ok(PodResources {
+        containers: containers(
+            "spec.containers",
+            &spec.containers,
+            &status.container_statuses,
+        )?,
+        init_containers: containers(
+            "spec.initContainers",
+            &spec.init_containers,
+            &status.init_container_statuses,
+        )?,
+        pod_level,
+        pod_level_status: statuses(
+            "status.resources",
+            &status.resources,
+            &status.allocated_resources,
+        )?,
+        overhead: quantities(object, "spec.overhead", &spec.overhead)?,
+        resize_infeasible: status.conditions.iter().any(|condition| {
+            condition.kind == "PodResizePending" && condition.reason == "Infeasible"
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Pods as an API server writes them.
+
+use engine::model::{Name, QosClass, Resource};
+
+use super::*;
+
+fn parsed(json: &str) -> Result<Pod, ParseError> {
+    pod(&serde_json::from_str(json).unwrap())
+}
+
+#[test]
+fn a_pod_with_everything() {
+    let pod = parsed(
+        r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u1","labels":{"app":"web","v":"2"},
+        "annotations":{"katalyst.kubewharf.io/qos_level":"reclaimed_cores"},"creationTimestamp":"2026-01-01T00:00:01Z",
+        "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n"},{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"rs","uid":"r","controller":true}],
+        "managedFields":[{"anything":{}}]},
+        "spec":{"schedulerName":"default-scheduler","priority":7,"preemptionPolicy":"Never","hostNetwork":true,"hostUsers":false,
+        "initContainers":[{"name":"side","image":"i0","restartPolicy":"Always","resources":{"requests":{"cpu":"100m"}},"ports":[{"containerPort":1,"hostPort":81}]},
+          {"name":"init","image":"i1","ports":[{"hostPort":82}],"resources":{"requests":{"cpu":0.2}}}],
+        "containers":[{"name":"c","image":"i2","resources":{"limits":{"cpu":"9"},"requests":{"cpu":1,"memory":"1Gi","storage":"5"}},
+          "ports":[{"containerPort":80,"hostPort":80,"hostIP":"127.0.0.1","protocol":"UDP"},{"containerPort":8080}]}],
+        "overhead":{"memory":"1Mi"},"nodeSelector":{"disk":"ssd"},
+        "affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["a"]}]}]},
+            "preferredDuringSchedulingIgnoredDuringExecution":[{"weight":5,"preference":{"matchExpressions":[{"key":"size","operator":"Gt","values":["4"]}]}}]},
+          "podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"labelSelector":{"matchLabels":{"app":"web"}},"topologyKey":"host"}]},
+          "podAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":3,"podAffinityTerm":{"labelSelector":{},"namespaceSelector":{},"topologyKey":"zone"}}]}},
+        "tolerations":[{"key":"k","operator":"Exists","effect":"NoSchedule"},{"operator":"Exists"}],
+        "topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"app":"web"}},"matchLabelKeys":["v","absent"],"nodeTaintsPolicy":"Honor"}],
+        "schedulingGates":[{"name":"g"}],"resourceClaims":[{"name":"gpu","resourceClaimName":"x"}],
+        "volumes":[{"name":"a","persistentVolumeClaim":{"claimName":"data"}},{"name":"b","ephemeral":{"volumeClaimTemplate":{}}},
+          {"name":"c","gcePersistentDisk":{"pdName":"pd","readOnly":true}},{"name":"d","image":{"reference":"img"}},{"name":"e","emptyDir":{}}]},
+        "status":{"phase":"Pending","nominatedNodeName":"n1","startTime":null,"conditions":null}}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        (&*pod.name, &*pod.uid, &**pod.namespace()),
+        ("web", "u1", "shop")
+    );
+    assert_eq!(
+        (pod.priority, pod.preemption_policy, pod.qos),
+        (7, PreemptionPolicy::Never, QosClass::Lent)
+    );
+    assert_eq!(pod.created.0, 1_767_225_601_000_000_000);
+    assert_eq!(pod.requests.wanted.get(&Resource::Cpu), 1100);
+    assert_eq!(
+        pod.requests.wanted.get(&Resource::Memory),
+        (1 << 30) + (1 << 20)
+    );
+    let ports: Vec<(&str, &str, i32)> = pod
+        .kind
+        .ports
+        .iter()
+        .map(|p| (&*p.ip, &*p.protocol, p.port))
+        .collect();
+    assert_eq!(
+        ports,
+        [("0.0.0.0", "TCP", 81), ("127.0.0.1", "UDP", 80)],
+        "sidecars first, ordinary init containers not"
+    );
+    assert_eq!(
+        pod.kind.anti_affinity[0].namespaces,
+        [Name::from("shop")],
+        "its own namespace by default"
+    );
+    assert!(pod.kind.preferred_affinity[0].term.namespaces.is_empty());
+    assert_eq!(
+        pod.spread[0].selector.requirements().len(),
+        2,
+        "keys that the pod has are merged in"
+    );
+    assert_eq!(
+        (pod.spread[0].node_taints, pod.spread[0].node_affinity),
+        (Inclusion::Honor, Inclusion::Honor)
+    );
+    assert_eq!(
+        pod.owner.as_ref().map(|owner| &*owner.name),
+        Some("rs"),
+        "the controller"
+    );
+    assert_eq!(
+        (pod.images.len(), pod.image_volumes.len(), pod.volumes.len()),
+        (3, 1, 5)
+    );
+    assert_eq!(
+        pod.kind.disks,
+        [Disk::GcePersistentDisk {
+            name: "pd".into(),
+            read_only: true
+        }]
+    );
+    assert_eq!(pod.kind.claims, [Name::from("data")]);
+    assert_eq!(
+        pod.needed_features,
+        [Name::from("UserNamespacesHostNetworkSupport")]
+    );
+    assert_eq!(pod.nominated_node.as_deref(), Some("n1"));
+    assert!(
+        pod.preferred_nodes.is_some() && pod.nodes.pairs.is_some() && pod.nodes.affinity.is_some()
+    );
+    assert_eq!(
+        (
+            pod.scheduling_gates.len(),
+            pod.resource_claims.len(),
+            pod.tolerations.len()
+        ),
+        (1, 1, 2)
+    );
+}
+
+#[test]
+fn the_least_pod() {
+    let pod =
+        parsed(r#"{"metadata":{"name":"p"},"spec":{"containers":null},"status":null}"#).unwrap();
+    assert_eq!(pod.priority, 0);
+    assert_eq!(pod.qos, QosClass::Online);
+    assert!(pod.node.is_none() && pod.nodes.is_absent());
+}
+
+#[test]
+fn sizes_in_progress() {
+    let pod = parsed(
+        r#"{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],
+            "initContainers":[{"name":"i","resources":{"requests":{"cpu":"1"}}}]},
+        "status":{"containerStatuses":[{"name":"c","resources":{"requests":{"cpu":"2"}},"allocatedResources":{"cpu":"3"}}],
+            "initContainerStatuses":[{"name":"i","resources":{"requests":{"cpu":"9"}}}]}}"#,
+    )
+    .unwrap();
+    let cpu = |amounts: &engine::model::Amounts| amounts.get(&Resource::Cpu);
+    assert_eq!(
+        (cpu(&pod.requests.placed), cpu(&pod.requests.wanted)),
+        (3000, 1000)
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    for (json, want) in [
+        (
+            r#"{"metadata":{"name":"p","namespace":"ns"},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"lots"}}}]}}"#,
+            "pod ns/p: cpu of spec.containers: `lots` is not a quantity: use a number such as 2, 0.5, 500m, 1e3, 128Mi or 1G",
+        ),
+        (
+            r#"{"metadata":{"name":"p"},"spec":{"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"z","whenUnsatisfiable":"Maybe"}]}}"#,
+            "pod p: spec.topologySpreadConstraints.whenUnsatisfiable is `Maybe`: use DoNotSchedule or ScheduleAnyway",
+        ),
+    ] {
+        assert_eq!(parsed(json).unwrap_err().to_string(), want);
+    }
+}
+
+#[test]
+fn a_selector_that_does_not_parse_empties_its_group_and_is_remembered() {
+    let pod = parsed(
+        r#"{"metadata":{"name":"p"},"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[
+            {"labelSelector":{"matchExpressions":[{"key":"a","operator":"Gt","values":["1"]}]},"topologyKey":"z"},
+            {"labelSelector":{},"topologyKey":"z"}]}}}}"#,
+    )
+    .unwrap();
+    assert!(pod.kind.anti_affinity.is_empty());
+    assert_eq!(pod.selector_errors, ["`Gt` is not an operator of key `a`"]);
+}
