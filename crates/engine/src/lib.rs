@@ -11,11 +11,13 @@
 //! | [`plugins`] | one file per plugin, and the list of them |
 //! | [`profile`] | which plugins a scheduler name runs, where, in which order, with which weights |
 //! | [`evaluate`] | a pod and the truth in, a node or the reasons against every node out |
+//! | [`kubelet`] | whether a node's kubelet would take a pod, in its own words |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 
 pub mod cluster;
 pub mod evaluate;
 pub mod framework;
+pub mod kubelet;
 pub mod model;
 pub mod plugins;
 pub mod profile;
