@@ -30,6 +30,8 @@ pub(crate) fn refresh(server: &Arc<Server>) {
     let Some(served) = registry.find_resource(GROUP, PLURAL) else {
         return;
     };
+    // Two at once could leave the older view of the kinds.
+    let _one_at_a_time = server.lock_definitions();
     // Each round changes at least one definition for good, so this ends.
     while step(server, served) {}
     let definitions = stored(server, served);

@@ -1,6 +1,6 @@
 //! One cluster's state, and the way from an HTTP request to the handler that answers it.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -28,6 +28,7 @@ pub(crate) struct Server {
     registry: RwLock<Arc<Registry>>,
     /// Group and plural of custom kinds whose definition is being deleted.
     closing: RwLock<Vec<(String, String)>>,
+    definitions: Mutex<()>,
 }
 
 /// A request whose body has been read.
@@ -50,6 +51,7 @@ impl Server {
             builtin,
             registry: RwLock::new(Arc::new(registry)),
             closing: RwLock::default(),
+            definitions: Mutex::default(),
         }
     }
 
@@ -66,6 +68,13 @@ impl Server {
             .registry
             .write()
             .unwrap_or_else(PoisonError::into_inner) = registry;
+    }
+
+    /// Held while the custom kinds are worked out anew.
+    pub(crate) fn lock_definitions(&self) -> MutexGuard<'_, ()> {
+        self.definitions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn set_closing(&self, kinds: Vec<(String, String)>) {

@@ -8,26 +8,26 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-pub struct Client {
-    pub cluster: Cluster,
+pub(crate) struct Client {
+    pub(crate) cluster: Cluster,
     service: ApiService,
 }
 
 #[derive(Debug)]
-pub struct Answer {
-    pub code: u16,
-    pub headers: HeaderMap,
-    pub text: String,
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
     /// Null when the text is not JSON.
-    pub body: Value,
+    pub(crate) body: Value,
 }
 
 impl Answer {
-    pub fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         self.body["message"].as_str().unwrap_or_default()
     }
 
-    pub fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         let items = self.body["items"].as_array().expect("a list");
         let name = |item: &'_ Value| item["metadata"]["name"].as_str().map(str::len);
         assert!(items.iter().all(|item| name(item).is_some()));
@@ -37,29 +37,24 @@ impl Answer {
             .collect()
     }
 
-    pub fn revision(&self) -> String {
+    pub(crate) fn revision(&self) -> String {
         let revision = self.body["metadata"]["resourceVersion"].as_str();
         revision.expect("a resourceVersion").to_owned()
     }
 
-    pub fn warnings(&self) -> Vec<&str> {
-        let all = self.headers.get_all("warning");
-        all.iter().map(|value| value.to_str().unwrap()).collect()
-    }
-
     #[track_caller]
-    pub fn expect(self, code: u16) -> Self {
+    pub(crate) fn expect(self, code: u16) -> Self {
         assert_eq!(self.code, code, "{}", self.text);
         self
     }
 }
 
 impl Client {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::of(&Cluster::new(Options::default()))
     }
 
-    pub fn of(cluster: &Cluster) -> Self {
+    pub(crate) fn of(cluster: &Cluster) -> Self {
         Self {
             cluster: cluster.clone(),
             service: cluster.service(),
@@ -67,7 +62,12 @@ impl Client {
     }
 
     /// `request` is `METHOD /path`, `headers` are `Name: value`.
-    pub async fn send(&self, request: &str, headers: &[&str], body: impl Into<Bytes>) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        request: &str,
+        headers: &[&str],
+        body: impl Into<Bytes>,
+    ) -> Answer {
         let (method, path) = request.split_once(' ').expect("METHOD /path");
         let mut builder = Request::builder().method(method).uri(path);
         for header in headers {
@@ -87,21 +87,21 @@ impl Client {
         }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(&format!("GET {path}"), &[], "").await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.send(&format!("POST {path}"), &[], body.to_string())
             .await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
         self.send(&format!("PUT {path}"), &[], body.to_string())
             .await
     }
 
-    pub async fn delete(&self, path: &str, options: Value) -> Answer {
+    pub(crate) async fn delete(&self, path: &str, options: Value) -> Answer {
         let body = if options.is_null() {
             String::new()
         } else {
@@ -110,14 +110,14 @@ impl Client {
         self.send(&format!("DELETE {path}"), &[], body).await
     }
 
-    pub async fn patch(&self, path: &str, format: &str, body: Value) -> Answer {
+    pub(crate) async fn patch(&self, path: &str, format: &str, body: Value) -> Answer {
         let content_type = format!("Content-Type: application/{format}");
         self.send(&format!("PATCH {path}"), &[&content_type], body.to_string())
             .await
     }
 
     /// The lines of a watch, as they come.
-    pub async fn watch(&self, path: &str, headers: &[&str]) -> Watch {
+    pub(crate) async fn watch(&self, path: &str, headers: &[&str]) -> Watch {
         let mut builder = Request::builder().uri(path);
         for header in headers {
             let (name, value) = header.split_once(": ").expect("Name: value");
@@ -137,13 +137,13 @@ impl Client {
     }
 }
 
-pub struct Watch {
+pub(crate) struct Watch {
     lines: futures::stream::LocalBoxStream<'static, Value>,
 }
 
 impl Watch {
     /// The next event; the end of the stream is `Null`.
-    pub async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let limit = std::time::Duration::from_secs(10);
         let next = tokio::time::timeout(limit, self.lines.next()).await;
         next.expect("an event within ten seconds")
@@ -151,7 +151,7 @@ impl Watch {
     }
 
     /// `TYPE name` of the next event.
-    pub async fn next_named(&mut self) -> String {
+    pub(crate) async fn next_named(&mut self) -> String {
         let event = self.next().await;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         format!(
@@ -161,7 +161,7 @@ impl Watch {
         )
     }
 
-    pub async fn is_silent(&mut self) -> bool {
+    pub(crate) async fn is_silent(&mut self) -> bool {
         let limit = std::time::Duration::from_millis(100);
         tokio::time::timeout(limit, self.lines.next())
             .await
@@ -169,14 +169,14 @@ impl Watch {
     }
 }
 
-pub const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
-pub const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-pub fn configmap(name: &str) -> Value {
+pub(crate) fn configmap(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
 }
 
-pub fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({
         "metadata": {"name": name},
         "spec": {"containers": [{"name": "c", "image": "i:1"}]},

@@ -1,6 +1,9 @@
 //! The embedded cluster from the outside: HTTP through the service and over TLS, and kube-rs.
 
 mod client;
+mod discovery;
+mod faults;
+mod fuzz;
 mod reads;
 mod serving;
 mod watches;
