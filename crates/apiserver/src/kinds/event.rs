@@ -225,7 +225,7 @@ impl Rules for Event {
         if controller.is_empty() {
             errors.push(FieldError::required("reportingController", ""));
         }
-        if let Some(problem) = crate::names::qualified_name(controller) {
+        for problem in crate::names::qualified_name(controller) {
             errors.push(FieldError::invalid(
                 "reportingController",
                 &json!(controller),

@@ -183,7 +183,7 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
     for (i, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{i}]");
         let key = text(taint, "key");
-        if let Some(problem) = crate::names::qualified_name(key) {
+        for problem in crate::names::qualified_name(key) {
             errors.push(FieldError::invalid(
                 format!("{field}.key"),
                 &json!(key),
