@@ -95,8 +95,10 @@ pub(crate) fn port_name(name: &str) -> Vec<&'static str> {
 }
 
 pub(crate) fn label_value(value: &str) -> Option<String> {
-    too_long(value, 63)
-        .or_else(|| (!value.is_empty() && !is_word(value)).then(|| LABEL_VALUE.to_owned()))
+    if value.len() > 63 {
+        return Some("must be no more than 63 bytes".to_owned());
+    }
+    (!value.is_empty() && !is_word(value)).then(|| LABEL_VALUE.to_owned())
 }
 
 /// A key of a ConfigMap or Secret: a file name that cannot leave its directory.
@@ -117,7 +119,7 @@ pub(crate) fn config_key(key: &str) -> Option<String> {
 }
 
 fn too_long(text: &str, limit: usize) -> Option<String> {
-    (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+    (text.len() > limit).then(|| format!("must be no more than {limit} characters"))
 }
 
 fn is_dns_label(text: &str) -> bool {
