@@ -14,6 +14,7 @@ mod controlplane;
 mod deny;
 #[cfg(test)]
 mod docs;
+mod generate;
 mod parity;
 mod process;
 mod test;
@@ -42,6 +43,12 @@ enum Command {
     Deny,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
+    /// Derive the embedded cluster's schema table from Kubernetes' own types
+    Gen {
+        /// Only fail when the table in the repository is stale
+        #[arg(long)]
+        check: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -61,5 +68,6 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
         Command::Parity(options) => parity::run(&options),
+        Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),
     }
 }

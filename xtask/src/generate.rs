@@ -1,0 +1,133 @@
+//! `cargo xtask gen`: derives the embedded cluster's schema table from Kubernetes itself.
+//!
+//! Names, types and merge rules come from the OpenAPI documents that `k8s.io/kubernetes` ships (what
+//! a real server answers under `/openapi/v3`). What JSON alone does not show, protobuf field numbers
+//! and whether an empty field is written, comes from the tags of the Go types. No descriptions, no code.
+
+mod go_types;
+mod openapi;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use anyhow::{Context, Result, bail};
+
+/// Where the table lives, from the root of the repository.
+const TABLE: &str = "crates/apiserver/src/schema/table.txt";
+
+/// The kinds whose bodies the embedded cluster reads; everything that they reach follows.
+const KINDS: &[(&str, &[&str])] = &[
+    (
+        "v1",
+        &[
+            "Binding",
+            "ConfigMap",
+            "DeleteOptions",
+            "Event",
+            "Namespace",
+            "Node",
+            "PersistentVolume",
+            "PersistentVolumeClaim",
+            "Pod",
+            "ReplicationController",
+            "Secret",
+            "Service",
+            "ServiceAccount",
+            "Status",
+        ],
+    ),
+    ("apiextensions.k8s.io/v1", &["CustomResourceDefinition"]),
+    ("apps/v1", &["Deployment", "ReplicaSet", "StatefulSet"]),
+    (
+        "authentication.k8s.io/v1",
+        &["SelfSubjectReview", "TokenRequest"],
+    ),
+    ("authorization.k8s.io/v1", &["SelfSubjectAccessReview"]),
+    ("autoscaling/v1", &["Scale"]),
+    ("batch/v1", &["Job"]),
+    ("coordination.k8s.io/v1", &["Lease"]),
+    ("events.k8s.io/v1", &["Event"]),
+    ("node.k8s.io/v1", &["RuntimeClass"]),
+    ("policy/v1", &["Eviction", "PodDisruptionBudget"]),
+    ("scheduling.k8s.io/v1", &["PriorityClass"]),
+    (
+        "storage.k8s.io/v1",
+        &[
+            "CSIDriver",
+            "CSINode",
+            "CSIStorageCapacity",
+            "StorageClass",
+            "VolumeAttachment",
+        ],
+    ),
+];
+
+/// Writes the table, or with `check` fails when the one in the repository is not what would be written.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let root = repository_root();
+    let modules = Modules::locate(&root.join("e2e"))?;
+    let table = openapi::table(&modules, KINDS)?;
+    let path = root.join(TABLE);
+    if !check {
+        fs::create_dir_all(path.parent().context("the table has a directory")?)?;
+        fs::write(&path, table).with_context(|| format!("cannot write {}", path.display()))?;
+        return Ok(());
+    }
+    let present = fs::read_to_string(&path).unwrap_or_default();
+    if present != table {
+        bail!("{TABLE} is stale: run `cargo xtask gen` and commit the result");
+    }
+    Ok(())
+}
+
+fn repository_root() -> PathBuf {
+    let xtask = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let xtask = xtask.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    xtask.parent().map(Path::to_owned).unwrap_or(xtask)
+}
+
+/// Directories of the Go modules that are read, in the versions of `e2e/go.mod`.
+pub(crate) struct Modules {
+    pub(crate) kubernetes: PathBuf,
+    pub(crate) api: PathBuf,
+    pub(crate) apimachinery: PathBuf,
+    pub(crate) apiextensions: PathBuf,
+}
+
+impl Modules {
+    fn locate(e2e: &Path) -> Result<Self> {
+        Ok(Self {
+            kubernetes: module(e2e, "k8s.io/kubernetes")?,
+            api: module(e2e, "k8s.io/api")?,
+            apimachinery: module(e2e, "k8s.io/apimachinery")?,
+            apiextensions: module(e2e, "k8s.io/apiextensions-apiserver")?,
+        })
+    }
+}
+
+fn module(e2e: &Path, name: &str) -> Result<PathBuf> {
+    // Downloads the module when it is not in the cache yet.
+    let output = Command::new("go")
+        .args(["mod", "download", name])
+        .current_dir(e2e)
+        .env("GOTOOLCHAIN", "local")
+        .output()
+        .context("cannot run `go`: the table is derived from Go modules")?;
+    if !output.status.success() {
+        bail!(
+            "`go mod download {name}` failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let output = Command::new("go")
+        .args(["list", "-m", "-f", "{{.Dir}}", name])
+        .current_dir(e2e)
+        .env("GOTOOLCHAIN", "local")
+        .output()?;
+    let directory = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    if !directory.is_dir() {
+        bail!("`go list -m {name}` gave no directory");
+    }
+    Ok(directory)
+}
