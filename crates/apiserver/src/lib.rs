@@ -16,6 +16,7 @@ mod definitions;
 mod discovery;
 pub mod faults;
 mod fields;
+mod golang;
 mod handlers;
 pub mod kind;
 pub mod kinds;

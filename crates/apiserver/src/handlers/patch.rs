@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::write::{MODIFIED, Ownership, meta_text};
 use crate::answer::Answer;
-use crate::decode;
+use crate::decode::{self, Decoded, Expected, FieldValidation};
 use crate::kind::Write;
 use crate::managed_fields;
 use crate::options::{WriteOptions, WriteVerb, refuse};
@@ -29,9 +29,8 @@ pub(super) fn patch(call: &Call, subresource: &str) -> Result<Answer, Status> {
         options.dry_run,
         &ownership,
         |old| {
-            let patched = apply_format(call, format, old)?;
-            let decoded =
-                decode::patched(patched, &call.served.expected(), options.field_validation)?;
+            let expected = call.served.expected();
+            let decoded = apply_format(call, format, old, &expected, options.field_validation)?;
             call.check_patched(&decoded.object, old)?;
             warnings = decoded.warnings;
             warnings.extend(call.served.kind.rules.warnings(&decoded.object));
@@ -66,12 +65,18 @@ pub(super) fn check_options(options: &WriteOptions, format: Format) -> Result<()
     refuse("PatchOptions", &errors)
 }
 
-pub(super) fn apply_format(call: &Call, format: Format, old: &Value) -> Result<Value, Status> {
+pub(super) fn apply_format(
+    call: &Call,
+    format: Format,
+    old: &Value,
+    expected: &Expected<'_>,
+    validation: FieldValidation,
+) -> Result<Decoded, Status> {
     let body = &call.request.body;
     match format {
-        Format::Json => patch::json(old, body),
-        Format::Merge => patch::merge(old, body),
-        Format::Strategic => patch::strategic(&call.served.kind.schema, old, body),
+        Format::Json => patch::json(old, body, expected, validation),
+        Format::Merge => patch::merge(old, body, expected, validation),
+        Format::Strategic => patch::strategic(old, body, expected, validation),
         Format::Apply => Err(Status::internal(
             "an apply is not a patch of the stored object",
         )),
@@ -79,11 +84,9 @@ pub(super) fn apply_format(call: &Call, format: Format, old: &Value) -> Result<V
 }
 
 fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answer, Status> {
-    let mut applied = decode::apply_body(&call.request.body, &call.served.expected())?;
-    if meta_text(&applied, "name").is_empty() {
-        super::write::metadata_mut(&mut applied).insert("name".to_owned(), json!(call.path.name));
-    }
-    call.check_identity(&applied)?;
+    let expected = call.served.expected();
+    let decoded = decode::apply_body(&call.request.body, &expected, options.field_validation)?;
+    let (mut applied, warnings) = (decoded.object, decoded.warnings);
     let schema = &call.served.kind.schema;
     let force = options.force.unwrap_or(false);
     let missing = call
@@ -98,11 +101,14 @@ fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answe
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             )));
         }
-        super::write::metadata_mut(&mut applied).shift_remove("resourceVersion");
+        if let Some(metadata) = applied["metadata"].as_object_mut() {
+            metadata.shift_remove("resourceVersion");
+        }
         let writer = call.writer(options, subresource);
         let object = managed_fields::apply(schema, None, applied, &writer, force)?;
+        call.check_identity(&object)?;
         let content = call.create(object, options, &Ownership::Decided)?;
-        return Ok(Answer::new(StatusCode::CREATED, content));
+        return Ok(Answer::new(StatusCode::CREATED, content).with_warnings(warnings));
     }
     let write = write_kind(subresource);
     let content = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
@@ -111,7 +117,7 @@ fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answe
         call.check_patched(&new, old)?;
         Ok(new)
     })?;
-    Ok(Answer::ok(content))
+    Ok(Answer::ok(content).with_warnings(warnings))
 }
 
 impl Call {

@@ -97,14 +97,15 @@ impl Change {
     ) -> Result<(Value, Vec<String>), Status> {
         match self {
             Self::Put(_, scale, warnings) => Ok((scale.clone(), warnings.clone())),
-            Self::Patch(_, Format::Apply) => {
-                let applied = decode::apply_body(&call.request.body, &expected(schema))?;
-                Ok((applied, Vec::new()))
+            Self::Patch(options, Format::Apply) => {
+                let validation = options.field_validation;
+                let decoded =
+                    decode::apply_body(&call.request.body, &expected(schema), validation)?;
+                Ok((decoded.object, decoded.warnings))
             }
             Self::Patch(options, format) => {
-                let patched = apply_format(call, *format, current)?;
-                let decoded =
-                    decode::patched(patched, &expected(schema), options.field_validation)?;
+                let validation = options.field_validation;
+                let decoded = apply_format(call, *format, current, &expected(schema), validation)?;
                 call.check_identity(&decoded.object)?;
                 Ok((decoded.object, decoded.warnings))
             }

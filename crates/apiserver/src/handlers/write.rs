@@ -105,9 +105,7 @@ impl Call {
 
     pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         let kind = &self.served.kind;
-        // A second view complains in the words of the first.
-        let group = kind.alias.map_or(&*kind.group, |alias| alias.group);
-        Status::invalid(group, &kind.kind, name, errors)
+        Status::invalid(&kind.group, &kind.kind, name, errors)
     }
 
     /// Creates an object that has been decoded.

@@ -1,0 +1,607 @@
+//! Strategic merge patches: merge patches that know which lists merge, and by which key.
+//!
+//! Directives: `$patch: replace|delete|merge` in a map or list element, `$retainKeys` in a map,
+//! `$deleteFromPrimitiveList/<list>` and `$setElementOrder/<list>` beside a list.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::JsonMap;
+use crate::golang;
+use crate::schema::{PatchStrategy, Schema, Struct, Type, Types};
+use crate::status::Status;
+
+const PATCH: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const SET_ORDER: &str = "$setElementOrder/";
+const DELETE_FROM_LIST: &str = "$deleteFromPrimitiveList/";
+
+pub(super) fn apply(schema: &Schema, object: Value, patch: JsonMap) -> Result<Value, Status> {
+    let mut map = match object {
+        Value::Object(map) => map,
+        _ => JsonMap::new(),
+    };
+    let merger = Merger {
+        types: schema.types(),
+    };
+    merger.map(Shape::Struct(schema.root()), &mut map, patch)?;
+    Ok(Value::Object(map))
+}
+
+/// What is known about the entries of a map.
+#[derive(Clone, Copy)]
+enum Shape<'a> {
+    Struct(&'a Struct),
+    Entries(&'a Type),
+    Unknown,
+}
+
+struct Merger<'a> {
+    types: &'a Types,
+}
+
+impl<'a> Merger<'a> {
+    fn shape(&self, ty: Option<&'a Type>) -> Shape<'a> {
+        match ty {
+            Some(Type::Struct(id)) => Shape::Struct(self.types.get(*id)),
+            Some(Type::Map(map)) => Shape::Entries(&map.value),
+            _ => Shape::Unknown,
+        }
+    }
+
+    fn map(
+        &self,
+        shape: Shape<'a>,
+        target: &mut JsonMap,
+        mut patch: JsonMap,
+    ) -> Result<(), Status> {
+        match patch.get(PATCH).map(|directive| directive.as_str()) {
+            None => (),
+            Some(Some("merge")) => drop(patch.shift_remove(PATCH)),
+            Some(Some("replace")) => {
+                patch.shift_remove(PATCH);
+                *target = patch;
+                return Ok(());
+            }
+            Some(Some("delete")) => {
+                target.clear();
+                return Ok(());
+            }
+            Some(_) => return Err(unknown_directive(&patch)),
+        }
+        if let Some(keys) = patch.shift_remove(RETAIN_KEYS) {
+            retain_keys(target, &keys, &patch)?;
+        }
+        let (beside, ordinary): (JsonMap, JsonMap) = patch
+            .into_iter()
+            .partition(|(key, _)| key.starts_with(SET_ORDER) || key.starts_with(DELETE_FROM_LIST));
+        for (key, values) in &beside {
+            if let Some(list) = key.strip_prefix(DELETE_FROM_LIST)
+                && let (Some(Value::Array(items)), Value::Array(gone)) =
+                    (target.get_mut(list), values)
+            {
+                items.retain(|item| !gone.contains(item));
+            }
+        }
+        for (key, value) in ordinary {
+            let order = beside.get(&format!("{SET_ORDER}{key}"));
+            self.entry(shape, target, key, value, order)?;
+        }
+        // An order may come without changes to the list itself.
+        for (key, order) in &beside {
+            if let Some(list) = key.strip_prefix(SET_ORDER)
+                && let (Some(Value::Array(items)), Value::Array(order)) =
+                    (target.get_mut(list), order)
+            {
+                let key = self.merge_key(shape, list);
+                let before = items.clone();
+                reorder(items, &before, order, key);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_key(&self, shape: Shape<'a>, list: &str) -> Option<&'a str> {
+        let Shape::Struct(holder) = shape else {
+            return None;
+        };
+        match &holder.field(list)?.patch {
+            Some(PatchStrategy::MergeByKey(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    fn entry(
+        &self,
+        shape: Shape<'a>,
+        target: &mut JsonMap,
+        key: String,
+        value: Value,
+        order: Option<&Value>,
+    ) -> Result<(), Status> {
+        let (ty, strategy) = match shape {
+            Shape::Struct(holder) => {
+                let field = holder.field(&key);
+                (field.map(|f| &f.ty), field.and_then(|f| f.patch.as_ref()))
+            }
+            Shape::Entries(ty) => (Some(ty), None),
+            Shape::Unknown => (None, None),
+        };
+        match value {
+            Value::Null => drop(target.shift_remove(&key)),
+            Value::Object(patch) if strategy != Some(&PatchStrategy::Replace) => {
+                let mut old = match target.get_mut(&key).map(Value::take) {
+                    Some(Value::Object(old)) => old,
+                    _ => JsonMap::new(),
+                };
+                self.map(self.shape(ty), &mut old, patch)?;
+                target.insert(key, Value::Object(old));
+            }
+            Value::Array(patch) => {
+                let mut old = match target.get_mut(&key).map(Value::take) {
+                    Some(Value::Array(old)) => old,
+                    _ => Vec::new(),
+                };
+                let order = match order {
+                    Some(Value::Array(order)) => Some(order.as_slice()),
+                    _ => None,
+                };
+                match strategy {
+                    Some(PatchStrategy::MergeByKey(merge_key)) => {
+                        let item = match ty {
+                            Some(Type::List(list)) => Some(&list.item),
+                            _ => None,
+                        };
+                        self.list(self.shape(item), merge_key, &mut old, patch, order)?;
+                    }
+                    Some(PatchStrategy::MergeAsSet) => merge_set(&mut old, patch, order)?,
+                    _ => old = patch,
+                }
+                target.insert(key, Value::Array(old));
+            }
+            other => drop(target.insert(key, other)),
+        }
+        Ok(())
+    }
+
+    /// Merges a list of objects by `key`.
+    fn list(
+        &self,
+        shape: Shape<'a>,
+        key: &str,
+        target: &mut Vec<Value>,
+        patch: Vec<Value>,
+        order: Option<&[Value]>,
+    ) -> Result<(), Status> {
+        if !target.iter().chain(&patch).all(Value::is_object) {
+            let lists = Value::from(vec![Value::from(target.clone()), Value::from(patch)]);
+            let lists = golang::text(&lists);
+            return Err(Status::internal(format!(
+                "list element types are not identical: {lists}"
+            )));
+        }
+        let before = target.clone();
+        let mut changed = Vec::new();
+        let mut deleted = HashSet::new();
+        let mut replace = false;
+        for element in patch {
+            let Value::Object(element) = element else {
+                continue;
+            };
+            match element.get(PATCH).map(|directive| directive.as_str()) {
+                None => changed.push(element),
+                Some(Some("replace")) => replace = true,
+                Some(Some("delete")) => {
+                    let name = element
+                        .get(key)
+                        .ok_or_else(|| no_merge_key(&element, key))?;
+                    deleted.insert(name.to_string());
+                }
+                Some(Some("merge")) => {
+                    return Err(Status::internal(
+                        "merging lists cannot yet be specified in the patch",
+                    ));
+                }
+                Some(_) => return Err(unknown_directive(&element)),
+            }
+        }
+        if replace {
+            *target = changed.into_iter().map(Value::Object).collect();
+            return Ok(());
+        }
+        target.retain(|item| !deleted.contains(&identity(item, Some(key))));
+        let patched: Vec<Value> = changed.iter().cloned().map(Value::Object).collect();
+        let mut places = places(target, Some(key));
+        for element in changed {
+            let name = element
+                .get(key)
+                .ok_or_else(|| no_merge_key(&element, key))?;
+            let place = *places.entry(name.to_string()).or_insert(target.len());
+            if place == target.len() {
+                target.push(Value::Object(JsonMap::new()));
+            }
+            if let Value::Object(old) = &mut target[place] {
+                self.map(shape, old, element)?;
+            }
+        }
+        if let Some(order) = order {
+            check_order(&patched, order, Some(key))?;
+        }
+        reorder(target, &before, order.unwrap_or(&patched), Some(key));
+        Ok(())
+    }
+}
+
+fn retain_keys(target: &mut JsonMap, keys: &Value, patch: &JsonMap) -> Result<(), Status> {
+    let invalid = || Status::bad_request("invalid patch format of retainKeys");
+    let keys = keys.as_array().ok_or_else(invalid)?;
+    let listed = |key: &str| keys.iter().any(|listed| listed == key);
+    if patch
+        .keys()
+        .any(|key| !key.starts_with('$') && !listed(key))
+    {
+        return Err(invalid());
+    }
+    target.retain(|key, _| listed(key));
+    Ok(())
+}
+
+/// Merges a list of plain values as a set.
+fn merge_set(
+    target: &mut Vec<Value>,
+    patch: Vec<Value>,
+    order: Option<&[Value]>,
+) -> Result<(), Status> {
+    let before = target.clone();
+    let mut known: HashSet<String> = target.iter().map(Value::to_string).collect();
+    target.extend(
+        patch
+            .iter()
+            .filter(|value| known.insert(value.to_string()))
+            .cloned(),
+    );
+    if let Some(order) = order {
+        check_order(&patch, order, None)?;
+    }
+    reorder(target, &before, order.unwrap_or(&patch), None);
+    Ok(())
+}
+
+/// What tells two elements apart: the value of the merge key, or the value itself.
+fn identity(element: &Value, key: Option<&str>) -> String {
+    match key {
+        Some(key) => element.get(key).unwrap_or(&Value::Null).to_string(),
+        None => element.to_string(),
+    }
+}
+
+/// Where each element stands; the first of two with the same identity counts.
+fn places(list: &[Value], key: Option<&str>) -> HashMap<String, usize> {
+    let elements = list.iter().enumerate().rev();
+    elements
+        .map(|(place, element)| (identity(element, key), place))
+        .collect()
+}
+
+/// Elements named by `order` come in that order; the others keep their place among those they stood before.
+fn reorder(items: &mut Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) {
+    let before = places(before, key);
+    let order = places(order, key);
+    let mut ordered = Vec::new();
+    let mut others = Vec::new();
+    for element in items.drain(..) {
+        let identity = identity(&element, key);
+        let place = before.get(&identity).copied();
+        match order.get(&identity) {
+            Some(turn) => ordered.push((*turn, place, element)),
+            None => others.push((place, element)),
+        }
+    }
+    ordered.sort_by_key(|(turn, ..)| *turn);
+    let mut others = others.into_iter().peekable();
+    for (_, place, element) in ordered {
+        if place.is_some() {
+            while let Some((_, other)) = others.next_if(|(other, _)| *other < place) {
+                items.push(other);
+            }
+        }
+        items.push(element);
+    }
+    items.extend(others.map(|(_, element)| element));
+}
+
+/// The elements of a patch must stand in the order that it asks for.
+fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), Status> {
+    let mut rest = order.iter();
+    let matches = patch.iter().all(|element| {
+        let element = identity(element, key);
+        rest.any(|name| identity(name, key) == element)
+    });
+    if matches {
+        return Ok(());
+    }
+    let [patch, order] = [patch, order].map(|list| golang::text(&Value::from(list.to_vec())));
+    Err(Status::internal(format!(
+        "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+    )))
+}
+
+fn no_merge_key(element: &JsonMap, key: &str) -> Status {
+    let element = golang::text(&Value::Object(element.clone()));
+    Status::internal(format!(
+        "map: {element} does not contain declared merge key: {key}"
+    ))
+}
+
+fn unknown_directive(map: &JsonMap) -> Status {
+    let directive = golang::text(map.get(PATCH).unwrap_or(&Value::Null));
+    let map = golang::text(&Value::Object(map.clone()));
+    Status::internal(format!("unknown patch type: {directive} in map: {map}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn deployment() -> Value {
+        json!({
+            "metadata": {"labels": {"a": "1", "b": "2"}, "finalizers": ["f/1", "f/2", "f/3"]},
+            "spec": {
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}},
+                "template": {"spec": {
+                    "nodeSelector": {"x": "y"},
+                    "tolerations": [{"key": "t1"}],
+                    "containers": [
+                        {"name": "c1", "image": "1", "env": [{"name": "A"}, {"name": "B"}], "ports": [{"containerPort": 80}, {"containerPort": 81}]},
+                        {"name": "c2", "image": "2"},
+                        {"name": "c3", "image": "3"},
+                    ],
+                    "volumes": [{"name": "v1", "emptyDir": {}}],
+                }},
+            },
+        })
+    }
+
+    fn patch(patch: Value) -> Result<Value, Status> {
+        let schema = Schema::builtin("apps/v1", "Deployment").unwrap();
+        apply(&schema, deployment(), patch.as_object().unwrap().clone())
+    }
+
+    fn pod_spec(spec: Value) -> Value {
+        json!({"spec": {"template": {"spec": spec}}})
+    }
+
+    /// The names of the containers, in order; `c1=x` where the image is not the old one.
+    fn containers(object: &Value) -> String {
+        let containers = object["spec"]["template"]["spec"]["containers"]
+            .as_array()
+            .unwrap();
+        let name = |c: &Value| match (c["name"].as_str().unwrap(), c["image"].as_str()) {
+            (name, Some(image)) if !name.ends_with(image) => format!("{name}={image}"),
+            (name, _) => name.to_owned(),
+        };
+        containers.iter().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What kube-apiserver v1.36.4 made of the same patches.
+    #[test]
+    fn lists_of_objects_merge_by_key() {
+        for (spec, want) in [
+            (
+                json!({"containers": [{"name": "c2", "image": "x"}]}),
+                "c1 c2=x c3",
+            ),
+            (
+                json!({"containers": [{"name": "n1"}, {"name": "c2", "image": "x"}, {"name": "n2"}]}),
+                "n1 c1 c2=x n2 c3",
+            ),
+            (
+                json!({"containers": [{"name": "c2", "$patch": "delete"}]}),
+                "c1 c3",
+            ),
+            (
+                json!({"containers": [{"$patch": "replace"}, {"name": "z"}]}),
+                "z",
+            ),
+            (
+                json!({"containers": [{"name": "z"}, {"$patch": "replace"}]}),
+                "z",
+            ),
+            (
+                json!({"containers": [{"name": "c1", "$patch": "replace"}]}),
+                "",
+            ),
+            (
+                json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "c1"}], "containers": [{"name": "c1", "image": "x"}]}),
+                "c2 c3 c1=x",
+            ),
+            (
+                json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "n"}, {"name": "c1"}], "containers": [{"name": "n"}]}),
+                "c2 c3 n c1",
+            ),
+            (
+                json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "c1"}, {"name": "c2"}]}),
+                "c3 c1 c2",
+            ),
+        ] {
+            assert_eq!(
+                containers(&patch(pod_spec(spec.clone())).unwrap()),
+                want,
+                "{spec}"
+            );
+        }
+        let nested = pod_spec(json!({"containers": [{"name": "c1",
+            "env": [{"name": "B", "value": "9"}, {"name": "N"}], "ports": [{"containerPort": 81, "name": "x"}, {"containerPort": 82}]}]}));
+        let nested = patch(nested).unwrap();
+        let c1 = &nested["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(
+            c1["env"],
+            json!([{"name": "A"}, {"name": "B", "value": "9"}, {"name": "N"}])
+        );
+        assert_eq!(
+            c1["ports"],
+            json!([{"containerPort": 80}, {"containerPort": 81, "name": "x"}, {"containerPort": 82}])
+        );
+    }
+
+    #[test]
+    fn lists_of_strings_merge_as_sets() {
+        for (metadata, want) in [
+            (
+                json!({"finalizers": ["f/4"]}),
+                json!(["f/4", "f/1", "f/2", "f/3"]),
+            ),
+            (
+                json!({"finalizers": ["f/4", "f/2"]}),
+                json!(["f/4", "f/1", "f/2", "f/3"]),
+            ),
+            (
+                json!({"$deleteFromPrimitiveList/finalizers": ["f/2", "nope"]}),
+                json!(["f/1", "f/3"]),
+            ),
+            (
+                json!({"$deleteFromPrimitiveList/finalizers": "f/2"}),
+                json!(["f/1", "f/2", "f/3"]),
+            ),
+            (
+                json!({"$deleteFromPrimitiveList/finalizers": ["f/2"], "$setElementOrder/finalizers": ["f/3", "f/1"]}),
+                json!(["f/3", "f/1"]),
+            ),
+            (
+                json!({"$setElementOrder/finalizers": ["f/3", "f/9", "f/1"], "finalizers": ["f/9"]}),
+                json!(["f/2", "f/3", "f/9", "f/1"]),
+            ),
+        ] {
+            let got = patch(json!({"metadata": metadata})).unwrap();
+            assert_eq!(got["metadata"]["finalizers"], want, "{metadata}");
+        }
+    }
+
+    #[test]
+    fn maps_merge_unless_told_otherwise() {
+        for (given, pointer, want) in [
+            (
+                json!({"metadata": {"labels": {"a": null, "z": "1"}}}),
+                "/metadata/labels",
+                json!({"b": "2", "z": "1"}),
+            ),
+            (
+                json!({"metadata": {"labels": {"$patch": "replace", "z": "1"}}}),
+                "/metadata/labels",
+                json!({"z": "1"}),
+            ),
+            (
+                json!({"metadata": {"labels": {"$patch": "delete"}}}),
+                "/metadata/labels",
+                json!({}),
+            ),
+            (
+                json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+                "/spec/strategy",
+                json!({"type": "Recreate"}),
+            ),
+            (
+                pod_spec(json!({"nodeSelector": {"q": "r"}})),
+                "/spec/template/spec/nodeSelector",
+                json!({"x": "y", "q": "r"}),
+            ),
+            (
+                pod_spec(json!({"tolerations": [{"key": "t2"}]})),
+                "/spec/template/spec/tolerations",
+                json!([{"key": "t2"}]),
+            ),
+            (
+                pod_spec(
+                    json!({"volumes": [{"name": "v1", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}),
+                ),
+                "/spec/template/spec/volumes",
+                json!([{"name": "v1", "hostPath": {"path": "/x"}}]),
+            ),
+        ] {
+            assert_eq!(
+                patch(given.clone()).unwrap().pointer(pointer),
+                Some(&want),
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (given, code, want) in [
+            (
+                json!({"metadata": {"labels": {"$patch": "foo"}}}),
+                500,
+                "unknown patch type: foo in map: map[$patch:foo]",
+            ),
+            (
+                pod_spec(json!({"containers": [{"image": "x"}]})),
+                500,
+                "map: map[image:x] does not contain declared merge key: name",
+            ),
+            (
+                pod_spec(json!({"containers": [{"name": "c1", "$patch": "foo"}]})),
+                500,
+                "unknown patch type: foo in map: map[$patch:foo name:c1]",
+            ),
+            (
+                pod_spec(json!({"containers": [{"name": "c1", "$patch": "merge"}]})),
+                500,
+                "merging lists cannot yet be specified in the patch",
+            ),
+            (
+                pod_spec(
+                    json!({"$setElementOrder/containers": [{"name": "c1"}], "containers": [{"name": "new", "image": "n"}]}),
+                ),
+                500,
+                "The order in patch list:\n[map[image:n name:new]]\n doesn't match $setElementOrder list:\n[map[name:c1]]\n",
+            ),
+            (
+                json!({"spec": {"strategy": {"$retainKeys": ["rollingUpdate"], "type": "Recreate"}}}),
+                400,
+                "invalid patch format of retainKeys",
+            ),
+            (
+                json!({"spec": {"strategy": {"$retainKeys": "type"}}}),
+                400,
+                "invalid patch format of retainKeys",
+            ),
+        ] {
+            let status = patch(given.clone()).unwrap_err();
+            assert_eq!(
+                (status.code, status.message.as_str()),
+                (code, want),
+                "{given}"
+            );
+        }
+        let status = patch(pod_spec(json!({"containers": [5]}))).unwrap_err();
+        assert!(
+            status
+                .message
+                .starts_with("list element types are not identical: [[map[")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_patch_panics(
+            name in "c1|c4|",
+            directive in "replace|delete|merge|foo|",
+            order in proptest::collection::vec("c[1-5]", 0..4),
+            odd in prop_oneof![Just(json!(null)), Just(json!(5)), Just(json!([])), Just(json!({})), Just(json!("x"))],
+        ) {
+            let order: Vec<Value> = order.iter().map(|n| json!({"name": n})).collect();
+            let _ = patch(pod_spec(json!({
+                "$setElementOrder/containers": order, "$retainKeys": odd,
+                "containers": [{"name": name, "$patch": directive, "env": odd}],
+            })));
+            let _ = patch(pod_spec(json!({
+                "$setElementOrder/containers": odd, "containers": [{"name": name, "env": [odd]}], "volumes": odd,
+            })));
+            let _ = patch(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": odd, "finalizers": odd, "$patch": odd}}));
+        }
+    }
+}
