@@ -1,12 +1,15 @@
-//! Proof of exactness: random cases judged by kube-scheduler itself.
+//! Proof of exactness: random cases judged by kube-scheduler itself and by our engine.
 //!
-//! A case comes from `generate`, the real plugins answer through `oracle`, `verdicts` says what is
-//! compared, `coverage` what was exercised, and `shrink` makes a difference small enough to read.
+//! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
+//! `verdicts` says what is compared and `selection` of which plugins, `coverage` what was exercised,
+//! and `shrink` makes a difference small enough to read.
 
 mod coverage;
 mod generate;
 mod oracle;
+mod ours;
 mod random;
+mod selection;
 mod shrink;
 mod verdicts;
 
@@ -19,6 +22,8 @@ use clap::{Args, Subcommand};
 use coverage::Coverage;
 use generate::Case;
 use oracle::Oracle;
+use ours::Ours;
+use selection::Selection;
 use verdicts::{Verdicts, differences};
 
 /// Differences that a run shrinks and prints: shrinking takes seconds, and they are often one.
@@ -38,6 +43,18 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum What {
+    /// Compare our engine with kube-scheduler on random cases
+    Kube {
+        /// How many cases to generate
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Where to start; the same seed gives the same cases
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Compare this plugin only, in a profile without the others; may be repeated
+        #[arg(long = "plugin", value_name = "NAME")]
+        plugins: Vec<String>,
+    },
     /// Check the oracle itself: two of them must agree on every case, and the cases must cover
     /// every message and score
     Oracle {
@@ -58,14 +75,39 @@ enum What {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    match options.what {
+    match &options.what {
+        What::Kube {
+            cases,
+            seed,
+            plugins,
+        } => {
+            let selection = Selection::new(plugins.clone())?;
+            let missing = ours::not_built(&selection);
+            if !missing.is_empty() {
+                println!("not built: {}", missing.join(", "));
+            }
+            let mut oracle = Oracle::start(&oracle::build()?)?;
+            let run = Run {
+                name: "parity kube",
+                seed: *seed,
+                cases: *cases,
+                selection,
+            };
+            run.compare(&mut Ours, &mut oracle)
+        }
         What::Oracle { cases, seed } => {
             let program = oracle::build()?;
             let (mut one, mut other) = (Oracle::start(&program)?, Oracle::start(&program)?);
-            compare("parity oracle", &mut one, &mut other, seed, cases)
+            let run = Run {
+                name: "parity oracle",
+                seed: *seed,
+                cases: *cases,
+                selection: Selection::ALL,
+            };
+            run.compare(&mut one, &mut other)
         }
         What::Case { index, seed } => {
-            let case = generate::case(seed, index);
+            let case = generate::case(*seed, *index);
             println!("{}", serde_json::to_string(&case)?);
             let verdicts = Oracle::start(&oracle::build()?)?.judge(&case)?;
             println!("{}", serde_json::to_string(&verdicts)?);
@@ -74,64 +116,90 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Asks both judges about every case. The last line is `NAME: N cases, D differences`; succeeds
-/// when D is 0 and, in runs large enough to tell, nothing was exercised too seldom.
-fn compare(
-    name: &str,
-    ours: &mut dyn Judge,
-    theirs: &mut dyn Judge,
+/// One comparison of two judges.
+struct Run {
+    name: &'static str,
     seed: u64,
     cases: u64,
-) -> Result<ExitCode> {
-    let started = Instant::now();
-    let mut coverage = Coverage::default();
-    let mut different = 0u64;
-    for index in 0..cases {
-        let case = generate::case(seed, index);
-        let found = differ(ours, theirs, &case, Some(&mut coverage))
-            .with_context(|| format!("case {index} of seed {seed}"))?;
-        if found.is_empty() {
-            continue;
-        }
-        different += 1;
-        if different > SHOWN {
-            continue;
-        }
-        let small = shrink::shrink(&case, &mut |case| {
-            differ(ours, theirs, case, None).is_ok_and(|lines| !lines.is_empty())
-        });
-        println!("case {index} of seed {seed} differs:");
-        for line in differ(ours, theirs, &small, None)? {
-            println!("    {line}");
-        }
-        println!("    {}", serde_json::to_string(&small)?);
-    }
-    print!("{coverage}");
-    let below = coverage.below_floor();
-    for line in &below {
-        println!("below the floor: {line}");
-    }
-    eprintln!(
-        "{:.0} cases/s",
-        cases as f64 / started.elapsed().as_secs_f64()
-    );
-    println!("{name}: {cases} cases, {different} differences");
-    Ok(if different == 0 && below.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    selection: Selection,
 }
 
-fn differ(
-    ours: &mut dyn Judge,
-    theirs: &mut dyn Judge,
-    case: &Case,
-    coverage: Option<&mut Coverage>,
-) -> Result<Vec<String>> {
-    let (ours, theirs) = (ours.judge(case)?, theirs.judge(case)?);
-    if let Some(coverage) = coverage {
-        coverage.add(&theirs);
+impl Run {
+    /// Asks both judges about every case. The last line is `NAME: N cases, D differences`; succeeds
+    /// when D is 0 and, in runs large enough to tell, nothing was exercised too seldom.
+    fn compare(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge) -> Result<ExitCode> {
+        let started = Instant::now();
+        let mut coverage = Coverage::default();
+        let mut different = 0u64;
+        for index in 0..self.cases {
+            let case = generate::case(self.seed, index);
+            let found = self
+                .differ(ours, theirs, &case, Some(&mut coverage))
+                .with_context(|| format!("case {index} of seed {}", self.seed))?;
+            if found.is_empty() {
+                continue;
+            }
+            different += 1;
+            if different <= SHOWN {
+                println!("case {index} of seed {} differs:", self.seed);
+                self.show(ours, theirs, &case)?;
+            }
+        }
+        eprintln!(
+            "{:.0} cases/s",
+            self.cases as f64 / started.elapsed().as_secs_f64()
+        );
+        // What one plugin exercises alone says nothing about the others.
+        let below = if self.selection.is_all() {
+            print!("{coverage}");
+            coverage.below_floor()
+        } else {
+            Vec::new()
+        };
+        for line in &below {
+            println!("below the floor: {line}");
+        }
+        println!(
+            "{}: {} cases, {different} differences",
+            self.name, self.cases
+        );
+        Ok(if different == 0 && below.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
-    Ok(differences(&ours, &theirs))
+
+    /// Prints the differences of a small case that still differs, and the case.
+    fn show(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge, case: &Case) -> Result<()> {
+        let small = shrink::shrink(case, &mut |case| {
+            self.differ(ours, theirs, case, None)
+                .is_ok_and(|lines| !lines.is_empty())
+        });
+        for line in self.differ(ours, theirs, &small, None)? {
+            println!("    {line}");
+        }
+        println!(
+            "    {}",
+            serde_json::to_string(&self.selection.narrow(&small))?
+        );
+        Ok(())
+    }
+
+    fn differ(
+        &self,
+        ours: &mut dyn Judge,
+        theirs: &mut dyn Judge,
+        case: &Case,
+        coverage: Option<&mut Coverage>,
+    ) -> Result<Vec<String>> {
+        // Here, and not before: shrinking must not take the plugins away.
+        let case = self.selection.narrow(case);
+        let (ours, theirs) = (ours.judge(&case)?, theirs.judge(&case)?);
+        if let Some(coverage) = coverage {
+            coverage.add(&theirs);
+        }
+        let strip = |verdicts| self.selection.strip(verdicts);
+        Ok(differences(&strip(ours), &strip(theirs)))
+    }
 }

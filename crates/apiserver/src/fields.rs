@@ -44,13 +44,13 @@ pub(crate) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Sets a field that is absent or `null`.
+/// Sets a field that is absent, `null` or an empty text.
 pub(crate) fn fill(object: &mut Object, key: &str, value: impl Into<Value>) {
     match object.get_mut(key) {
         None => {
             object.insert(key.to_owned(), value.into());
         }
-        Some(found) if found.is_null() => *found = value.into(),
+        Some(found) if found.is_null() || found == "" => *found = value.into(),
         Some(_) => {}
     }
 }

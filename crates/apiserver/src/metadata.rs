@@ -61,7 +61,7 @@ fn check_names(object: &Value, rules: &dyn Rules, errors: &mut Vec<FieldError>) 
 /// Keys and values of a map of labels that stands at `field`.
 pub(crate) fn check_labels(labels: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        if let Some(problem) = qualified_name(key) {
+        for problem in qualified_name(key) {
             errors.push(FieldError::invalid(field, &json!(key), &problem));
         }
         if let Some(problem) = label_value(value.as_str().unwrap_or_default()) {
@@ -75,7 +75,7 @@ fn check_annotations(object: &Value, errors: &mut Vec<FieldError>) {
     let annotations = at(object, "metadata.annotations").as_object();
     for (key, value) in annotations.into_iter().flatten() {
         // Unlike labels, keys of annotations may have capital prefixes.
-        if let Some(problem) = qualified_name(&key.to_lowercase()) {
+        for problem in qualified_name(&key.to_lowercase()) {
             errors.push(FieldError::invalid(
                 "metadata.annotations",
                 &json!(key),
@@ -138,7 +138,7 @@ fn check_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     let finalizers = items(object, field);
     for (i, finalizer) in finalizers.iter().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
-        if let Some(problem) = qualified_name(name) {
+        for problem in qualified_name(name) {
             errors.push(FieldError::invalid(field, finalizer, &problem));
         }
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {

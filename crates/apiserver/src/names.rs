@@ -7,6 +7,7 @@ const SUBDOMAIN: &str = r"a lowercase RFC 1123 subdomain must consist of lower c
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const TWO_SLASHES: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
 /// A DNS label: containers, volumes.
@@ -44,37 +45,60 @@ pub(crate) fn path_segment(name: &str) -> Option<String> {
 }
 
 /// A name with an optional DNS prefix: label and annotation keys, resources, finalizers.
-pub(crate) fn qualified_name(name: &str) -> Option<String> {
+pub(crate) fn qualified_name(name: &str) -> Vec<String> {
     let (prefix, part) = match name.split_once('/') {
         None => (None, name),
-        Some((_, rest)) if rest.contains('/') => {
-            return Some(
-                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".to_owned(),
-            );
-        }
+        Some((_, rest)) if rest.contains('/') => return vec![TWO_SLASHES.to_owned()],
         Some((prefix, part)) => (Some(prefix), part),
     };
+    let mut problems = Vec::new();
     match prefix {
-        Some("") => return Some("prefix part must be non-empty".to_owned()),
+        Some("") => problems.push("prefix part must be non-empty".to_owned()),
         Some(prefix) => {
-            if let Some(problem) = dns_subdomain(prefix) {
-                return Some(format!("prefix part {problem}"));
-            }
+            problems.extend(dns_subdomain(prefix).map(|problem| format!("prefix part {problem}")))
         }
         None => {}
     }
     if part.is_empty() {
-        return Some("name part must be non-empty".to_owned());
+        problems.push("name part must be non-empty".to_owned());
+    } else if part.len() > 63 {
+        problems.push("name part must be no more than 63 bytes".to_owned());
     }
-    if part.len() > 63 {
-        return Some("name part must be no more than 63 bytes".to_owned());
+    if !is_word(part) {
+        problems.push(QUALIFIED.to_owned());
     }
-    (!is_word(part)).then(|| QUALIFIED.to_owned())
+    problems
+}
+
+/// A name of a port, as services have them.
+pub(crate) fn port_name(name: &str) -> Vec<&'static str> {
+    let mut problems = Vec::new();
+    if name.len() > 15 {
+        problems.push("must be no more than 15 characters");
+    }
+    if !name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    {
+        problems.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)");
+    }
+    if !name.bytes().any(|b| b.is_ascii_lowercase()) {
+        problems.push("must contain at least one letter (a-z)");
+    }
+    if name.contains("--") {
+        problems.push("must not contain consecutive hyphens");
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        problems.push("must not begin or end with a hyphen");
+    }
+    problems
 }
 
 pub(crate) fn label_value(value: &str) -> Option<String> {
-    too_long(value, 63)
-        .or_else(|| (!value.is_empty() && !is_word(value)).then(|| LABEL_VALUE.to_owned()))
+    if value.len() > 63 {
+        return Some("must be no more than 63 bytes".to_owned());
+    }
+    (!value.is_empty() && !is_word(value)).then(|| LABEL_VALUE.to_owned())
 }
 
 /// A key of a ConfigMap or Secret: a file name that cannot leave its directory.
@@ -95,7 +119,7 @@ pub(crate) fn config_key(key: &str) -> Option<String> {
 }
 
 fn too_long(text: &str, limit: usize) -> Option<String> {
-    (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+    (text.len() > limit).then(|| format!("must be no more than {limit} characters"))
 }
 
 fn is_dns_label(text: &str) -> bool {
@@ -131,7 +155,7 @@ mod tests {
             ),
             (dns_1035_label, "custom name", &["a1"], &["1a", "a.b"]),
             (
-                qualified_name,
+                |name| qualified_name(name).pop(),
                 "key",
                 &["a", "x.y/A_b", "A.b"],
                 &["", "/a", "a/", "a/b/c", "X/y", "-a"],
@@ -156,5 +180,21 @@ mod tests {
                 assert!(rule(text).is_some(), "{name} refuses {text:?}");
             }
         }
+    }
+
+    #[test]
+    fn ports_have_short_names() {
+        for (name, ok) in [
+            ("http", true),
+            ("a1-b", true),
+            ("80", false),
+            ("A", false),
+            ("-a", false),
+            ("a--b", false),
+            ("sixteen-letters-", false),
+        ] {
+            assert_eq!(port_name(name).is_empty(), ok, "{name}");
+        }
+        assert_eq!(qualified_name("").len(), 2, "empty is also no word");
     }
 }

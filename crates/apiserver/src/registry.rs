@@ -123,7 +123,9 @@ impl Served {
             "metadata.namespace" => return namespace.to_owned(),
             _ => {}
         }
-        let at = self.selectable.iter().position(|known| known == path);
+        // The index holds what the first view selects by.
+        let indexed = self.selectable.iter().filter(|_| self.kind.alias.is_none());
+        let at = indexed.into_iter().position(|known| known == path);
         match at.and_then(|at| object.index.fields.get(at)) {
             Some(value) => value.to_string(),
             None => {

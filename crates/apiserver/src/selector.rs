@@ -46,9 +46,13 @@ impl Selector {
         for requirement in &selector.fields {
             if !served.selects(&requirement.path) {
                 let path = &requirement.path;
-                return Err(Status::bad_request(format!(
-                    "field label not supported: {path}"
-                )));
+                let why = match served.selectable.is_empty() && !served.custom {
+                    true => format!(
+                        "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    ),
+                    false => format!("field label not supported: {path}"),
+                };
+                return Err(Status::bad_request(why));
             }
         }
         Ok(selector)

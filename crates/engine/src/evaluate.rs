@@ -9,7 +9,7 @@ mod scan;
 mod suppose;
 mod tally;
 
-pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore};
+pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
 pub use scan::{Diagnosis, NodeStatus, Outcome, Scan};
 pub use suppose::Supposed;
 

@@ -14,7 +14,8 @@
 //!
 //! A *place* is one node, or a group of nodes that are equal in everything declared; a check cannot tell which.
 //! Besides, [`Plan::only`] narrows the candidates to some names, [`Plan::reject`] and [`Plan::fail`] end the cycle.
-//! **A plugin that declares nothing skips**: it neither filters nor adds to any total.
+//! **A plugin that declares nothing skips**: it neither filters nor adds to any total. [`Plan::filter_only_with`] and
+//! [`Plan::score_only_with`] make it skip when there are no pods that it is about.
 //!
 //! Which of a plugin's declarations are used depends on the extension points it is enabled at: gates and filters
 //! need Filter, `only`, `reject` and `fail` need PreFilter (or PreScore, if said so), scores need Score.

@@ -148,12 +148,22 @@ fn compare(path: &str, ours: &Value, theirs: &Value, lines: &mut Vec<String>) {
         }
         (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
             for (position, (left, right)) in left.iter().zip(right).enumerate() {
-                compare(
-                    &format!("{path}[{}]", label(position, right)),
-                    left,
-                    right,
-                    lines,
-                );
+                let label = label(right).map_or_else(|| position.to_string(), str::to_owned);
+                compare(&format!("{path}[{label}]"), left, right, lines);
+            }
+        }
+        // What one side lacks should not hide how the rest compares.
+        (Value::Array(left), Value::Array(right))
+            if left.iter().chain(right).all(|entry| label(entry).is_some()) =>
+        {
+            let find = |list: &[Value], entry: &Value| {
+                let found = list.iter().find(|other| label(other) == label(entry));
+                found.cloned().unwrap_or(Value::Null)
+            };
+            let only_ours = left.iter().filter(|entry| find(right, entry).is_null());
+            for entry in right.iter().chain(only_ours) {
+                let path = format!("{path}[{}]", label(entry).unwrap_or_default());
+                compare(&path, &find(left, entry), &find(right, entry), lines);
             }
         }
         _ if ours != theirs => lines.push(format!("{path}: ours {ours}, theirs {theirs}")),
@@ -170,11 +180,10 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// An entry is better known by its node or plugin than by its position.
-fn label(position: usize, entry: &Value) -> String {
+fn label(entry: &Value) -> Option<&str> {
     ["node", "plugin"]
         .iter()
         .find_map(|key| entry.get(key)?.as_str())
-        .map_or_else(|| position.to_string(), str::to_owned)
 }
 
 #[cfg(test)]

@@ -105,7 +105,9 @@ impl Call {
 
     pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         let kind = &self.served.kind;
-        Status::invalid(&kind.group, &kind.kind, name, errors)
+        // A second view complains in the words of the first.
+        let group = kind.alias.map_or(&*kind.group, |alias| alias.group);
+        Status::invalid(group, &kind.kind, name, errors)
     }
 
     /// Creates an object that has been decoded.

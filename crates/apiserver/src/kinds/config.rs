@@ -13,6 +13,9 @@ use crate::table;
 /// The limit of etcd less room for metadata, as upstream chose it.
 const MAX_DATA_BYTES: usize = 1 << 20;
 
+/// Whose token a secret holds.
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+
 pub(super) struct ConfigMap;
 
 impl Rules for ConfigMap {
@@ -20,11 +23,11 @@ impl Rules for ConfigMap {
         let mut errors = Vec::new();
         check_keys(object, "data", &mut errors);
         check_keys(object, "binaryData", &mut errors);
-        for key in keys(object, "binaryData") {
-            if at(object, "data").get(key).is_some() {
-                let detail = "duplicate of key present in data";
+        for key in keys(object, "data") {
+            if at(object, "binaryData").get(key).is_some() {
+                let detail = "duplicate of key present in binaryData";
                 errors.push(FieldError::invalid(
-                    format!("binaryData[{key}]"),
+                    format!("data[{key}]"),
                     &json!(key),
                     detail,
                 ));
@@ -86,6 +89,11 @@ impl Rules for Secret {
             ));
         }
         check_immutable(object, old, &["data"], &mut errors);
+        let account = at(object, "metadata.annotations").get(ACCOUNT);
+        if text(object, "type") == "kubernetes.io/service-account-token" && account.is_none() {
+            let field = format!("metadata.annotations[{ACCOUNT}]");
+            errors.push(FieldError::required(field, ""));
+        }
         for key in required_keys(text(object, "type")) {
             if at(object, "data").get(key).is_none() {
                 errors.push(FieldError::required(format!("data[{key}]"), ""));
@@ -216,7 +224,7 @@ mod tests {
                 "a key twice",
                 json!({"data": {"a": "1"}, "binaryData": {"a": ""}}),
                 None,
-                Some("binaryData[a]"),
+                Some("data[a]"),
             ),
             ("too big", json!({"data": {"a": big}}), None, Some("[]")),
             (

@@ -127,10 +127,14 @@ impl Rules for CoreEvent {
         }
     }
 
-    fn validate(&self, object: &Value, _old: Option<&Value>, _write: Write<'_>) -> Vec<FieldError> {
-        check_namespace(object, "involvedObject")
+    fn validate(&self, object: &Value, old: Option<&Value>, _write: Write<'_>) -> Vec<FieldError> {
+        let mut errors: Vec<FieldError> = check_namespace(object, "involvedObject")
             .into_iter()
-            .collect()
+            .collect();
+        if old.is_none() && !is_empty(at(object, "eventTime")) {
+            check_report(object, "reportingComponent", &mut errors);
+        }
+        errors
     }
 
     fn selectable_fields(&self) -> Vec<Name> {
@@ -212,30 +216,11 @@ impl Rules for Event {
         }
         let kind = text(object, "type");
         if !["Normal", "Warning"].contains(&kind) {
-            errors.push(FieldError::invalid(
-                "type",
-                &json!(kind),
-                &format!("has invalid value: {kind}"),
-            ));
+            let detail = format!("has invalid value: {kind}");
+            errors.push(FieldError::invalid("type", &json!(""), &detail));
         }
-        if is_empty(at(object, "eventTime")) {
-            return errors;
-        }
-        let controller = text(object, "reportingController");
-        if controller.is_empty() {
-            errors.push(FieldError::required("reportingController", ""));
-        }
-        if let Some(problem) = crate::names::qualified_name(controller) {
-            errors.push(FieldError::invalid(
-                "reportingController",
-                &json!(controller),
-                &problem,
-            ));
-        }
-        for field in ["reportingInstance", "action", "reason"] {
-            if text(object, field).is_empty() {
-                errors.push(FieldError::required(field, ""));
-            }
+        if !is_empty(at(object, "eventTime")) {
+            check_report(object, "reportingController", &mut errors);
         }
         errors
     }
@@ -276,6 +261,23 @@ impl Rules for Event {
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         core_cells(&event_to_v1(object.clone()), now)
+    }
+}
+
+/// An event with a time says who saw what being done; `controller` is the field that names who.
+fn check_report(event: &Value, controller: &str, errors: &mut Vec<FieldError>) {
+    let reporter = at(event, controller);
+    if is_empty(reporter) {
+        errors.push(FieldError::required(controller, ""));
+    }
+    let name = reporter.as_str().unwrap_or_default();
+    for problem in crate::names::qualified_name(name) {
+        errors.push(FieldError::invalid(controller, &json!(name), &problem));
+    }
+    for field in ["reportingInstance", "action", "reason"] {
+        if text(event, field).is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
     }
 }
 

@@ -78,6 +78,8 @@ impl Rules for Node {
             && write == Write::Update
         {
             check_write_once(object, old, &mut errors);
+            // Said twice, as the real server checks them once more on updates.
+            check_taints(object, &mut errors);
         }
         errors
     }
@@ -183,7 +185,7 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
     for (i, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{i}]");
         let key = text(taint, "key");
-        if let Some(problem) = crate::names::qualified_name(key) {
+        for problem in crate::names::qualified_name(key) {
             errors.push(FieldError::invalid(
                 format!("{field}.key"),
                 &json!(key),
@@ -243,7 +245,7 @@ fn check_write_once(node: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             "node updates may not change providerID except from \"\" to valid",
         ),
         (
-            "spec.podCIDR",
+            "spec.podCIDRs",
             "node updates may not change podCIDR except from \"\" to valid",
         ),
     ] {

@@ -52,10 +52,14 @@ impl Rules for Pod {
             (Write::Subresource("resize"), Some(old)) => {
                 resize::keep_all_but_resources(object, old)
             }
-            (Write::Create, _) => selectors::merge_label_keys(object),
+            (Write::Create, _) => {
+                selectors::merge_label_keys(object);
+                spec::end_at_once_at_the_earliest(object);
+            }
             (Write::Subresource("status"), _) => {
                 split::keep_metadata(object, old, &["ownerReferences"]);
             }
+            (Write::Update, Some(old)) => keep_priority(object, old),
             _ => {}
         }
         split::separate_status(object, old, write, first_status);
@@ -83,8 +87,12 @@ impl Rules for Pod {
             (Write::Subresource("status"), Some(old)) => update::check_status(object, old),
             (Write::Subresource("resize"), Some(old)) => resize::check(object, old),
             (_, Some(old)) => update::check(object, old),
-            (_, None) => validate::validate_pod(object),
+            (_, None) => validate::validate_new_pod(object),
         }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        validate::fractional_bytes(at(object, "spec"))
     }
 
     fn selectable_fields(&self) -> Vec<Name> {
@@ -93,6 +101,8 @@ impl Rules for Pod {
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
         match path {
+            // Listed, but the real server compares it with nothing.
+            "status.podIPs" => Some(String::new()),
             "spec.hostNetwork" => Some((at(object, path) == &Value::Bool(true)).to_string()),
             _ => super::select(object, &SELECTORS, path),
         }
@@ -145,6 +155,19 @@ fn first_status(pod: &Object) -> Value {
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }],
     })
+}
+
+/// A client that sends the whole pod need not know what its class came to.
+fn keep_priority(pod: &mut Value, old: &Value) {
+    let spec = pod.as_object_mut().and_then(|pod| inside(pod, "spec"));
+    let (Some(spec), before) = (spec, at(old, "spec")) else {
+        return;
+    };
+    for field in ["priority", "preemptionPolicy"] {
+        if let Some(value) = before.get(field) {
+            fill(spec, field, value.clone());
+        }
+    }
 }
 
 fn fill_qos_class(pod: &mut Object) {

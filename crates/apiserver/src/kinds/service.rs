@@ -57,10 +57,16 @@ impl Rules for Service {
         if kind == "LoadBalancer" {
             fill(spec, "allocateLoadBalancerNodePorts", true);
         }
-        if ["NodePort", "LoadBalancer"].contains(&kind.as_str()) {
+        let reached_from_outside = !spec.get("externalIPs").is_none_or(is_empty);
+        if reached_from_outside || ["NodePort", "LoadBalancer"].contains(&kind.as_str()) {
             fill(spec, "externalTrafficPolicy", "Cluster");
         }
-        open(open(fields, "status"), "loadBalancer");
+        let balancer = open(open(fields, "status"), "loadBalancer");
+        for ingress in each(balancer, "ingress") {
+            if ingress.contains_key("ip") {
+                fill(ingress, "ipMode", "VIP");
+            }
+        }
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
@@ -119,6 +125,16 @@ impl Rules for Service {
         }
         check_addresses(spec, old, &mut errors);
         errors
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        if items(object, "spec.externalIPs").is_empty() {
+            return Vec::new();
+        }
+        vec![
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+                .to_owned(),
+        ]
     }
 
     fn selectable_fields(&self) -> Vec<Name> {
@@ -241,6 +257,18 @@ fn check_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         }
         if !name.is_empty() && ports[..i].iter().any(|other| text(other, "name") == name) {
             errors.push(FieldError::duplicate(field("name"), &json!(name)));
+        }
+        let same = |other: &&Value| {
+            ["port", "protocol"]
+                .iter()
+                .all(|key| other.get(*key) == port.get(*key))
+        };
+        if ports[..i].iter().any(|other| same(&other)) {
+            let shown = json!({
+                "Name": "", "Protocol": at(port, "protocol"), "AppProtocol": null,
+                "Port": at(port, "port"), "TargetPort": 0, "NodePort": 0,
+            });
+            errors.push(FieldError::duplicate(format!("spec.ports[{i}]"), &shown));
         }
         for number_field in ["port", "targetPort"] {
             let value = at(port, number_field);
@@ -421,12 +449,12 @@ mod tests {
 
     #[test]
     fn an_update_keeps_what_was_given_out() {
-        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "ipFamilies": ["IPv4"], "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
+        let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
         let kept = service(
             json!({"type": "NodePort", "ports": [{"port": 80}]}),
             Some(&old),
         );
-        assert_eq!(kept["spec"]["clusterIP"], "10.96.0.9");
+        assert_eq!(kept["spec"]["clusterIP"], "10.0.0.9");
         assert_eq!(kept["spec"]["ports"][0]["nodePort"], 30001);
         let mut inside = old.clone();
         inside["spec"]["type"] = json!("ClusterIP");

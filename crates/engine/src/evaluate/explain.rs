@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::prepare::Narrowed;
 use super::scan::{Diagnosis, NodeStatus, Scan};
-use crate::framework::{Reason, Rejection, Status};
+use super::tally::evaluate;
+use crate::framework::{Point, Reason, Rejection, Status};
 use crate::model::Name;
 
 /// What every node had to say.
@@ -57,13 +58,58 @@ pub struct PluginScore {
     pub weighted: i64,
 }
 
+/// What one plugin says at PreFilter, whatever the others say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PreFilterAnswer {
+    /// Nodes are to be asked: all, or only these.
+    Pass {
+        only: Option<Vec<Name>>,
+    },
+    /// It has nothing to filter by.
+    Skip,
+    Reject(Rejection),
+}
+
 impl Scan<'_> {
-    /// What the filters say about every node, in the order of the slots.
+    /// What each plugin says at PreFilter, in its order there.
+    pub fn pre_filter(&self) -> Vec<(&'static str, PreFilterAnswer)> {
+        // Nothing was counted if PreFilter ended the cycle.
+        let tallies = match self.narrowed() {
+            Narrowed::All | Narrowed::Only { .. } => self.places.tallies.clone(),
+            Narrowed::None { .. } | Narrowed::Failed(_) => {
+                evaluate(self.cluster, &self.plan).0.tallies
+            }
+        };
+        let answers = self.profile.at(Point::PreFilter).iter().map(|&index| {
+            let plan = &self.plan.plugins[index];
+            let answer = match (&plan.rejection, &plan.only) {
+                (Some(rejection), _) => PreFilterAnswer::Reject(rejection.clone()),
+                (None, None) if !plan.filters_run(&tallies) => PreFilterAnswer::Skip,
+                (None, only) => PreFilterAnswer::Pass { only: only.clone() },
+            };
+            (self.profile.plugins()[index].name, answer)
+        });
+        answers.collect()
+    }
+
+    /// What PreFilter says in the end, if it ends the cycle, and the plugin in whose name.
+    pub fn early_end(&self) -> Option<(Option<&'static str>, Rejection)> {
+        match self.narrowed() {
+            Narrowed::All | Narrowed::Only { .. } => None,
+            Narrowed::None { rejection, by, .. } => Some((*by, rejection.clone())),
+            Narrowed::Failed(text) => Some((None, Rejection::error(text.clone()))),
+        }
+    }
+
+    /// What the filters say about every node, in the order of the slots; an error if one broke.
     pub fn verdicts(&mut self) -> Result<Vec<NodeVerdict>, String> {
         if let Narrowed::Failed(text) = self.narrowed() {
             return Err(text.clone());
         }
         self.judge();
+        if let Some(text) = self.judged().and_then(|judged| judged.error.as_ref()) {
+            return Err(text.clone());
+        }
         let mut fits = vec![false; self.cluster.nodes().slots().len()];
         self.judged()
             .iter()
@@ -132,9 +178,7 @@ impl Scan<'_> {
         match self.rejection(slot) {
             Some((plugin, rejection)) => (Some(self.profile.plugins()[plugin].name), rejection),
             None => match self.narrowed() {
-                Narrowed::None { rejection, plugins } => {
-                    (plugins.first().copied(), rejection.clone())
-                }
+                Narrowed::None { rejection, by, .. } => (*by, rejection.clone()),
                 Narrowed::Only { plugins, .. } => (
                     None,
                     Rejection::unresolvable(format!(
@@ -169,7 +213,9 @@ impl Scan<'_> {
                 .position(|enabled| enabled.name == name)
         };
         match self.narrowed() {
-            Narrowed::None { rejection, plugins } => {
+            Narrowed::None {
+                rejection, plugins, ..
+            } => {
                 diagnosis.pre_filter = Some(rejection.message());
                 plugins
                     .iter()

@@ -16,6 +16,9 @@ pub(super) enum Narrowed {
     /// No node will do.
     None {
         rejection: Rejection,
+        /// The plugin that said so; `None` if the wishes of several have no node in common.
+        by: Option<&'static str>,
+        /// Plugins whose minds must change.
         plugins: Vec<&'static str>,
     },
     /// The cycle is aborted.
@@ -43,6 +46,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
                 Status::Unresolvable => {
                     return Narrowed::None {
                         rejection: rejection.clone(),
+                        by: Some(name),
                         plugins: vec![name],
                     };
                 }
@@ -75,6 +79,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
                 };
                 return Narrowed::None {
                     rejection: Rejection::unresolvable(text),
+                    by: None,
                     plugins: narrowing,
                 };
             }
@@ -83,6 +88,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
     if let Some((rejection, plugin)) = rejected {
         return Narrowed::None {
             rejection,
+            by: Some(plugin),
             plugins: vec![plugin],
         };
     }

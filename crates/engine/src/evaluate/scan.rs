@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use super::Cursor;
 use super::prepare::{Narrowed, narrow, prepare};
+use super::suppose::Supposed;
 use super::tally::{Counted, evaluate};
 use crate::cluster::Cluster;
 use crate::framework::arithmetic::MAX_SCORE;
@@ -101,7 +102,7 @@ pub(super) struct Judged {
     /// Nodes whose reasons cannot be found again from the codes.
     worded: HashMap<usize, (usize, Rejection)>,
     /// An opaque check broke.
-    error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// No filter has judged the node: it is free, or left out by narrowing.
@@ -120,6 +121,7 @@ impl<'a> Scan<'a> {
         let filters = profile
             .at(Point::Filter)
             .iter()
+            .filter(|&&plugin| plan.plugins[plugin].filters_run(&places.tallies))
             .flat_map(|&plugin| {
                 (0..plan.plugins[plugin].filters.len()).map(move |check| (plugin, check))
             })
@@ -186,11 +188,9 @@ impl<'a> Scan<'a> {
     }
 
     fn nominated_slot(&self) -> Option<usize> {
-        let slot = self
-            .cluster
+        self.cluster
             .nodes()
-            .slot(self.pod.nominated_node.as_deref()?)?;
-        self.is_candidate(slot).then_some(slot)
+            .slot(self.pod.nominated_node.as_deref()?)
     }
 
     pub(super) fn is_candidate(&self, slot: usize) -> bool {
@@ -216,6 +216,7 @@ impl<'a> Scan<'a> {
             error: None,
         };
         self.judge_nominated(&mut judged);
+        self.judge_own_nomination(&mut judged);
         let mut block = Block::default();
         for from in (0..slots.len()).step_by(BLOCK) {
             let lanes = BLOCK.min(slots.len() - from);
@@ -254,6 +255,21 @@ impl<'a> Scan<'a> {
             if let Err((plugin, rejection)) = self.fits_with(slot, &added, &[]) {
                 self.reject(judged, slot, plugin, rejection);
             }
+        }
+    }
+
+    /// The pod's own nominated node was tried first, even if PreFilter leaves it out. What breaks there is no matter.
+    fn judge_own_nomination(&self, judged: &mut Judged) {
+        let Some(slot) = self
+            .nominated_slot()
+            .filter(|slot| !self.is_candidate(*slot))
+        else {
+            return;
+        };
+        if let Err((plugin, rejection)) = self.try_on(slot, Supposed::default())
+            && rejection.status != Status::Error
+        {
+            self.reject(judged, slot, plugin, rejection);
         }
     }
 
@@ -412,6 +428,9 @@ impl<'a> Scan<'a> {
         }
         let profile = self.profile;
         for &index in profile.at(Point::Score) {
+            if !self.plan.plugins[index].scores_run(&self.places.tallies) {
+                continue;
+            }
             let enabled = &profile.plugins()[index];
             for which in 0..self.plan.plugins[index].scores.len() {
                 let mut raw = Vec::with_capacity(feasible.len());

@@ -21,16 +21,17 @@ impl Scan<'_> {
 
     /// The same in a changed world: first with nominated pods of equal or higher priority, then without them.
     pub fn fits_if(&self, slot: usize, world: Supposed) -> Result<(), (&'static str, Rejection)> {
+        self.try_on(slot, world)
+            .map_err(|(plugin, rejection)| (self.profile.plugins()[plugin].name, rejection))
+    }
+
+    pub(super) fn try_on(&self, slot: usize, world: Supposed) -> Result<(), (usize, Rejection)> {
         let nominated = self.nominated_before_us(slot);
-        let named = |(plugin, rejection): (usize, Rejection)| {
-            (self.profile.plugins()[plugin].name, rejection)
-        };
         if !nominated.is_empty() {
             let added: Vec<&Arc<Pod>> = world.added.iter().copied().chain(nominated).collect();
-            self.fits_with(slot, &added, world.removed).map_err(named)?;
+            self.fits_with(slot, &added, world.removed)?;
         }
         self.fits_with(slot, world.added, world.removed)
-            .map_err(named)
     }
 
     /// Pods nominated to the node that go before this one there.

@@ -2,7 +2,7 @@
 
 use super::opaque::{NodeFilter, NodeScore};
 use super::place::{
-    ErasedPlaceFilter, ErasedPlaceScore, ErasedPlaceTier, PlaceFilter, PlaceScore, PlaceTier,
+    ErasedPlaceFilter, ErasedPlaceScore, ErasedPlaceTier, PlaceFilter, PlaceScore, PlaceTier, Tally,
 };
 use super::row::{ColumnId, ErasedRowFilter, ErasedRowScore, RowFilter, RowScore};
 use super::rule::{Count, Fact, Within};
@@ -44,6 +44,27 @@ pub struct PluginPlan {
     pub(crate) only: Option<Vec<Name>>,
     pub(crate) rejection: Option<Rejection>,
     pub(crate) score_error: Option<String>,
+    pub(crate) filters_need: Option<Vec<CountId>>,
+    pub(crate) scores_need: Option<Vec<CountId>>,
+}
+
+impl PluginPlan {
+    /// Whether the filters are to be asked, given the tallies of all counts.
+    pub(crate) fn filters_run(&self, tallies: &[Tally]) -> bool {
+        !self.filters.is_empty() && any(&self.filters_need, tallies)
+    }
+
+    pub(crate) fn scores_run(&self, tallies: &[Tally]) -> bool {
+        any(&self.scores_need, tallies)
+    }
+}
+
+fn any(needed: &Option<Vec<CountId>>, tallies: &[Tally]) -> bool {
+    let Some(counts) = needed else { return true };
+    counts
+        .iter()
+        .filter_map(|count| tallies.get(count.0))
+        .any(|tally| tally.first_total != 0)
 }
 
 /// A fact that must be 0.
@@ -192,6 +213,17 @@ impl<'a> Plan<'a> {
     /// PreFilter: no node will do.
     pub fn reject(&mut self, rejection: Rejection) {
         self.plugin().rejection = Some(rejection);
+    }
+
+    /// PreFilter: skips the plugin's filters unless one of these counts found a pod somewhere. Pods that are added for
+    /// the sake of a question come too late: a plugin that skipped does not see them.
+    pub fn filter_only_with(&mut self, counts: Vec<CountId>) {
+        self.plugin().filters_need = Some(counts);
+    }
+
+    /// PreScore: skips the plugin's scores unless one of these counts found a pod somewhere.
+    pub fn score_only_with(&mut self, counts: Vec<CountId>) {
+        self.plugin().scores_need = Some(counts);
     }
 
     /// PreScore: something is wrong that only shows when nodes are to be compared; it aborts the cycle then.

@@ -47,10 +47,15 @@ fn spec_of(pod: &mut Value) -> Option<&mut Object> {
     inside(pod.as_object_mut()?, "spec")
 }
 
-/// The account must exist. `default` is taken on trust: a controller makes it in every namespace,
-/// and a cluster without that controller should still run pods.
+/// The account must exist. A namespace without an account `default` has nobody who makes accounts
+/// (a controller does): pods there do without.
 fn set_service_account(pod: &mut Value, others: &dyn Lookup) -> Result<(), String> {
+    let namespace = text(pod, "metadata.namespace");
+    let exists = |name: &str| others.get("", "serviceaccounts", namespace, name).is_some();
     let account = text(pod, "spec.serviceAccountName");
+    if !exists("default") {
+        return Ok(());
+    }
     if account.is_empty() {
         if let Some(spec) = spec_of(pod) {
             fill(spec, "serviceAccountName", "default");
@@ -58,12 +63,7 @@ fn set_service_account(pod: &mut Value, others: &dyn Lookup) -> Result<(), Strin
         }
         return Ok(());
     }
-    let namespace = text(pod, "metadata.namespace");
-    if account == "default"
-        || others
-            .get("", "serviceaccounts", namespace, account)
-            .is_some()
-    {
+    if exists(account) {
         return Ok(());
     }
     Err(format!(
@@ -279,20 +279,41 @@ mod tests {
     }
 
     #[test]
-    fn a_named_account_must_exist() {
-        let cluster = Cluster(vec![(
-            "serviceaccounts",
-            json!({"metadata": {"name": "builder"}}),
-        )]);
-        assert_eq!(
-            admitted(json!({}), &cluster).unwrap()["spec"]["serviceAccountName"],
-            "default"
-        );
-        assert!(admitted(json!({"serviceAccountName": "builder"}), &cluster).is_ok());
-        assert_eq!(
-            admitted(json!({"serviceAccountName": "nope"}), &cluster).unwrap_err(),
-            "pods \"p\" is forbidden: error looking up service account d/nope: serviceaccount \"nope\" not found"
-        );
+    fn a_named_account_must_exist_where_accounts_are_kept() {
+        let account = |name: &str| ("serviceaccounts", json!({"metadata": {"name": name}}));
+        let kept = Cluster(vec![account("default"), account("builder")]);
+        let none = Cluster(Vec::new());
+        let refused = "pods \"p\" is forbidden: error looking up service account d/nope: serviceaccount \"nope\" not found";
+        for (case, given, cluster, want) in [
+            ("none is the default", json!({}), &kept, Ok("default")),
+            (
+                "one that exists",
+                json!({"serviceAccountName": "builder"}),
+                &kept,
+                Ok("builder"),
+            ),
+            (
+                "one that does not",
+                json!({"serviceAccountName": "nope"}),
+                &kept,
+                Err(refused),
+            ),
+            ("no accounts at all", json!({}), &none, Ok("")),
+            (
+                "any, without accounts",
+                json!({"serviceAccountName": "nope"}),
+                &none,
+                Ok("nope"),
+            ),
+        ] {
+            let got = admitted(given, cluster);
+            let got = got.map(|pod| text(&pod, "spec.serviceAccountName").to_owned());
+            assert_eq!(
+                got,
+                want.map(str::to_owned).map_err(str::to_owned),
+                "{case}"
+            );
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ fn pull_policy(image: &str) -> &'static str {
     let pinned = name.contains('@');
     match name.split('@').next().and_then(|name| name.split_once(':')) {
         Some((_, tag)) if tag != "latest" => "IfNotPresent",
-        None if pinned => "IfNotPresent",
+        None if pinned || name.is_empty() => "IfNotPresent",
         _ => "Always",
     }
 }
@@ -265,6 +265,17 @@ fn tolerate_brief_outages(spec: &mut Object) {
     }
 }
 
+/// A negative grace period means the shortest one.
+pub(super) fn end_at_once_at_the_earliest(pod: &mut Value) {
+    let spec = pod.as_object_mut().and_then(|pod| inside(pod, "spec"));
+    if let Some(spec) = spec
+        && let Some(grace) = spec.get_mut("terminationGracePeriodSeconds")
+        && grace.as_i64().is_some_and(|seconds| seconds < 0)
+    {
+        *grace = json!(1);
+    }
+}
+
 /// Names of the lists of containers, in the order in which they start.
 pub(super) fn containers(spec: &Value) -> impl Iterator<Item = (&'static str, usize, &Value)> {
     CONTAINER_LISTS.into_iter().flat_map(|list| {
@@ -288,6 +299,7 @@ mod tests {
             ("host:5000/nginx", "Always"),
             ("host:5000/nginx:1", "IfNotPresent"),
             ("nginx@sha256:0123", "IfNotPresent"),
+            ("", "IfNotPresent"),
         ] {
             assert_eq!(pull_policy(image), want, "{image}");
         }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::fields::{Object, at, inside, items, put, text};
 use crate::status::FieldError;
 
+use super::spec::containers;
 use super::validate;
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
@@ -15,6 +16,12 @@ pub(super) fn check(pod: &Value, old: &Value) -> Vec<FieldError> {
         return Vec::new();
     }
     let mut errors = validate::validate_pod(pod);
+    // Said twice, as the real server checks changed images once more.
+    for (list, i, container) in containers(spec) {
+        if list != "ephemeralContainers" && text(container, "image").is_empty() {
+            errors.push(FieldError::required(format!("spec.{list}[{i}].image"), ""));
+        }
+    }
     check_gates(spec, old_spec, &mut errors);
     check_deadline(spec, old_spec, &mut errors);
     check_tolerations(spec, old_spec, &mut errors);
@@ -22,7 +29,7 @@ pub(super) fn check(pod: &Value, old: &Value) -> Vec<FieldError> {
     if gated {
         check_narrowing(spec, old_spec, &mut errors);
     }
-    if errors.is_empty() && without_allowed_changes(spec, old_spec, gated) != *old_spec {
+    if without_allowed_changes(spec, old_spec, gated) != *old_spec {
         errors.push(FieldError::forbidden("spec", FORBIDDEN));
     }
     errors

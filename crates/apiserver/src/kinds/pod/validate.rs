@@ -4,24 +4,45 @@ use serde_json::{Value, json};
 
 use super::spec::containers;
 use crate::fields::{at, is_empty, items, text};
-use crate::kinds::quantity::{is_whole, nanos};
 use crate::metadata::check_labels;
-use crate::names::{dns_label, qualified_name};
+use crate::names::{dns_label, dns_subdomain};
 use crate::status::FieldError;
 
+mod container;
 mod placement;
+mod volume;
 
+pub(super) use container::fractional_bytes;
+pub(in crate::kinds) use container::is_extended;
 pub(in crate::kinds) use placement::check_label_selector;
 
 type Errors = Vec<FieldError>;
 
+/// A pod, new or changed.
 pub(super) fn validate_pod(pod: &Value) -> Errors {
     let spec = at(pod, "spec");
     let mut errors = Vec::new();
     check_spec(spec, "spec", &mut errors);
-    if !items(spec, "schedulingGates").is_empty() && !text(spec, "nodeName").is_empty() {
+    volume::check_tokens(spec, &mut errors);
+    let node = text(spec, "nodeName");
+    if !node.is_empty()
+        && let Some(problem) = dns_subdomain(node)
+    {
+        errors.push(FieldError::invalid("spec.nodeName", &json!(node), &problem));
+    }
+    if !items(spec, "schedulingGates").is_empty() && !node.is_empty() {
         let detail = "cannot be set until all schedulingGates have been cleared";
         errors.push(FieldError::forbidden("spec.nodeName", detail));
+    }
+    errors
+}
+
+/// A pod that does not exist yet.
+pub(super) fn validate_new_pod(pod: &Value) -> Errors {
+    let mut errors = validate_pod(pod);
+    if !items(pod, "spec.ephemeralContainers").is_empty() {
+        let detail = "cannot be set on create";
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", detail));
     }
     errors
 }
@@ -35,16 +56,8 @@ pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> Erro
     errors
 }
 
-/// Resources of a vendor: counted in whole units and never promised twice.
-pub(in crate::kinds) fn is_extended(resource: &str) -> bool {
-    match resource.split_once('/') {
-        Some((domain, _)) => domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
-        None => false,
-    }
-}
-
 fn check_spec(spec: &Value, field: &str, errors: &mut Errors) {
-    check_volumes(spec, field, errors);
+    volume::check(spec, field, errors);
     if items(spec, "containers").is_empty() {
         errors.push(FieldError::required(format!("{field}.containers"), ""));
     }
@@ -52,10 +65,10 @@ fn check_spec(spec: &Value, field: &str, errors: &mut Errors) {
     // Upstream checks containers first: a name that an init container repeats is the latter's fault.
     let (main, others): (Vec<_>, Vec<_>) =
         containers(spec).partition(|(list, ..)| *list == "containers");
-    for (list, i, container) in main.into_iter().chain(others) {
+    for (list, i, found) in main.into_iter().chain(others) {
         let path = || format!("{field}.{list}[{i}]");
-        check_container(container, spec, &path, errors);
-        let name = text(container, "name");
+        container::check(found, spec, &path, errors);
+        let name = text(found, "name");
         if !name.is_empty() && names.contains(&name) {
             errors.push(FieldError::duplicate(
                 format!("{}.name", path()),
@@ -63,227 +76,43 @@ fn check_spec(spec: &Value, field: &str, errors: &mut Errors) {
             ));
         }
         names.push(name);
-        if list == "initContainers" && text(container, "restartPolicy") != "Always" {
-            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-                if container.get(probe).is_some() {
-                    let detail = "may not be set for init containers without restartPolicy=Always";
-                    errors.push(FieldError::forbidden(format!("{}.{probe}", path()), detail));
-                }
-            }
+        if list == "initContainers" && text(found, "restartPolicy") != "Always" {
+            container::check_init(found, &path, errors);
         }
     }
+    let here = || field.to_owned();
     choice(
         spec,
-        field,
         "restartPolicy",
         &["Always", "OnFailure", "Never"],
+        &here,
         errors,
     );
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    choice(spec, field, "dnsPolicy", &policies, errors);
+    choice(spec, "dnsPolicy", &policies, &here, errors);
     let deadline = at(spec, "activeDeadlineSeconds");
     if deadline.as_i64().is_some_and(|seconds| seconds < 1) {
+        let field = format!("{field}.activeDeadlineSeconds");
         let detail = "must be between 1 and 2147483647, inclusive";
-        errors.push(FieldError::invalid(
-            format!("{field}.activeDeadlineSeconds"),
-            deadline,
-            detail,
-        ));
+        errors.push(FieldError::invalid(field, deadline, detail));
     }
-    let hostname = text(spec, "hostname");
-    if !hostname.is_empty()
-        && let Some(problem) = dns_label(hostname)
-    {
-        errors.push(FieldError::invalid(
-            format!("{field}.hostname"),
-            &json!(hostname),
-            &problem,
-        ));
+    for name in ["hostname", "subdomain"] {
+        let value = text(spec, name);
+        if !value.is_empty()
+            && let Some(problem) = dns_label(value)
+        {
+            errors.push(FieldError::invalid(
+                format!("{field}.{name}"),
+                &json!(value),
+                &problem,
+            ));
+        }
     }
     placement::check(spec, field, errors);
 }
 
-fn check_volumes(spec: &Value, field: &str, errors: &mut Errors) {
-    let volumes = items(spec, "volumes");
-    for (i, volume) in volumes.iter().enumerate() {
-        let name = text(volume, "name");
-        let path = || format!("{field}.volumes[{i}].name");
-        if name.is_empty() {
-            errors.push(FieldError::required(path(), ""));
-        } else if let Some(problem) = dns_label(name) {
-            errors.push(FieldError::invalid(path(), &json!(name), &problem));
-        }
-        if volumes[..i].iter().any(|other| text(other, "name") == name) {
-            errors.push(FieldError::duplicate(path(), &json!(name)));
-        }
-    }
-}
-
-fn check_container(
-    container: &Value,
-    spec: &Value,
-    path: &dyn Fn() -> String,
-    errors: &mut Errors,
-) {
-    let name = text(container, "name");
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{}.name", path()), ""));
-    } else if let Some(problem) = dns_label(name) {
-        errors.push(FieldError::invalid(
-            format!("{}.name", path()),
-            &json!(name),
-            &problem,
-        ));
-    }
-    if text(container, "image").is_empty() {
-        errors.push(FieldError::required(format!("{}.image", path()), ""));
-    }
-    let policy = at(container, "imagePullPolicy");
-    let policies = ["Always", "IfNotPresent", "Never"];
-    if policy
-        .as_str()
-        .is_some_and(|policy| !policies.contains(&policy))
-    {
-        errors.push(FieldError::not_supported(
-            format!("{}.imagePullPolicy", path()),
-            policy,
-            &policies,
-        ));
-    }
-    for (i, port) in items(container, "ports").iter().enumerate() {
-        check_port(port, &|| format!("{}.ports[{i}]", path()), errors);
-    }
-    for (i, variable) in items(container, "env").iter().enumerate() {
-        if text(variable, "name").is_empty() {
-            errors.push(FieldError::required(
-                format!("{}.env[{i}].name", path()),
-                "",
-            ));
-        }
-    }
-    for (i, mount) in items(container, "volumeMounts").iter().enumerate() {
-        let mounted = text(mount, "name");
-        if !items(spec, "volumes")
-            .iter()
-            .any(|volume| text(volume, "name") == mounted)
-        {
-            errors.push(FieldError::not_found(
-                format!("{}.volumeMounts[{i}].name", path()),
-                &json!(mounted),
-            ));
-        }
-        if text(mount, "mountPath").is_empty() {
-            errors.push(FieldError::required(
-                format!("{}.volumeMounts[{i}].mountPath", path()),
-                "",
-            ));
-        }
-    }
-    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let found = at(container, probe);
-        let handlers = ["exec", "httpGet", "tcpSocket", "grpc"];
-        if found.is_object() && !handlers.iter().any(|handler| found.get(handler).is_some()) {
-            let detail = "must specify a handler type";
-            errors.push(FieldError::required(format!("{}.{probe}", path()), detail));
-        }
-    }
-    check_resources(
-        at(container, "resources"),
-        &|| format!("{}.resources", path()),
-        errors,
-    );
-}
-
-fn check_port(port: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
-    let number = at(port, "containerPort");
-    match number.as_i64().unwrap_or_default() {
-        0 => errors.push(FieldError::required(
-            format!("{}.containerPort", path()),
-            "",
-        )),
-        1..=65535 => {}
-        _ => {
-            let detail = "must be between 1 and 65535, inclusive";
-            errors.push(FieldError::invalid(
-                format!("{}.containerPort", path()),
-                number,
-                detail,
-            ));
-        }
-    }
-    choice_at(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
-}
-
-fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
-    let limits = at(resources, "limits");
-    for side in ["limits", "requests"] {
-        for (name, amount) in at(resources, side).as_object().into_iter().flatten() {
-            let field = || format!("{}.{side}[{name}]", path());
-            check_resource_name(name, &field, errors);
-            let value = amount.as_str().unwrap_or_default();
-            if nanos(value).is_some_and(|amount| amount < 0) {
-                errors.push(FieldError::invalid(
-                    field(),
-                    amount,
-                    "must be greater than or equal to 0",
-                ));
-            }
-            if is_extended(name) && !is_whole(value) {
-                errors.push(FieldError::invalid(field(), amount, "must be an integer"));
-            }
-        }
-    }
-    for (name, request) in at(resources, "requests").as_object().into_iter().flatten() {
-        let exact = is_extended(name) || name.starts_with("hugepages-");
-        let Some(limit) = limits.get(name) else {
-            if exact {
-                let detail = "Limit must be set for non overcommitable resources";
-                errors.push(FieldError::required(format!("{}.limits", path()), detail));
-            }
-            continue;
-        };
-        let amount = |value: &Value| nanos(value.as_str().unwrap_or_default());
-        let detail = match (amount(request), amount(limit)) {
-            (Some(request), Some(limit)) if exact && request != limit => "must be equal to",
-            (Some(request), Some(limit)) if request > limit => "must be less than or equal to",
-            _ => continue,
-        };
-        let detail = format!(
-            "{detail} {name} limit of {}",
-            limit.as_str().unwrap_or_default()
-        );
-        errors.push(FieldError::invalid(
-            format!("{}.requests", path()),
-            request,
-            &detail,
-        ));
-    }
-}
-
-fn check_resource_name(name: &str, field: &dyn Fn() -> String, errors: &mut Errors) {
-    let standard =
-        ["cpu", "memory", "ephemeral-storage"].contains(&name) || name.starts_with("hugepages-");
-    if standard {
-        return;
-    }
-    if let Some(problem) = qualified_name(name) {
-        errors.push(FieldError::invalid(field(), &json!(name), &problem));
-    } else if !name.contains('/') {
-        for detail in [
-            "must be a standard resource type or fully qualified",
-            "must be a standard resource for containers",
-        ] {
-            errors.push(FieldError::invalid(field(), &json!(name), detail));
-        }
-    }
-}
-
 /// A field that takes one of a few words.
-fn choice(object: &Value, path: &str, field: &str, words: &[&str], errors: &mut Errors) {
-    choice_at(object, field, words, &|| path.to_owned(), errors);
-}
-
-fn choice_at(
+fn choice(
     object: &Value,
     field: &str,
     words: &[&str],
@@ -304,108 +133,68 @@ fn choice_at(
 mod tests {
     use super::*;
 
-    fn messages(spec: Value) -> Vec<String> {
-        let errors = validate_pod(&json!({"spec": spec}));
-        errors
-            .iter()
-            .map(|e| format!("{}: {}", e.field, e.message))
-            .collect()
-    }
-
-    fn container(change: Value) -> Value {
-        let mut container = json!({"name": "c", "image": "i"});
-        for (key, value) in change.as_object().unwrap() {
-            container[key] = value.clone();
-        }
-        json!({"containers": [container]})
-    }
-
     #[test]
-    fn what_a_container_must_say() {
-        for (spec, want) in [
-            (json!({}), "spec.containers: Required value"),
+    fn what_a_pod_must_say() {
+        let containers = json!([{"name": "c", "image": "i"}]);
+        for (case, spec, want) in [
             (
-                json!({"containers": [{"image": "i"}]}),
-                "spec.containers[0].name: Required value",
+                "nothing",
+                json!({}),
+                Some("spec.containers: Required value"),
+            ),
+            ("a container", json!({"containers": containers}), None),
+            (
+                "a name twice",
+                json!({"containers": containers, "initContainers": containers}),
+                Some("spec.initContainers[0].name: Duplicate value: \"c\""),
             ),
             (
-                json!({"containers": [{"name": "c"}]}),
-                "spec.containers[0].image: Required value",
+                "another policy",
+                json!({"containers": containers, "restartPolicy": "Foo"}),
+                Some(
+                    "spec.restartPolicy: Unsupported value: \"Foo\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+                ),
             ),
             (
-                json!({"containers": [{"name": "c", "image": "i"}], "initContainers": [{"name": "c", "image": "i"}]}),
-                "spec.initContainers[0].name: Duplicate value: \"c\"",
+                "no time at all",
+                json!({"containers": containers, "activeDeadlineSeconds": 0}),
+                Some(
+                    "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
+                ),
             ),
             (
-                container(json!({"imagePullPolicy": "Foo"})),
-                "spec.containers[0].imagePullPolicy: Unsupported value: \"Foo\": supported values: \"Always\", \"IfNotPresent\", \"Never\"",
+                "gated on a node",
+                json!({"containers": containers, "schedulingGates": [{"name": "a/b"}], "nodeName": "n"}),
+                Some(
+                    "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
+                ),
             ),
             (
-                container(json!({"ports": [{}]})),
-                "spec.containers[0].ports[0].containerPort: Required value",
-            ),
-            (
-                container(json!({"volumeMounts": [{"name": "v", "mountPath": "/x"}]})),
-                "spec.containers[0].volumeMounts[0].name: Not found: \"v\"",
-            ),
-            (
-                container(json!({"livenessProbe": {}})),
-                "spec.containers[0].livenessProbe: Required value: must specify a handler type",
+                "debugging at once",
+                json!({"containers": containers, "ephemeralContainers": [{"name": "e", "image": "i"}]}),
+                Some("spec.ephemeralContainers: Forbidden: cannot be set on create"),
             ),
         ] {
-            assert_eq!(messages(spec), [want]);
-        }
-        assert_eq!(messages(container(json!({}))), [""; 0]);
-    }
-
-    #[test]
-    fn what_resources_must_be() {
-        for (resources, want) in [
-            (
-                json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
-                "requests: Invalid value: \"2\": must be less than or equal to cpu limit of 1",
-            ),
-            (
-                json!({"requests": {"x.io/gpu": "2"}}),
-                "limits: Required value: Limit must be set for non overcommitable resources",
-            ),
-            (
-                json!({"requests": {"x.io/gpu": "1"}, "limits": {"x.io/gpu": "2"}}),
-                "requests: Invalid value: \"1\": must be equal to x.io/gpu limit of 2",
-            ),
-            (
-                json!({"limits": {"x.io/gpu": "1500m"}}),
-                "limits[x.io/gpu]: Invalid value: \"1500m\": must be an integer",
-            ),
-            (
-                json!({"limits": {"cpu": "-1"}}),
-                "limits[cpu]: Invalid value: \"-1\": must be greater than or equal to 0",
-            ),
-            (
-                json!({"limits": {"gpu": "1"}}),
-                "limits[gpu]: Invalid value: \"gpu\": must be a standard resource type or fully qualified",
-            ),
-        ] {
-            let found = messages(container(json!({"resources": resources})));
-            assert_eq!(found[0], format!("spec.containers[0].resources.{want}"));
+            let errors = validate_new_pod(&json!({"spec": spec}));
+            let found: Vec<_> = errors
+                .iter()
+                .map(|e| format!("{}: {}", e.field, e.message))
+                .collect();
+            assert_eq!(found.first().map(String::as_str), want, "{case}");
+            assert!(found.len() <= 1, "{case}: {found:?}");
         }
     }
 
     #[test]
     fn a_template_is_named_in_full() {
-        let errors = validate_template(&json!({}), "spec.template");
-        assert_eq!(errors[0].field, "spec.template.spec.containers");
-    }
-
-    #[test]
-    fn vendors_own_their_domains() {
-        for (resource, extended) in [
-            ("x.io/gpu", true),
-            ("cpu", false),
-            ("kubernetes.io/x", false),
-            ("a.kubernetes.io/x", false),
-        ] {
-            assert_eq!(is_extended(resource), extended, "{resource}");
-        }
+        let errors = validate_template(
+            &json!({"metadata": {"labels": {"a b": ""}}}),
+            "spec.template",
+        );
+        let fields: Vec<_> = errors.iter().map(|e| e.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            ["spec.template.labels", "spec.template.spec.containers"]
+        );
     }
 }

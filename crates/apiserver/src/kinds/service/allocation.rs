@@ -13,8 +13,8 @@ use crate::fields::{Object, at, each, fill, inside, is_empty, items, text};
 use crate::kind::Lookup;
 use crate::status::{FieldError, Status};
 
-/// 10.96.0.0/16, within the range that most clusters use.
-const NETWORK: u32 = 0x0a60_0000;
+/// 10.0.0.0/16: where the real server starts when it is told nothing.
+const NETWORK: u32 = 0x0a00_0000;
 const ADDRESSES: u32 = 1 << 16;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn a_wish_is_granted_if_it_can_be() {
         let others = Services(vec![
-            json!({"metadata": {"name": "o"}, "spec": {"clusterIP": "10.96.0.7", "ports": [{"nodePort": 30000}]}}),
+            json!({"metadata": {"name": "o"}, "spec": {"clusterIP": "10.0.0.7", "ports": [{"nodePort": 30000}]}}),
         ]);
         for (case, spec, want) in [
-            ("free", json!({"clusterIP": "10.96.0.8"}), Ok("10.96.0.8")),
+            ("free", json!({"clusterIP": "10.0.0.8"}), Ok("10.0.0.8")),
             ("headless", json!({"clusterIP": "None"}), Ok("None")),
             (
                 "taken",
-                json!({"clusterIP": "10.96.0.7"}),
+                json!({"clusterIP": "10.0.0.7"}),
                 Err("already allocated"),
             ),
             (

@@ -105,6 +105,13 @@ impl Rules for Job {
                 "spec.template.spec.restartPolicy",
                 detail,
             ));
+        } else if policy != "OnFailure" && policy != "Never" {
+            let field = "spec.template.spec.restartPolicy";
+            errors.push(FieldError::not_supported(
+                field,
+                policy,
+                &["OnFailure", "Never"],
+            ));
         }
         if let Some(old) = old {
             check_update(object, old, &mut errors);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, choice_at};
+use super::{Errors, choice};
 use crate::fields::{at, is_empty, items, number, text};
 use crate::metadata::check_labels;
 use crate::names::qualified_name;
@@ -50,7 +50,7 @@ fn check_gates(spec: &Value, field: &str, errors: &mut Errors) {
     for (i, gate) in gates.iter().enumerate() {
         let path = || format!("{field}.schedulingGates[{i}]");
         let name = at(gate, "name");
-        if let Some(problem) = qualified_name(name.as_str().unwrap_or_default()) {
+        for problem in qualified_name(name.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(path(), name, &problem));
         }
         if gates[..i].contains(gate) {
@@ -63,10 +63,10 @@ fn check_toleration(toleration: &Value, path: &dyn Fn() -> String, errors: &mut 
     let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
     let (value, effect) = (at(toleration, "value"), at(toleration, "effect"));
     let field = |name: &str| format!("{}.{name}", path());
-    if !key.is_empty()
-        && let Some(problem) = qualified_name(key)
-    {
-        errors.push(FieldError::invalid(field("key"), &json!(key), &problem));
+    if !key.is_empty() {
+        for problem in qualified_name(key) {
+            errors.push(FieldError::invalid(field("key"), &json!(key), &problem));
+        }
     }
     if key.is_empty() && operator != "Exists" {
         let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
@@ -92,7 +92,7 @@ fn check_toleration(toleration: &Value, path: &dyn Fn() -> String, errors: &mut 
             &["Equal", "Exists"],
         )),
     }
-    choice_at(
+    choice(
         toleration,
         "effect",
         &["NoSchedule", "PreferNoSchedule", "NoExecute"],
@@ -212,7 +212,7 @@ fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
     if key.is_empty() {
         errors.push(FieldError::required(&field, "can not be empty"));
     }
-    if let Some(problem) = qualified_name(key) {
+    for problem in qualified_name(key) {
         errors.push(FieldError::invalid(&field, &json!(key), &problem));
     }
 }
@@ -253,7 +253,7 @@ fn check_expression(expression: &Value, operators: &[&str], field: &str, errors:
         errors.push(FieldError::forbidden(format!("{field}.values"), detail));
     }
     let key = text(expression, "key");
-    if let Some(problem) = qualified_name(key) {
+    for problem in qualified_name(key) {
         errors.push(FieldError::invalid(
             format!("{field}.key"),
             &json!(key),
