@@ -176,7 +176,8 @@ pub trait Rules: Send + Sync {
     /// its clean-up finalizer.
     fn begin_delete(&self, _object: &mut Value) {}
 
-    /// Keeps a deleted object although `metadata.finalizers` is empty (`spec.finalizers` of a namespace).
+    /// Keeps a deleted object although `metadata.finalizers` is empty (`spec.finalizers` of a
+    /// namespace). Asked before the deletion, it tells kinds that end in steps of their own.
     fn holds_back_delete(&self, _object: &Value) -> bool {
         false
     }

@@ -135,11 +135,9 @@ impl Server {
         };
         let registry = self.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural) else {
-            let known = registry
-                .groups()
-                .iter()
-                .any(|(group, _)| *group == path.group);
-            return if known {
+            // Groups of custom kinds come and go: what they lack is like a path that never was.
+            let known = |kind: &Kind| kind.group == path.group;
+            return if self.builtin.iter().any(known) {
                 Err(Status::no_such_resource())
             } else {
                 Ok(page_not_found())

@@ -1,7 +1,5 @@
 //! As much of JSONPath as definitions use: fields, indexes, `[*]` and filters by one comparison.
 
-use std::fmt;
-
 use serde_json::Value;
 
 /// A path such as `.status.conditions[?(@.type=="Ready")].status`.
@@ -21,14 +19,9 @@ enum Step {
     },
 }
 
+/// No path, or more of JSONPath than is understood here.
 #[derive(Debug, PartialEq)]
 pub(super) struct NotAPath;
-
-impl fmt::Display for NotAPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("must be a simple json path starting with .")
-    }
-}
 
 impl JsonPath {
     pub(super) fn parse(text: &str) -> Result<Self, NotAPath> {

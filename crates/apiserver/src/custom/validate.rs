@@ -70,6 +70,11 @@ fn check(
             "Invalid value: \"{found}\": {path} in body must be of type {expected}: \"{found}\""
         );
         errors.push(FieldError::new(path, FieldReason::TypeInvalid, message));
+        if expected == "integer" && value.is_number() {
+            let detail =
+                format!("Checked value must be of type integer (default format) in {path}");
+            errors.push(FieldError::invalid("<nil>", &json!(""), &detail));
+        }
     } else {
         match value {
             Value::String(text) => check_text(text, value, shape, path, errors),

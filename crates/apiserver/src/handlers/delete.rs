@@ -271,18 +271,15 @@ fn mark(served: &Served, object: &mut Value, grace: Option<i64>, options: &Delet
     let time = now
         .saturating_add(SignedDuration::from_secs(begins))
         .unwrap_or(now);
-    let has_grace_field = !served.kind.rules.holds_back_delete(object);
+    let ends_in_its_own_way = served.kind.rules.holds_back_delete(object);
     let metadata = metadata_mut(object);
     metadata.insert("deletionTimestamp".to_owned(), json!(format_time(time)));
-    if has_grace_field {
+    if !ends_in_its_own_way {
         metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(begins));
-    }
-    if let Some(generation) = metadata
-        .get("generation")
-        .and_then(Value::as_i64)
-        .filter(|g| *g > 0)
-    {
-        metadata.insert("generation".to_owned(), json!(generation + 1));
+        let generation = metadata.get("generation").and_then(Value::as_i64);
+        if let Some(generation) = generation.filter(|g| *g > 0) {
+            metadata.insert("generation".to_owned(), json!(generation + 1));
+        }
     }
     served.kind.rules.begin_delete(object);
     mark_propagation(served, object, options);
