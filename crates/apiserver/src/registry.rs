@@ -1,7 +1,6 @@
 //! Which kinds are served, and how their stored objects look to a reader.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -220,7 +219,6 @@ fn head_of(kind: &Kind) -> String {
 pub(crate) struct Registry {
     /// In the order of discovery: built-in kinds as listed, then custom ones by group.
     pub(crate) kinds: Vec<Arc<Served>>,
-    by_path: HashMap<(String, String, String), Arc<Served>>,
 }
 
 impl Registry {
@@ -229,24 +227,13 @@ impl Registry {
             .iter()
             .map(|kind| Arc::new(Served::new(kind.clone(), store, &kinds)))
             .collect();
-        let by_path = served
-            .iter()
-            .map(|served| {
-                let kind = &served.kind;
-                let path = (&kind.group, &kind.version, &kind.plural);
-                let path = (path.0.to_string(), path.1.to_string(), path.2.to_string());
-                (path, Arc::clone(served))
-            })
-            .collect();
-        Self {
-            kinds: served,
-            by_path,
-        }
+        Self { kinds: served }
     }
 
+    // Some thirty kinds: looking at each is quicker than making a key for a map.
     pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
-        let path = (group.to_owned(), version.to_owned(), plural.to_owned());
-        self.by_path.get(&path)
+        self.in_version(group, version)
+            .find(|served| served.kind.plural == plural)
     }
 
     /// The kind under any version.
@@ -272,8 +259,8 @@ impl Registry {
 
     pub(crate) fn in_version<'a>(
         &'a self,
-        group: &'a str,
-        version: &'a str,
+        group: &str,
+        version: &str,
     ) -> impl Iterator<Item = &'a Arc<Served>> {
         self.kinds
             .iter()

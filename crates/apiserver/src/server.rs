@@ -1,6 +1,7 @@
 //! One cluster's state, and the way from an HTTP request to the handler that answers it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -21,6 +22,8 @@ use crate::{discovery, openapi};
 
 /// The real server's limit.
 const MAX_BODY: usize = 3 << 20;
+/// The real server's limit for a whole request.
+const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     pub(crate) store: Store,
@@ -98,9 +101,13 @@ impl Server {
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query());
         let accept = Accept::for_errors(&parts.headers, &query);
-        let body = match read_body(body).await {
-            Ok(body) => body,
-            Err(status) => return error_response(&status, accept),
+        let body = match tokio::time::timeout(BODY_PATIENCE, read_body(body)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(status)) => return error_response(&status, accept),
+            Err(_) => {
+                let message = "the body of the request did not arrive in time";
+                return error_response(&Status::new(504, "Timeout", message), accept);
+            }
         };
         let Parts {
             method,

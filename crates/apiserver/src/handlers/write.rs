@@ -17,7 +17,7 @@ use crate::options::WriteOptions;
 use crate::registry::Served;
 use crate::status::{Cause, FieldError, Status};
 use crate::store::Raced;
-use crate::store::object::{Change, Object};
+use crate::store::object::{Change, Draft, Object};
 
 /// Who owns the fields of a write.
 pub(super) enum Ownership<'a> {
@@ -162,6 +162,7 @@ impl Call {
             return Ok(Content::Value(Some(Arc::clone(&self.served)), object));
         }
         let draft = self.served.draft(Change::Added, &object);
+        check_size(&draft)?;
         let stored = self.server.store.create(self.served.table, draft);
         let stored = stored.map_err(|Raced| taken())?;
         Ok(Content::Object(Arc::clone(&self.served), stored))
@@ -297,6 +298,7 @@ impl Call {
             return Ok(removed.map(|_| Content::Value(Some(Arc::clone(served)), new)));
         }
         let draft = served.draft(Change::Modified, &new);
+        check_size(&draft)?;
         let stored = self.server.store.replace(served.table, current, draft);
         Ok(stored.map(|stored| Content::Object(Arc::clone(served), stored)))
     }
@@ -328,6 +330,15 @@ impl Call {
 
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
+
+/// The real server's store takes no more in one request.
+fn check_size(draft: &Draft) -> Result<(), Status> {
+    const LIMIT: usize = 3 << 19;
+    if draft.size() > LIMIT {
+        return Err(Status::internal("etcdserver: request is too large"));
+    }
+    Ok(())
+}
 
 /// A generated name: the base, cut, and five letters that spell no words.
 fn generate_name(base: &str) -> String {

@@ -117,6 +117,10 @@ impl Draft {
         &self.key
     }
 
+    pub(crate) fn size(&self) -> usize {
+        self.line.len()
+    }
+
     pub(crate) fn seal(self, revision: u64) -> Object {
         let at = self.layout.revision;
         let digits = revision.to_string();
