@@ -113,6 +113,11 @@ pub(crate) fn finish(mut response: Response<Body>) -> Response<Body> {
 }
 
 pub(crate) fn error_response(status: &Status, accept: Accept) -> Response<Body> {
+    // What is said about the form of answers is itself indented, whoever asks.
+    let accept = Accept {
+        pretty: accept.pretty || status.code == 406,
+        ..accept
+    };
     let mut response = encode(&status.to_json(), accept);
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.status_mut() = code;
@@ -191,7 +196,8 @@ pub(crate) fn encode(value: &Value, accept: Accept) -> Response<Body> {
         Format::Json if accept.pretty => serde_json::to_vec_pretty(value).unwrap_or_default(),
         Format::Json => value.to_string().into_bytes(),
     };
-    if bytes.last() != Some(&b'\n') {
+    // The real server ends indented JSON without a line end.
+    if bytes.last() != Some(&b'\n') && !accept.pretty {
         bytes.push(b'\n');
     }
     whole(accept.content_type(), bytes)
@@ -200,7 +206,7 @@ pub(crate) fn encode(value: &Value, accept: Accept) -> Response<Body> {
 fn shape_object(served: &Served, value: Value, shape: Shape, include: Include) -> Value {
     match shape {
         Shape::Whole => value,
-        Shape::Metadata => metadata_only(&value),
+        Shape::Metadata | Shape::MetadataList => metadata_only(&value),
         Shape::Table => {
             let version = value["metadata"]["resourceVersion"].clone();
             table(
@@ -236,7 +242,7 @@ fn shape_list(list: &List, shape: Shape, include: Include) -> Value {
             bytes.extend_from_slice(b"]}");
             serde_json::from_slice(&bytes).unwrap_or_default()
         }
-        Shape::Metadata => json!({
+        Shape::Metadata | Shape::MetadataList => json!({
             "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
             "metadata": list_metadata(list),
             "items": values.map(|value| metadata_only(&value)).collect::<Vec<_>>(),

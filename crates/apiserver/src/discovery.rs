@@ -17,6 +17,29 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// The Kubernetes version whose protocol this is.
 const VERSION: &str = "v1.36.4+tidepool";
 
+/// Where a person can look further.
+pub(crate) fn root(registry: &Registry) -> Response<Body> {
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for (group, versions) in registry.groups() {
+        if !group.is_empty() {
+            paths.push(format!("/apis/{group}"));
+            paths.extend(
+                versions
+                    .iter()
+                    .map(|version| format!("/apis/{group}/{version}")),
+            );
+        }
+    }
+    for path in ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] {
+        paths.push(path.to_owned());
+    }
+    let accept = Accept {
+        pretty: true,
+        ..Accept::PLAIN
+    };
+    finish(encode(&json!({"paths": paths}), accept))
+}
+
 pub(crate) fn version(request: &Request) -> Response<Body> {
     let version = json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
@@ -61,7 +84,7 @@ pub(crate) fn answer(
     let aggregated = segments.len() == 1 && accepts(&request.headers, "application/json", &wants);
     if aggregated {
         let core = segments[0] == "api";
-        return Some(cacheable(&aggregate(registry, core), AGGREGATED, request));
+        return Some(aggregated_answer(&aggregate(registry, core), request));
     }
     let accept = match Accept::negotiate(&request.headers, &request.query) {
         Ok(accept) => accept,
@@ -104,14 +127,11 @@ pub(crate) fn answer(
         ["api", _] => return Some(error_response(&Status::no_such_resource(), accept)),
         _ => return None,
     };
-    if accept.format == crate::media::Format::Json && !accept.pretty {
-        return Some(cacheable(&body, "application/json", request));
-    }
     Some(finish(encode(&body, accept)))
 }
 
 /// An answer that clients may keep until its tag changes.
-fn cacheable(body: &Value, content_type: &'static str, request: &Request) -> Response<Body> {
+fn aggregated_answer(body: &Value, request: &Request) -> Response<Body> {
     let tag = format!("\"{}\"", hash(&body.to_string()).to_uppercase());
     let unchanged = header(&request.headers, IF_NONE_MATCH.as_str()) == tag;
     let mut response = if unchanged {
@@ -120,7 +140,7 @@ fn cacheable(body: &Value, content_type: &'static str, request: &Request) -> Res
         response
     } else {
         let mut response = encode(body, Accept::PLAIN);
-        let value = HeaderValue::from_static(content_type);
+        let value = HeaderValue::from_static(AGGREGATED);
         response.headers_mut().insert(CONTENT_TYPE, value);
         response
     };
@@ -226,7 +246,7 @@ fn aggregate(registry: &Registry, core: bool) -> Value {
                     json!({"version": version, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let mut metadata = json!({"creationTimestamp": null});
+            let mut metadata = json!({});
             if !group.is_empty() {
                 metadata["name"] = json!(group);
             }

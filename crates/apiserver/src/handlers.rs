@@ -9,7 +9,7 @@ use http::{HeaderMap, Method};
 use crate::answer::{Answer, Include};
 use crate::auth::User;
 use crate::definitions;
-use crate::media::Accept;
+use crate::media::{Accept, Shape};
 use crate::registry::Served;
 use crate::request::{Query, ResourcePath};
 use crate::server::{Request, Server};
@@ -60,6 +60,7 @@ async fn on_resource(call: &Call) -> Result<Answer, Status> {
     match call.request.method {
         Method::GET if !collection => {
             call.check_verb("get")?;
+            call.check_shape(Listing::No)?;
             read::get(call).await
         }
         Method::GET if path.watch || call.request.query.flag("watch") == Some(true) => {
@@ -68,9 +69,11 @@ async fn on_resource(call: &Call) -> Result<Answer, Status> {
         }
         Method::GET => {
             call.check_verb("list")?;
+            call.check_shape(Listing::Yes)?;
             read::list(call).await
         }
-        Method::POST if collection => {
+        // Custom kinds are created under any path.
+        Method::POST if collection || call.served.custom => {
             call.check_verb("create")?;
             call.check_namespace_given()?;
             match (&*call.served.kind.group, &*call.served.kind.plural) {
@@ -96,8 +99,18 @@ async fn on_resource(call: &Call) -> Result<Answer, Status> {
             call.check_namespace_given()?;
             delete::delete_collection(call)
         }
+        Method::PUT | Method::PATCH if call.served.custom => {
+            Err(Status::bad_request("name must be provided"))
+        }
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// Whether a read answers with a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    Yes,
+    No,
 }
 
 async fn on_subresource(call: &Call) -> Result<Answer, Status> {
@@ -119,7 +132,11 @@ async fn on_subresource(call: &Call) -> Result<Answer, Status> {
         _ => return Err(Status::method_not_allowed()),
     };
     if !subresource.verbs.contains(&verb) {
-        return Err(Status::method_not_allowed());
+        return Err(if call.served.custom {
+            Status::verb_not_supported(&kind.group, &kind.plural, verb)
+        } else {
+            Status::method_not_allowed()
+        });
     }
     match (&*kind.plural, name, verb) {
         ("pods", "binding", _) => binding::create(call),
@@ -180,6 +197,37 @@ impl Call {
             return Ok(());
         }
         Err(Status::method_not_allowed())
+    }
+
+    /// Metadata of an object is not that of a list.
+    fn check_shape(&self, listing: Listing) -> Result<(), Status> {
+        let kind = &self.served.kind;
+        let (name, list) = if self.served.custom {
+            let package = "unstructured";
+            (
+                format!("{package}.Unstructured"),
+                format!("{package}.UnstructuredList"),
+            )
+        } else {
+            let package = match kind.group.split('.').next() {
+                None | Some("") => "core",
+                Some(package) => package,
+            };
+            (
+                format!("{package}.{}", kind.kind),
+                format!("{package}.{}", kind.list_kind),
+            )
+        };
+        let message = match (self.accept.shape, listing) {
+            (Shape::MetadataList, Listing::No) => format!(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"
+            ),
+            (Shape::Metadata, Listing::Yes) => format!(
+                "you requested PartialObjectMetadata, but the requested object is a list (*{list})"
+            ),
+            _ => return Ok(()),
+        };
+        Err(Status::new(406, "NotAcceptable", message))
     }
 
     /// Writes on a collection of all namespaces do not exist.

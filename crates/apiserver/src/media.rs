@@ -25,8 +25,10 @@ pub(crate) enum Format {
 pub(crate) enum Shape {
     Whole,
     Table,
-    /// `PartialObjectMetadata` or its list.
+    /// `PartialObjectMetadata`
     Metadata,
+    /// `PartialObjectMetadataList`
+    MetadataList,
 }
 
 impl Accept {
@@ -60,11 +62,14 @@ impl Accept {
             ) {
                 (None, ..) => Shape::Whole,
                 (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table,
+                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
+                    Shape::Metadata
+                }
                 (
-                    Some("PartialObjectMetadata" | "PartialObjectMetadataList"),
+                    Some("PartialObjectMetadataList"),
                     Some("meta.k8s.io"),
                     Some("v1" | "v1beta1"),
-                ) => Shape::Metadata,
+                ) => Shape::MetadataList,
                 _ => return None,
             };
             Some((format, shape))
@@ -185,7 +190,7 @@ mod tests {
             ),
             (
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-                Some((Format::Json, Shape::Metadata)),
+                Some((Format::Json, Shape::MetadataList)),
             ),
             ("application/foo", None),
         ] {

@@ -37,14 +37,14 @@ impl ListOptions {
         let matching = query.text("resourceVersionMatch");
         let token = query.text("continue");
         let mut errors = Vec::new();
+        if !matching.is_empty() {
+            check_match(version, matching, token, &mut errors);
+        }
         if query.find("sendInitialEvents").is_some() {
             errors.push(FieldError::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
-        }
-        if !matching.is_empty() {
-            check_match(version, matching, token, &mut errors);
         }
         refuse("ListOptions", &errors)?;
         let at = match (parse_list_revision(version)?, matching) {

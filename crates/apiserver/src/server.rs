@@ -150,6 +150,10 @@ impl Server {
                 Ok(page_not_found())
             };
         };
+        let writes_everywhere = path.namespace.is_empty() && request.method != Method::GET;
+        if served.custom && served.kind.namespaced && writes_everywhere {
+            return Ok(page_not_found());
+        }
         let served = Arc::clone(served);
         let accept = Accept::negotiate(&request.headers, &request.query)?;
         let include = match accept.shape {
@@ -169,11 +173,14 @@ impl Server {
     }
 
     fn route_other(&self, segments: &[&str], request: &Request) -> Response<Body> {
-        if request.method != Method::GET {
+        let registry = self.registry();
+        // The real server looks at the method only here.
+        let only_get = matches!(segments, ["version"] | ["api", ..] | ["apis", _, _, ..]);
+        if only_get && request.method != Method::GET {
             return error_response(&Status::method_not_allowed(), Accept::PLAIN);
         }
-        let registry = self.registry();
         match segments {
+            [] => discovery::root(&registry),
             ["version"] => discovery::version(request),
             ["healthz" | "livez" | "readyz", ..] => discovery::health(segments, request),
             ["api" | "apis", ..] => {

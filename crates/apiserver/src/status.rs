@@ -197,6 +197,13 @@ impl Status {
         status
     }
 
+    /// The words of 405 for custom kinds.
+    pub fn verb_not_supported(group: &str, plural: &str, verb: &str) -> Self {
+        let resource = qualified(plural, group);
+        let message = format!("{verb} is not supported on resources of kind {resource:?}");
+        Self::new(405, "MethodNotAllowed", message).about(group, plural, "")
+    }
+
     pub fn not_acceptable() -> Self {
         let message = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::new(406, "NotAcceptable", message)

@@ -34,12 +34,10 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
             "name in URL does not match name in Binding object",
         ));
     }
-    let namespace = meta_text(&binding, "namespace");
-    if !namespace.is_empty() && namespace != call.path.namespace {
-        return Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
+    if name.is_empty() {
+        return Err(Status::bad_request("Name parameter required."));
     }
+    call.check_namespace(&binding)?;
     check_target(&binding)?;
     copy_topology(call, &mut binding);
     let pod = call.on("", "pods", &name)?;

@@ -106,7 +106,7 @@ fn decode_options(call: &Call) -> Result<Value, Status> {
     let version = claimed["apiVersion"].as_str();
     if let Some(kind) = claimed["kind"]
         .as_str()
-        .filter(|kind| *kind != "DeleteOptions")
+        .filter(|kind| !matches!(*kind, "" | "DeleteOptions"))
     {
         let version = version.unwrap_or("meta.k8s.io/v1");
         return Err(Status::bad_request(format!(
@@ -247,14 +247,11 @@ impl Call {
         if grace.is_some() && !unchanged {
             let draft = served.draft(Change::Modified, &marked);
             let stored = store.replace(served.table, current, draft)?;
-            let last = served.value(&stored);
-            return store
-                .remove(served.table, &stored)
-                .map(|_| Deleted::Gone(last));
+            let last = store.remove(served.table, &stored)?;
+            return Ok(Deleted::Gone(served.value(&last)));
         }
-        store
-            .remove(served.table, current)
-            .map(|_| Deleted::Gone(value))
+        let last = store.remove(served.table, current)?;
+        Ok(Deleted::Gone(served.value(&last)))
     }
 }
 
@@ -262,8 +259,9 @@ impl Call {
 fn mark(served: &Served, object: &mut Value, grace: Option<i64>, options: &DeleteOptions) {
     let now = Timestamp::now();
     if is_deleting(object) {
-        if let Some(grace) = grace {
-            shorten_grace(object, grace);
+        // Only an explicit wish counts now.
+        if let (Some(_), Some(wish)) = (grace, options.grace) {
+            shorten_grace(object, if wish < 0 { 1 } else { wish });
         }
         return mark_propagation(served, object, options);
     }

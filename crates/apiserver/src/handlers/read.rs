@@ -184,7 +184,7 @@ impl Token {
         Self {
             v: "meta.k8s.io/v1".to_owned(),
             rv: i64::try_from(revision).unwrap_or(i64::MAX),
-            start: format!("{key}\0"),
+            start: format!("/{key}\0"),
         }
     }
 

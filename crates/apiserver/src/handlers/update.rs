@@ -65,13 +65,19 @@ impl Call {
                 "the name of the object ({name}) does not match the name on the URL ({wanted})"
             )));
         }
+        self.check_namespace(object)
+    }
+
+    /// A namespace in the body is that of the path; kinds without one do not care.
+    pub(super) fn check_namespace(&self, object: &Value) -> Result<(), Status> {
         let namespace = meta_text(object, "namespace");
-        if !namespace.is_empty() && *namespace != self.path.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
+        let wanted = &self.path.namespace;
+        if wanted.is_empty() || namespace.is_empty() || namespace == wanted {
+            return Ok(());
         }
-        Ok(())
+        Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ))
     }
 
     /// A uid in the body is a precondition.
@@ -94,9 +100,21 @@ impl Call {
             "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, \
              AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {place} in \
              object meta: {stored}",
-            self.served.kind.plural,
+            self.registry_path(),
             self.key(),
         ))
+    }
+
+    /// Where the real server keeps objects of the kind; some are called as they were at first.
+    fn registry_path(&self) -> String {
+        let kind = &self.served.kind;
+        match &*kind.plural {
+            "nodes" => "minions".to_owned(),
+            "replicationcontrollers" => "controllers".to_owned(),
+            "services" => "services/specs".to_owned(),
+            plural if self.served.custom => format!("{}/{plural}", kind.group),
+            plural => plural.to_owned(),
+        }
     }
 
     /// A resourceVersion in the body must be the stored one; without one, some kinds refuse.

@@ -64,6 +64,7 @@ pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
         }),
         start: Start::of(&options),
         initial: Vec::new().into_iter(),
+        initial_bookmark: false,
         ready: VecDeque::new(),
         ended: false,
     };
@@ -128,6 +129,8 @@ struct Watcher {
     start: Start,
     /// Present objects that are still to be sent, before all else.
     initial: std::vec::IntoIter<Arc<Object>>,
+    /// A bookmark is still to say that they end.
+    initial_bookmark: bool,
     /// Lines that wait to be sent.
     ready: VecDeque<Bytes>,
     ended: bool,
@@ -139,6 +142,9 @@ impl Watcher {
         loop {
             if let Some(object) = self.initial.next() {
                 return Some(self.form.line(&object, Change::Added));
+            }
+            if std::mem::take(&mut self.initial_bookmark) {
+                return Some(self.form.bookmark(self.seen, true));
             }
             if let Some(line) = self.ready.pop_front() {
                 return Some(line);
@@ -173,10 +179,7 @@ impl Watcher {
         objects.retain(|object| self.selector.matches(&self.form.served, object));
         self.initial = objects.into_iter();
         self.seen = snapshot.revision;
-        if bookmark {
-            let line = self.form.bookmark(self.seen, true);
-            self.ready.push_back(line);
-        }
+        self.initial_bookmark = bookmark;
     }
 
     /// Looks at what happened, or waits for something to happen.
@@ -269,7 +272,7 @@ impl Form {
     fn line(&mut self, object: &Object, change: Change) -> Bytes {
         match self.accept.shape {
             Shape::Whole => self.served.line(object, change),
-            Shape::Metadata => {
+            Shape::Metadata | Shape::MetadataList => {
                 event_line(change.as_str(), metadata_only(&self.served.value(object)))
             }
             Shape::Table => {
@@ -304,7 +307,7 @@ impl Form {
         }
         match self.accept.shape {
             Shape::Whole => event_line("BOOKMARK", object),
-            Shape::Metadata => event_line("BOOKMARK", metadata_only(&object)),
+            Shape::Metadata | Shape::MetadataList => event_line("BOOKMARK", metadata_only(&object)),
             Shape::Table => self.table_line("BOOKMARK", object, revision),
         }
     }

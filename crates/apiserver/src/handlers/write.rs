@@ -153,9 +153,9 @@ impl Call {
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
         }
-        let taken = || Status::already_exists(&kind.group, &kind.plural, &name);
+        let key = self.served.key(&self.path.namespace, &name);
+        let taken = || self.already_exists(&key, &name);
         if options.dry_run {
-            let key = self.served.key(&self.path.namespace, &name);
             if self.server.store.get(self.served.table, &key).is_some() {
                 return Err(taken());
             }
@@ -168,15 +168,20 @@ impl Call {
         Ok(Content::Object(Arc::clone(&self.served), stored))
     }
 
+    fn already_exists(&self, key: &str, name: &str) -> Status {
+        let kind = &self.served.kind;
+        let mut status = Status::already_exists(&kind.group, &kind.plural, name);
+        let other = self.server.store.get(self.served.table, key);
+        if other.is_some_and(|other| is_deleting(&other.parsed())) {
+            status.message = format!("object is being deleted: {}", status.message);
+        }
+        status
+    }
+
     /// Name, namespace, uid and times of a new object.
     fn own_new_metadata(&self, object: &mut Value) -> Result<(), Status> {
         let namespaced = self.served.kind.namespaced;
-        let given = meta_text(object, "namespace").to_owned();
-        if !given.is_empty() && given != self.path.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        self.check_namespace(object)?;
         if !matches!(meta_text(object, "resourceVersion"), "" | "0") {
             return Err(Status::internal(
                 "resourceVersion should not be set on objects to be created",
@@ -197,6 +202,8 @@ impl Call {
         }
         if namespaced {
             metadata.insert("namespace".to_owned(), json!(self.path.namespace));
+        } else {
+            metadata.shift_remove("namespace");
         }
         for field in [
             "resourceVersion",
