@@ -139,6 +139,8 @@ pub fn apply(
         merge::prune(schema, &mut object, &gone, &kept);
     }
 
+    // As the real server, before the object has its canonical form.
+    let touched = old != Some(&object);
     let mut changes = compare::compare(schema, &before, &object);
     strip(&mut changes.changed, writer);
     if !force {
@@ -149,18 +151,18 @@ pub fn apply(
         entry.fields.subtract(&changes.removed);
     }
     decode::try_normalize(schema, &mut object).map_err(|why| {
-        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let text = |field: &str| applied[field].as_str().unwrap_or_default();
         let kind = decode::group_version_kind(text("apiVersion"), text("kind"));
         let why =
             format!(" to proper version: unable to convert unstructured object to {kind}: {why}");
-        check::failed("convert new object", &object, &why)
+        check::failed("convert new object", &applied, &why)
     })?;
 
     let mut entry = new_entry(Operation::Apply, writer);
     entry.fields = owned;
     // Sharing what is already so is no change.
     entry.time = match previous {
-        _ if old != Some(&object) => time_text(writer),
+        _ if touched => time_text(writer),
         Some(previous) => previous.time,
         None => String::new(),
     };
@@ -278,8 +280,10 @@ fn within_subresource(schema: &Schema, mut applied: Value, writer: &Writer<'_>) 
 }
 
 fn refuse_conflicts(entries: &[Entry], changed: &Set) -> Result<(), Status> {
-    let mut conflicts: Vec<(String, Vec<String>)> = entries
-        .iter()
+    let mut owners: Vec<&Entry> = entries.iter().collect();
+    owners.sort_by_key(|entry| entry.rank());
+    let conflicts: Vec<(String, Vec<String>)> = owners
+        .into_iter()
         .map(|entry| (entry.display(), entry.fields.common(changed).paths()))
         .filter(|(_, paths)| !paths.is_empty())
         .collect();
@@ -296,7 +300,6 @@ fn refuse_conflicts(entries: &[Entry], changed: &Set) -> Result<(), Status> {
         [] => return Ok(()),
         [only] => format!("1 conflict: {}: {}", only.message, only.field),
         _ => {
-            conflicts.sort();
             let managers: Vec<String> = conflicts
                 .iter()
                 .map(|(manager, paths)| {

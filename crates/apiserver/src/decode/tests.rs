@@ -194,6 +194,11 @@ fn custom_objects() {
             400,
             "Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type map[string]string",
         ),
+        (
+            r#"{"apiVersion":"t.io/v1","kind":"Widget","metadata":[]}"#,
+            400,
+            "Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal array into Go value of type v1.ObjectMeta",
+        ),
     ] {
         let status = decode_widget(text, FieldValidation::Warn).unwrap_err();
         assert_eq!(

@@ -162,6 +162,12 @@ impl<'a> Walk<'a> {
                 Ok(())
             }
             _ if self.holder.typed => self.scalar(ty, value, quantity::NANO),
+            (Type::Struct(id), other) if self.types.get(*id).typed => {
+                let (found, wanted) = (golang::json_type(other), go_type(self.types, ty));
+                Err(format!(
+                    "json: cannot unmarshal {found} into Go value of type {wanted}"
+                ))
+            }
             // Validation reports what does not fit the schema of a custom object.
             _ => {
                 whole_numbers(value);

@@ -271,7 +271,7 @@ fn texts(items: &[Value]) -> Vec<String> {
     texts
 }
 
-/// The fields that an applied configuration speaks of: leaves, empty maps and lists, and list elements.
+/// The fields that an applied configuration speaks of: leaves, empty maps, nulls and list elements.
 pub(super) fn applied_fields(schema: &Schema, applied: &Value) -> Set {
     let mut node = Node::default();
     let root = Type::Struct(schema.root_id());
@@ -309,7 +309,8 @@ fn speaks_of(types: &Types, ty: &Type, value: &Value, node: &mut Node) {
             }
         }
     }
-    node.member |= node.below.is_empty();
+    // An empty list of elements says nothing.
+    node.member |= node.below.is_empty() && !value.is_array();
 }
 
 #[cfg(test)]
@@ -399,14 +400,14 @@ mod tests {
     fn applied_configurations_own_what_they_say() {
         let schema = Schema::builtin("v1", "Pod").unwrap();
         let applied = json!({
-            "metadata": {"labels": {}, "annotations": null, "finalizers": ["x"]},
-            "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}], "resources": {"requests": {"cpu": 1}}}]},
+            "metadata": {"labels": {}, "annotations": null, "finalizers": ["x"], "ownerReferences": []},
+            "spec": {"volumes": null, "containers": [{"name": "c", "ports": [{"containerPort": 80}], "resources": {"requests": {"cpu": 1}}}]},
         });
         assert_eq!(
             applied_fields(&schema, &applied).into_json(),
             json!({
                 "f:metadata": {"f:annotations": {}, "f:finalizers": {"v:\"x\"": {}}, "f:labels": {}},
-                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {
+                "f:spec": {"f:volumes": {}, "f:containers": {"k:{\"name\":\"c\"}": {
                     ".": {}, "f:name": {},
                     "f:ports": {"k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}}},
                     "f:resources": {"f:requests": {"f:cpu": {}}},

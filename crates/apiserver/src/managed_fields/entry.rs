@@ -73,6 +73,13 @@ impl Entry {
         Value::Object(out)
     }
 
+    /// The order in which conflicts name writers.
+    pub(super) fn rank(&self) -> impl Ord + use<> {
+        let main_path = self.subresource.is_empty();
+        let (manager, subresource) = (self.manager.clone(), self.subresource.clone());
+        (manager, self.operation, main_path, subresource)
+    }
+
     /// How a conflict names this writer.
     pub(super) fn display(&self) -> String {
         let mut text = format!("{:?}", self.manager);

@@ -153,7 +153,9 @@ fn prune_value(types: &Types, ty: &Type, value: &mut Value, gone: &Set, kept: &S
                     return true;
                 };
                 let kept = kept.get(&element).unwrap_or(&nothing);
-                !prune_child(types, &list.item, item, node, kept)
+                // Whoever owns a field in an element that nobody asks for any more loses it.
+                let abandoned = node.member && !kept.member;
+                !abandoned && !prune_child(types, &list.item, item, node, kept)
             });
         }
         (View::Members, Value::Array(items)) => items.retain(|item| {
@@ -246,7 +248,9 @@ mod tests {
         let set = |fields: Value| Set::from_json(&fields).unwrap();
         let mut object = json!({
             "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2", "c": "3"}, "finalizers": ["x", "y"]},
-            "spec": {"containers": [{"name": "c", "image": "i", "env": [{"name": "E"}]}, {"name": "d", "image": "j"}]},
+            "spec": {"containers": [
+                {"name": "c", "image": "i", "env": [{"name": "E"}]}, {"name": "d", "image": "j"}, {"name": "e", "image": "k"},
+            ]},
         });
         let container = json!({".": {}, "f:name": {}, "f:image": {}});
         prune(
@@ -257,11 +261,11 @@ mod tests {
                     "f:labels": {"f:a": {}}, "f:annotations": {"f:b": {}, "f:c": {}},
                     "f:finalizers": {"v:\"x\"": {}, "v:\"y\"": {}},
                 },
-                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": container, "k:{\"name\":\"d\"}": container}},
+                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": container, "k:{\"name\":\"d\"}": container, "k:{\"name\":\"e\"}": container}},
             })),
             &set(json!({
                 "f:metadata": {"f:annotations": {"f:c": {}}, "f:finalizers": {"v:\"y\"": {}}},
-                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:env": {}}}},
+                "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:env": {}}, "k:{\"name\":\"e\"}": {"f:image": {}}}},
             })),
         );
         assert_eq!(

@@ -333,9 +333,9 @@ fn applied_configurations_share_conflict_and_let_go() {
             "message": "Apply failed with 3 conflicts: conflicts with \"m1\":\n- .data.a\n- .data.b\nconflicts with \"m2\":\n- .data.a",
             "reason": "Conflict",
             "details": {"causes": [
-                {"reason": "FieldManagerConflict", "message": "conflict with \"m2\"", "field": ".data.a"},
                 {"reason": "FieldManagerConflict", "message": "conflict with \"m1\"", "field": ".data.a"},
                 {"reason": "FieldManagerConflict", "message": "conflict with \"m1\"", "field": ".data.b"},
+                {"reason": "FieldManagerConflict", "message": "conflict with \"m2\"", "field": ".data.a"},
             ]},
             "code": 409,
         })

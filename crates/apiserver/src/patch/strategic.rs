@@ -284,29 +284,28 @@ fn places(list: &[Value], key: Option<&str>) -> HashMap<String, usize> {
         .collect()
 }
 
-/// Elements named by `order` come in that order; the others keep their place among those they stood before.
+/// Elements named by `order` come in that order; the others keep their place before those that they stood
+/// before, even when these are named only to be deleted.
 fn reorder(items: &mut Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) {
     let before = places(before, key);
-    let order = places(order, key);
-    let mut ordered = Vec::new();
+    let turns = places(order, key);
+    let mut ordered: Vec<Option<Value>> = vec![None; order.len()];
     let mut others = Vec::new();
     for element in items.drain(..) {
         let identity = identity(&element, key);
-        let place = before.get(&identity).copied();
-        match order.get(&identity) {
-            Some(turn) => ordered.push((*turn, place, element)),
-            None => others.push((place, element)),
+        match turns.get(&identity) {
+            Some(turn) => ordered[*turn] = Some(element),
+            None => others.push((before.get(&identity).copied(), element)),
         }
     }
-    ordered.sort_by_key(|(turn, ..)| *turn);
     let mut others = others.into_iter().peekable();
-    for (_, place, element) in ordered {
-        if place.is_some() {
-            while let Some((_, other)) = others.next_if(|(other, _)| *other < place) {
+    for (name, element) in order.iter().zip(ordered) {
+        if let Some(place) = before.get(&identity(name, key)) {
+            while let Some((_, other)) = others.next_if(|(other, _)| *other < Some(*place)) {
                 items.push(other);
             }
         }
-        items.push(element);
+        items.extend(element);
     }
     items.extend(others.map(|(_, element)| element));
 }
@@ -421,6 +420,11 @@ mod tests {
             (
                 json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "n"}, {"name": "c1"}], "containers": [{"name": "n"}]}),
                 "c2 c3 n c1",
+            ),
+            (
+                json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "n"}, {"name": "c1"}],
+                    "containers": [{"name": "c3", "$patch": "delete"}, {"name": "n"}]}),
+                "c2 n c1",
             ),
             (
                 json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "c1"}, {"name": "c2"}]}),
