@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::fields::{at, items, text};
-use crate::kind::{Kind, Name, ScalePaths, Subresource};
+use crate::kind::{Kind, Name, Subresource};
 use crate::schema::Schema;
 
 mod acceptance;
@@ -17,6 +17,7 @@ mod definition;
 mod formats;
 mod json_path;
 mod object;
+mod scale;
 mod shape;
 mod structural;
 mod validate;
@@ -76,7 +77,7 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         subresources: subresources(version),
         schema: Schema::structural(schema),
         rules: Arc::new(rules),
-        scale: scale(version),
+        scale: scale::paths(version),
         alias: None,
     }
 }
@@ -99,19 +100,6 @@ fn subresources(version: &Value) -> Vec<Subresource> {
         });
     }
     found
-}
-
-fn scale(version: &Value) -> Option<ScalePaths> {
-    let scale = at(version, "subresources").get("scale")?;
-    let path = |key: &str| {
-        let path = text(scale, key).trim_start_matches('.');
-        (!path.is_empty()).then(|| Name::from(path.to_owned()))
-    };
-    Some(ScalePaths {
-        spec_replicas: path("specReplicasPath")?,
-        status_replicas: path("statusReplicasPath")?,
-        selector: path("labelSelectorPath"),
-    })
 }
 
 /// Greater is preferred: `v2`, `v1`, `v1beta2`, `v1alpha1`, then all other names in their order.

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::custom::{self, CLEANUP_FINALIZER};
 use crate::fields::{at, open, put, text};
 use crate::handlers;
+use crate::managed_fields::{self, Writer};
 use crate::registry::Served;
 use crate::server::Server;
 use crate::store::Raced;
@@ -69,7 +71,8 @@ fn is_closing(definition: &Value) -> bool {
 /// One change that the definitions need; whether there was one.
 fn step(server: &Arc<Server>, served: &Arc<Served>) -> bool {
     let definitions = stored(server, served);
-    let now = handlers::now();
+    let now = Timestamp::now();
+    let time = handlers::format_time(now);
     for (current, definition) in &definitions {
         if is_closing(definition) {
             if end(server, served, current, definition) {
@@ -78,9 +81,17 @@ fn step(server: &Arc<Server>, served: &Arc<Served>) -> bool {
             continue;
         }
         let all = definitions.iter().map(|(_, definition)| definition);
-        if let Some(status) = custom::judge(definition, all, &now) {
+        if let Some(status) = custom::judge(definition, all, &time) {
             let mut judged = definition.clone();
             judged["status"] = status;
+            let writer = Writer {
+                manager: handlers::SERVER,
+                api_version: &served.api_version,
+                subresource: "status",
+                has_status: true,
+                now,
+            };
+            managed_fields::update(&served.kind.schema, Some(definition), &mut judged, &writer);
             let draft = served.draft(Change::Modified, &judged);
             // A definition that changed meanwhile is judged again in the next round.
             return match server.store.replace(served.table, current, draft) {

@@ -30,7 +30,10 @@ mod write;
 pub(crate) use create::create_at_start;
 pub(crate) use delete::delete_all;
 pub(crate) use review::kinds as review_kinds;
-pub(crate) use write::now;
+pub(crate) use write::format_time;
+
+/// The manager of what the server writes itself.
+pub(crate) const SERVER: &str = "kube-apiserver";
 
 /// A request on a resource that exists.
 pub(crate) struct Call {

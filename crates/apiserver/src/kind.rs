@@ -142,6 +142,16 @@ pub trait Rules: Send + Sync {
     /// The value a field selector compares, `None` when the field is not supported.
     fn field(&self, object: &Value, path: &str) -> Option<String>;
 
+    /// What to say about a field selector that is not supported.
+    fn unknown_field(&self, path: &str) -> String {
+        match self.selectable_fields().is_empty() && !self.is_custom() {
+            true => format!(
+                "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            ),
+            false => format!("field label not supported: {path}"),
+        }
+    }
+
     /// PUT of a missing object creates it (leases, events, services).
     fn creates_on_update(&self) -> bool {
         false

@@ -7,12 +7,13 @@ use super::json_path::JsonPath;
 use super::shape::Shape;
 use super::{defaults, validate};
 use crate::fields::{Object, at, items, open, put, text};
-use crate::kind::{Column, Name, Rules, Write};
+use crate::kind::{Column, Name, Rules, ScalePaths, Write};
 use crate::status::FieldError;
 use crate::table;
 
 pub(super) struct CustomObject {
     shape: Shape,
+    scale: Option<ScalePaths>,
     has_status: bool,
     columns: Vec<(Column, Option<JsonPath>)>,
     selectable: Vec<(Name, JsonPath)>,
@@ -30,6 +31,7 @@ impl CustomObject {
             });
         Self {
             shape: Shape::parse(at(version, "schema.openAPIV3Schema")),
+            scale: super::scale::paths(version),
             has_status: at(version, "subresources").get("status").is_some(),
             columns: columns(version),
             selectable: selectable.collect(),
@@ -116,7 +118,7 @@ impl Rules for CustomObject {
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, _write: Write<'_>) -> Vec<FieldError> {
-        validate::validate(object, old, &self.shape)
+        validate::validate(object, old, &self.shape, self.scale.as_ref())
     }
 
     fn warnings(&self, _object: &Value) -> Vec<String> {

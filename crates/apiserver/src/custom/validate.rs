@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use serde_json::{Number, Value, json};
 
-use super::formats;
 use super::shape::{Shape, Unique};
+use super::{formats, scale};
+use crate::kind::ScalePaths;
 use crate::status::{FieldError, FieldReason};
 
 /// Errors after which the real server does not evaluate CEL rules, and says so.
@@ -25,7 +26,12 @@ pub(super) fn validate_part(value: &Value, shape: &Shape) -> Vec<FieldError> {
 }
 
 /// What is wrong with an object. What `old` already had is not complained about again.
-pub(super) fn validate(object: &Value, old: Option<&Value>, shape: &Shape) -> Vec<FieldError> {
+pub(super) fn validate(
+    object: &Value,
+    old: Option<&Value>,
+    shape: &Shape,
+    scale: Option<&ScalePaths>,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let fields = object.as_object().into_iter().flatten();
     for (name, value) in fields {
@@ -44,6 +50,9 @@ pub(super) fn validate(object: &Value, old: Option<&Value>, shape: &Shape) -> Ve
     }
     check_required(object, shape, "", &mut errors);
     check_combinations(object, shape, "", &mut errors);
+    if let Some(paths) = scale {
+        scale::check(object, paths, &mut errors);
+    }
     let unchecked = errors
         .iter()
         .any(|error| STOPS_RULES.contains(&error.reason));
@@ -159,12 +168,19 @@ fn check_number(
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    let mut refuse = |detail: String| errors.push(FieldError::invalid(path, value, &detail));
-    if let Some(step) = &shape.multiple_of
-        && !is_multiple(number, step)
-    {
-        refuse(format!("{path} in body should be a multiple of {step}"));
+    match &shape.multiple_of {
+        // The real server cuts the factor when the value is whole, and then stumbles over it.
+        Some(step) if number.is_i64() && step.as_f64().is_some_and(|step| step < 1.0) => {
+            let detail = format!("factor MultipleOf declared for {path} must be positive: 0");
+            errors.push(FieldError::invalid(path, &json!(0), &detail));
+        }
+        Some(step) if !is_multiple(number, step) => {
+            let detail = format!("{path} in body should be a multiple of {step}");
+            errors.push(FieldError::invalid(path, value, &detail));
+        }
+        _ => {}
     }
+    let mut refuse = |detail: String| errors.push(FieldError::invalid(path, value, &detail));
     if let Some(max) = &shape.range.max {
         match (compare(number, max), shape.exclusive.max) {
             (Ordering::Greater, None) => refuse(format!(
@@ -385,7 +401,7 @@ mod tests {
 
     fn messages(spec: Value, schema: Value) -> Vec<String> {
         let shape = Shape::parse(&json!({"type": "object", "properties": {"spec": schema}}));
-        let errors = validate(&json!({"spec": spec}), None, &shape);
+        let errors = validate(&json!({"spec": spec}), None, &shape, None);
         errors
             .iter()
             .map(|e| format!("{}: {}", e.field, e.message))
@@ -566,9 +582,9 @@ mod tests {
         );
         let old = json!({"spec": {"a": 9, "b": "x"}});
         let new = json!({"spec": {"a": 9, "b": "y"}});
-        assert_eq!(validate(&new, Some(&old), &shape), []);
+        assert_eq!(validate(&new, Some(&old), &shape, None), []);
         assert_eq!(
-            validate(&json!({"spec": {"a": 8}}), Some(&old), &shape).len(),
+            validate(&json!({"spec": {"a": 8}}), Some(&old), &shape, None).len(),
             1
         );
     }

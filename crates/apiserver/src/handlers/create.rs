@@ -40,7 +40,9 @@ pub(crate) fn create_at_start(server: &Arc<Server>, object: Value) -> Result<(),
         .find(|s| s.api_version == version && s.kind.kind == kind)
         .ok_or_else(Status::no_such_resource)?;
     let call = Call::internal(server, served, meta_text(&object, "namespace"));
-    let options = WriteOptions::parse(&Query::default(), WriteVerb::Create)?;
-    call.create(object, &options, &Ownership::Decided)
+    let mut options = WriteOptions::parse(&Query::default(), WriteVerb::Create)?;
+    super::SERVER.clone_into(&mut options.field_manager);
+    let ownership = Ownership::Update(call.writer(&options, ""));
+    call.create(object, &options, &ownership)
         .map(|_: Content| ())
 }

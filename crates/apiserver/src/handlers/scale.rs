@@ -130,7 +130,8 @@ fn check(call: &Call, scale: &Value, old: &Value) -> Result<i64, Status> {
         return Err(call.conflict(MODIFIED));
     }
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    // Custom kinds check it themselves, and speak of their own fields.
+    if replicas < 0 && !call.served.custom {
         let why = "must be greater than or equal to 0";
         let error = FieldError::invalid("spec.replicas", &json!(replicas), why);
         return Err(Status::invalid(

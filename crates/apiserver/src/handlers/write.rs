@@ -32,11 +32,11 @@ pub(super) enum Ownership<'a> {
 /// A write came too late this often before it gives up; the real server never does, but waits.
 const MAX_RACES: usize = 1000;
 
-pub(crate) fn now() -> String {
+pub(super) fn now() -> String {
     format_time(Timestamp::now())
 }
 
-pub(super) fn format_time(time: Timestamp) -> String {
+pub(crate) fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

@@ -19,10 +19,12 @@ mod selectors;
 mod spec;
 mod update;
 mod validate;
+mod warnings;
 
 pub(crate) use admission::TOPOLOGY_LABELS;
 pub(super) use spec::default_template;
 pub(super) use validate::{check_label_selector, is_extended, validate_template};
+pub(super) use warnings::warnings;
 
 pub(super) struct Pod;
 
@@ -48,6 +50,10 @@ impl Rules for Pod {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
+        // What admission adds belongs to no manager, so it is no default.
+        if let (Write::Create | Write::Update, Some(pod)) = (write, object.as_object_mut()) {
+            spec::tolerate_brief_outages(open(pod, "spec"));
+        }
         match (write, old) {
             (Write::Subresource("resize"), Some(old)) => {
                 resize::keep_all_but_resources(object, old)
@@ -92,7 +98,7 @@ impl Rules for Pod {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        validate::fractional_bytes(at(object, "spec"))
+        warnings::warnings(at(object, "spec"), "spec")
     }
 
     fn selectable_fields(&self) -> Vec<Name> {
@@ -177,7 +183,6 @@ fn fill_qos_class(pod: &mut Object) {
 
 /// Parts of a status that are always written, and the two ways to say an address.
 fn default_status(status: &mut Object) {
-    fill(status, "phase", "Pending");
     for condition in each(status, "conditions") {
         fill(condition, "lastProbeTime", Value::Null);
         fill(condition, "lastTransitionTime", Value::Null);

@@ -89,6 +89,10 @@ fn check_not_negative(object: &Value, fields: &[&str], errors: &mut Vec<FieldErr
     }
 }
 
+fn template_warnings(object: &Value) -> Vec<String> {
+    pod::warnings(at(object, "spec.template.spec"), "spec.template.spec")
+}
+
 /// Names and images of the containers, as `-o wide` shows them.
 fn container_cells(object: &Value) -> [Value; 2] {
     ["name", "image"].map(|field| {

@@ -22,7 +22,6 @@ pub(super) fn default_pod(spec: &mut Object) {
         }
     }
     request_for_the_pod(spec);
-    tolerate_brief_outages(spec);
     default_spec(spec);
 }
 
@@ -234,7 +233,7 @@ fn request_what_is_limited(container: &mut Object) {
 }
 
 /// Every pod stays for a while on a node that is not ready or not reachable.
-fn tolerate_brief_outages(spec: &mut Object) {
+pub(super) fn tolerate_brief_outages(spec: &mut Object) {
     for key in [
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",

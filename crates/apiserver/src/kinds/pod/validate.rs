@@ -12,7 +12,6 @@ mod container;
 mod placement;
 mod volume;
 
-pub(super) use container::fractional_bytes;
 pub(in crate::kinds) use container::is_extended;
 pub(in crate::kinds) use placement::check_label_selector;
 

@@ -86,6 +86,10 @@ impl Rules for Deployment {
         errors
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        super::template_warnings(object)
+    }
+
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
         None
     }

@@ -119,12 +119,20 @@ impl Rules for Job {
         errors
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        super::template_warnings(object)
+    }
+
     fn selectable_fields(&self) -> Vec<Name> {
         super::super::names(&["status.successful"])
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
         (path == "status.successful").then(|| number(object, "status.succeeded").to_string())
+    }
+
+    fn unknown_field(&self, path: &str) -> String {
+        format!("field label {path:?} not supported for Job")
     }
 
     fn orphans_by_default(&self) -> bool {

@@ -76,6 +76,10 @@ impl Rules for ReplicaSet {
         errors
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        super::template_warnings(object)
+    }
+
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
         None
     }
@@ -144,6 +148,10 @@ impl Rules for ReplicationController {
         check_template(object, selected, &mut errors);
         check_runs_forever(object, &mut errors);
         errors
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        super::template_warnings(object)
     }
 
     fn selectable_fields(&self) -> Vec<Name> {

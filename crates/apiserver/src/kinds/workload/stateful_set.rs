@@ -102,6 +102,10 @@ impl Rules for StatefulSet {
         errors
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        super::template_warnings(object)
+    }
+
     fn check_name(&self, name: &str) -> Option<String> {
         crate::names::dns_label_without_dots(name)
     }

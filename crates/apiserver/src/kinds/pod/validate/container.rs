@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::super::spec::containers;
 use super::{Errors, choice};
 use crate::fields::{at, is_empty, items, text};
 use crate::kinds::quantity::{is_whole, nanos};
@@ -188,6 +187,7 @@ fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Er
             }
         }
     }
+    check_huge_pages(resources, path, errors);
     let limits = at(resources, "limits");
     for (name, request) in at(resources, "requests").as_object().into_iter().flatten() {
         let exact = is_extended(name) || name.starts_with("hugepages-");
@@ -214,6 +214,24 @@ fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Er
     }
 }
 
+/// Huge pages alone do not run anything.
+fn check_huge_pages(resources: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+    let sides = [at(resources, "limits"), at(resources, "requests")];
+    let names = || {
+        sides
+            .iter()
+            .filter_map(|side| side.as_object())
+            .flat_map(|side| side.keys())
+    };
+    let huge = names().any(|name| name.starts_with("hugepages-"));
+    if huge && !names().any(|name| name == "cpu" || name == "memory") {
+        errors.push(FieldError::forbidden(
+            path(),
+            "HugePages require cpu or memory",
+        ));
+    }
+}
+
 fn check_resource_name(name: &str, field: &dyn Fn() -> String, errors: &mut Errors) {
     let standard = ["cpu", "memory", "ephemeral-storage"];
     if standard.contains(&name) || name.starts_with("hugepages-") {
@@ -230,31 +248,6 @@ fn check_resource_name(name: &str, field: &dyn Fn() -> String, errors: &mut Erro
             errors.push(FieldError::invalid(field(), &json!(name), detail));
         }
     }
-}
-
-/// Amounts of memory that are no whole bytes: accepted, with a warning.
-pub(in crate::kinds::pod) fn fractional_bytes(spec: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (list, i, found) in containers(spec) {
-        let resources = at(found, "resources");
-        for side in ["limits", "requests"] {
-            for name in ["memory", "ephemeral-storage"] {
-                // A limit is also the request where none is given.
-                let given = at(resources, side)
-                    .get(name)
-                    .or_else(|| at(resources, "limits").get(name));
-                if let Some(amount) = given.and_then(Value::as_str)
-                    && nanos(amount).is_some()
-                    && !is_whole(amount)
-                {
-                    warnings.push(format!(
-                        "spec.{list}[{i}].resources.{side}[{name}]: fractional byte value {amount:?} is invalid, must be an integer"
-                    ));
-                }
-            }
-        }
-    }
-    warnings
 }
 
 #[cfg(test)]
@@ -370,18 +363,5 @@ mod tests {
         ] {
             assert_eq!(is_extended(resource), extended, "{resource}");
         }
-    }
-
-    #[test]
-    fn half_a_byte_is_worth_a_warning() {
-        let spec =
-            json!({"containers": [{"resources": {"limits": {"memory": "1500m", "cpu": "1500m"}}}]});
-        assert_eq!(
-            fractional_bytes(&spec),
-            [
-                "spec.containers[0].resources.limits[memory]: fractional byte value \"1500m\" is invalid, must be an integer",
-                "spec.containers[0].resources.requests[memory]: fractional byte value \"1500m\" is invalid, must be an integer",
-            ]
-        );
     }
 }

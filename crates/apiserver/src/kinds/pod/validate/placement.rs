@@ -132,6 +132,17 @@ fn check_spread(constraint: &Value, path: &dyn Fn() -> String, errors: &mut Erro
         &field("labelSelector"),
         errors,
     );
+    check_label_keys(constraint, &path(), errors);
+}
+
+/// Keys narrow a selector; without one there is nothing to narrow.
+fn check_label_keys(term: &Value, field: &str, errors: &mut Errors) {
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        if !items(term, list).is_empty() && at(term, "labelSelector").is_null() {
+            let detail = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(format!("{field}.{list}"), detail));
+        }
+    }
 }
 
 fn check_node_affinity(affinity: &Value, field: &str, errors: &mut Errors) {
@@ -207,6 +218,7 @@ fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
         &format!("{field}.namespaceSelector"),
         errors,
     );
+    check_label_keys(term, field, errors);
     let key = text(term, "topologyKey");
     let field = format!("{field}.topologyKey");
     if key.is_empty() {
