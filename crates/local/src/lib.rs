@@ -1,1 +1,84 @@
-//! What lives in the embedded cluster.
+//! What lives in the embedded cluster: simulated nodes and the small controllers that clients notice.
+//!
+//! Everything here works through an ordinary `kube::Client` and never sees the server behind it. It is no
+//! controller manager: StatefulSets, DaemonSets, CronJobs, ReplicationControllers, Endpoints and volume binding
+//! are left to real clusters, and nothing here schedules.
+//!
+//! Read `world` first, then any controller: each is a pure `plan` and a thin shell around it.
+
+mod budgets;
+mod cache;
+mod claims;
+mod deployments;
+mod echo;
+mod garbage;
+mod jobs;
+mod kinds;
+mod namespaces;
+mod node_lifecycle;
+mod nodes;
+mod pod;
+mod pod_gc;
+mod queue;
+mod replica_sets;
+mod taint_eviction;
+mod world;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio_util::task::TaskTracker;
+
+use self::world::World;
+pub use self::{
+    nodes::{EXIT_CODE, HEARTBEAT, Nodes, RUN_FOR, Shape},
+    world::Timings,
+};
+
+/// The nodes and controllers of one cluster, while they run.
+pub struct Local {
+    world: Arc<World>,
+    nodes: Nodes,
+    tasks: TaskTracker,
+}
+
+/// Starts the nodes and controllers. `root_ca` is the certificate by which pods would know the server, in PEM.
+pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
+    let tasks = TaskTracker::new();
+    let world = World::new(client, timings);
+    let (handle, run_nodes) = nodes::start(world.clone());
+    tasks.spawn(run_nodes);
+    tasks.spawn(node_lifecycle::start(world.clone()));
+    tasks.spawn(taint_eviction::start(world.clone()));
+    tasks.spawn(pod_gc::start(world.clone()));
+    tasks.spawn(deployments::start(world.clone()));
+    tasks.spawn(replica_sets::start(world.clone()));
+    tasks.spawn(jobs::start(world.clone()));
+    tasks.spawn(budgets::start(world.clone()));
+    tasks.spawn(namespaces::start(world.clone(), root_ca));
+    tasks.spawn(garbage::run(world.client.clone(), world.cancel.clone()));
+    world.watch(&tasks);
+    Local {
+        world,
+        nodes: handle,
+        tasks,
+    }
+}
+
+impl Local {
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Returns once everything that was there at the start has been seen.
+    pub async fn synced(&self) {
+        self.world.synced().await;
+    }
+
+    /// Stops everything and returns when it has stopped. Objects stay as they are.
+    pub async fn stop(self) {
+        self.world.cancel.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}

@@ -1,0 +1,400 @@
+//! Says how far a rollout got, in the words that `kubectl rollout status` and `kubectl wait` read.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::apps::v1::{DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+
+use super::plan::{Bounds, Observed, available_of, replicas_of};
+
+const DONE: &str = "NewReplicaSetAvailable";
+const MOVING: &str = "ReplicaSetUpdated";
+const CREATED: &str = "NewReplicaSetCreated";
+const LATE: &str = "ProgressDeadlineExceeded";
+const PAUSED: &str = "DeploymentPaused";
+const RESUMED: &str = "DeploymentResumed";
+
+pub(super) struct Progress<'a> {
+    /// The set of the present template.
+    pub(super) current: Option<&'a ReplicaSet>,
+    /// The name of the set that is being made now.
+    pub(super) creates: Option<String>,
+    pub(super) bounds: Bounds,
+}
+
+pub(super) fn of(observed: &Observed<'_>, progress: &Progress<'_>) -> DeploymentStatus {
+    let written = observed.deployment.status.clone().unwrap_or_default();
+    let sum =
+        |count: fn(&ReplicaSet) -> i32| observed.sets.iter().map(|set| count(set)).sum::<i32>();
+    let live = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
+    let ready = |set: &ReplicaSet| {
+        set.status
+            .as_ref()
+            .and_then(|s| s.ready_replicas)
+            .unwrap_or(0)
+    };
+    let available = sum(available_of);
+    let mut status = DeploymentStatus {
+        observed_generation: observed.deployment.metadata.generation,
+        replicas: Some(sum(live)),
+        updated_replicas: Some(progress.current.map_or(0, live)),
+        ready_replicas: Some(sum(ready)),
+        available_replicas: Some(available),
+        unavailable_replicas: Some((sum(replicas_of) - available).max(0)),
+        terminating_replicas: written.terminating_replicas,
+        collision_count: written.collision_count,
+        conditions: written.conditions.clone(),
+    };
+    let least = observed.spec.replicas.unwrap_or(1) - progress.bounds.unavailable;
+    let (truth, reason, message) = if available >= least {
+        (
+            "True",
+            "MinimumReplicasAvailable",
+            "Deployment has minimum availability.",
+        )
+    } else {
+        (
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.",
+        )
+    };
+    set_condition(
+        &mut status,
+        "Available",
+        truth,
+        reason,
+        message.into(),
+        observed.now,
+    );
+    if let Some((truth, reason, message)) = progressing(observed, progress, &written, &status) {
+        set_condition(
+            &mut status,
+            "Progressing",
+            truth,
+            reason,
+            message,
+            observed.now,
+        );
+    }
+    status
+}
+
+/// The condition `Progressing`, when it should be written anew.
+fn progressing(
+    observed: &Observed<'_>,
+    progress: &Progress<'_>,
+    before: &DeploymentStatus,
+    now: &DeploymentStatus,
+) -> Option<(&'static str, &'static str, String)> {
+    let reason = condition(before)
+        .and_then(|c| c.reason.as_deref())
+        .unwrap_or("");
+    if observed.spec.paused == Some(true) {
+        return (reason != PAUSED).then(|| ("Unknown", PAUSED, "Deployment is paused".into()));
+    }
+    if let Some(name) = &progress.creates {
+        return Some((
+            "True",
+            CREATED,
+            format!("Created new replica set \"{name}\""),
+        ));
+    }
+    let name = progress
+        .current
+        .and_then(|set| set.metadata.name.as_deref());
+    let subject = match name {
+        Some(name) => format!("ReplicaSet \"{name}\""),
+        None => "Deployment".into(),
+    };
+    if is_complete(observed.spec, now) {
+        return (reason != DONE).then(|| {
+            (
+                "True",
+                DONE,
+                format!("{subject} has successfully progressed."),
+            )
+        });
+    }
+    // A finished rollout stays finished when a pod dies later; only a new template starts another.
+    let same_rollout =
+        before.replicas == before.updated_replicas && now.replicas == now.updated_replicas;
+    if reason == DONE && same_rollout {
+        return None;
+    }
+    if reason == PAUSED {
+        return Some(("Unknown", RESUMED, "Deployment is resumed".into()));
+    }
+    let old = |status: &DeploymentStatus| {
+        status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
+    };
+    let moved = now.updated_replicas.unwrap_or(0) > before.updated_replicas.unwrap_or(0)
+        || old(now) < old(before)
+        || now.ready_replicas.unwrap_or(0) > before.ready_replicas.unwrap_or(0)
+        || now.available_replicas.unwrap_or(0) > before.available_replicas.unwrap_or(0);
+    if moved || reason.is_empty() || reason == DONE {
+        return Some(("True", MOVING, format!("{subject} is progressing.")));
+    }
+    let late = until_deadline(observed.spec, before, observed.now) == Some(Duration::ZERO);
+    (late && reason != LATE).then(|| {
+        (
+            "False",
+            LATE,
+            format!("{subject} has timed out progressing."),
+        )
+    })
+}
+
+fn condition(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
+    status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| c.type_ == "Progressing")
+}
+
+/// Every pod is of the present template, available, and none is left of an old one.
+pub(super) fn is_complete(spec: &DeploymentSpec, status: &DeploymentStatus) -> bool {
+    let wanted = spec.replicas.unwrap_or(1);
+    [
+        status.updated_replicas,
+        status.replicas,
+        status.available_replicas,
+    ]
+    .iter()
+    .all(|count| count.unwrap_or(0) == wanted)
+}
+
+/// The time left until a rollout that does not move is called late; zero when it is.
+pub(super) fn until_deadline(
+    spec: &DeploymentSpec,
+    status: &DeploymentStatus,
+    now: Timestamp,
+) -> Option<Duration> {
+    let deadline = spec
+        .progress_deadline_seconds
+        .filter(|&seconds| seconds != i32::MAX)?;
+    let condition = condition(status)?;
+    let waiting = [MOVING, CREATED, RESUMED].contains(&condition.reason.as_deref()?);
+    let updated = condition.last_update_time.as_ref().filter(|_| waiting)?;
+    let left = (updated.0 + SignedDuration::from_secs(deadline.into())).duration_since(now);
+    Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
+}
+
+fn set_condition(
+    status: &mut DeploymentStatus,
+    type_: &str,
+    truth: &str,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) {
+    let conditions = status.conditions.get_or_insert_default();
+    let old = conditions.iter().position(|c| c.type_ == type_);
+    let mut since = Time(now);
+    if let Some(at) = old {
+        let old = &conditions[at];
+        let same = old.status == truth
+            && old.reason.as_deref() == Some(reason)
+            && old.message.as_deref() == Some(message.as_str());
+        // A rollout that moves says so with a new time, or its deadline would pass.
+        if same && type_ != "Progressing" {
+            return;
+        }
+        if old.status == truth {
+            since = old.last_transition_time.clone().unwrap_or(since);
+        }
+    }
+    let condition = DeploymentCondition {
+        type_: type_.into(),
+        status: truth.into(),
+        reason: Some(reason.into()),
+        message: Some(message),
+        last_transition_time: Some(since),
+        last_update_time: Some(Time(now)),
+    };
+    match old {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+}
+
+/// Equal but for zeros, which the server leaves out.
+pub(super) fn same(a: &DeploymentStatus, b: &DeploymentStatus) -> bool {
+    let plain = |status: &DeploymentStatus| {
+        let mut status = status.clone();
+        for count in [
+            &mut status.replicas,
+            &mut status.updated_replicas,
+            &mut status.ready_replicas,
+            &mut status.available_replicas,
+            &mut status.unavailable_replicas,
+        ] {
+            *count = count.filter(|&n| n != 0);
+        }
+        status
+    };
+    plain(a) == plain(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    /// Plans the status of a two-replica Deployment whose one set has `live` pods, `available` of them so.
+    fn next(
+        deployment: &mut Deployment,
+        live: i32,
+        available: i32,
+        now: i64,
+    ) -> (String, String, bool) {
+        let set: ReplicaSet = serde_json::from_value(json!({
+            "metadata": {"name": "web-1"},
+            "spec": {"replicas": 2, "selector": {}},
+            "status": {"replicas": live, "readyReplicas": available, "availableReplicas": available},
+        }))
+        .unwrap();
+        let sets = [Arc::new(set)];
+        let spec = deployment.spec.clone().unwrap();
+        let observed = Observed {
+            deployment,
+            spec: &spec,
+            sets: &sets,
+            has_pods: &|_| false,
+            now: at(now),
+        };
+        let bounds = Bounds {
+            surge: 1,
+            unavailable: 0,
+        };
+        let progress = Progress {
+            current: Some(&sets[0]),
+            creates: None,
+            bounds,
+        };
+        let status = of(&observed, &progress);
+        let find = |type_: &str| {
+            let condition = status
+                .conditions
+                .iter()
+                .flatten()
+                .find(|c| c.type_ == type_)
+                .unwrap();
+            format!(
+                "{} {}",
+                condition.status,
+                condition.reason.as_deref().unwrap()
+            )
+        };
+        let told = (find("Available"), find("Progressing"));
+        let changed = !same(&deployment.status.clone().unwrap_or_default(), &status);
+        deployment.status = Some(status);
+        (told.0, told.1, changed)
+    }
+
+    fn deployment(spec: Value) -> Deployment {
+        let mut whole = json!({
+            "metadata": {"name": "web", "generation": 4},
+            "spec": {"replicas": 2, "selector": {}, "template": {}, "progressDeadlineSeconds": 60},
+        });
+        crate::pod::testing::merge(&mut whole["spec"], spec);
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn conditions_tell_a_rollout_from_start_to_end() {
+        let mut web = deployment(json!({}));
+        for (case, live, available, now, ready, progress, changed) in [
+            (
+                "starting",
+                0,
+                0,
+                0,
+                "False MinimumReplicasUnavailable",
+                "True ReplicaSetUpdated",
+                true,
+            ),
+            (
+                "waiting changes nothing",
+                0,
+                0,
+                10,
+                "False MinimumReplicasUnavailable",
+                "True ReplicaSetUpdated",
+                false,
+            ),
+            (
+                "a pod appears",
+                1,
+                0,
+                20,
+                "False MinimumReplicasUnavailable",
+                "True ReplicaSetUpdated",
+                true,
+            ),
+            (
+                "the deadline counts from the last move",
+                1,
+                0,
+                79,
+                "False MinimumReplicasUnavailable",
+                "True ReplicaSetUpdated",
+                false,
+            ),
+            (
+                "too late",
+                1,
+                0,
+                80,
+                "False MinimumReplicasUnavailable",
+                "False ProgressDeadlineExceeded",
+                true,
+            ),
+            (
+                "late but done",
+                2,
+                2,
+                90,
+                "True MinimumReplicasAvailable",
+                "True NewReplicaSetAvailable",
+                true,
+            ),
+            (
+                "a pod dies later",
+                2,
+                1,
+                99,
+                "False MinimumReplicasUnavailable",
+                "True NewReplicaSetAvailable",
+                true,
+            ),
+        ] {
+            let got = next(&mut web, live, available, now);
+            assert_eq!(got, (ready.into(), progress.into(), changed), "{case}");
+        }
+        assert_eq!(web.status.unwrap().observed_generation, Some(4));
+    }
+
+    #[test]
+    fn pausing_stops_the_clock() {
+        let mut web = deployment(json!({"paused": true}));
+        assert_eq!(next(&mut web, 1, 0, 0).1, "Unknown DeploymentPaused");
+        assert_eq!(next(&mut web, 1, 0, 1000).1, "Unknown DeploymentPaused");
+        web.spec.as_mut().unwrap().paused = None;
+        assert_eq!(next(&mut web, 1, 0, 1001).1, "Unknown DeploymentResumed");
+        assert_eq!(
+            next(&mut web, 1, 0, 1062).1,
+            "False ProgressDeadlineExceeded"
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! Every kind that the server knows right now, custom ones included.
+
+use std::collections::BTreeMap;
+
+use kube::{
+    Client,
+    discovery::{ApiCapabilities, ApiResource, Discovery, Scope, verbs},
+};
+
+#[derive(Clone, Debug)]
+pub(crate) struct ServedKind {
+    pub(crate) resource: ApiResource,
+    pub(crate) namespaced: bool,
+    verbs: ApiCapabilities,
+}
+
+impl ServedKind {
+    pub(crate) fn supports(&self, verb: &str) -> bool {
+        self.verbs.supports_operation(verb)
+    }
+}
+
+/// One version of each kind, by group and kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kinds(BTreeMap<(String, String), ServedKind>);
+
+impl Kinds {
+    pub(crate) async fn discover(client: &Client) -> Result<Self, kube::Error> {
+        let discovery = Discovery::new(client.clone()).run().await?;
+        let mut kinds = BTreeMap::new();
+        for group in discovery.groups_alphabetical() {
+            for (resource, verbs) in group.recommended_resources() {
+                let key = (resource.group.clone(), resource.kind.clone());
+                let namespaced = verbs.scope == Scope::Namespaced;
+                kinds.insert(
+                    key,
+                    ServedKind {
+                        resource,
+                        namespaced,
+                        verbs,
+                    },
+                );
+            }
+        }
+        Ok(Self(kinds))
+    }
+
+    /// Finds a kind by what an owner reference says; any version of the group will do.
+    pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<&ServedKind> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        self.0.get(&(group.to_owned(), kind.to_owned()))
+    }
+
+    /// Kinds whose objects can be watched and deleted. Events are many, own nothing and expire by themselves.
+    pub(crate) fn collectable(&self) -> impl Iterator<Item = &ServedKind> {
+        self.0.values().filter(|kind| {
+            let needed = [verbs::LIST, verbs::WATCH, verbs::DELETE];
+            kind.resource.kind != "Event" && needed.iter().all(|verb| kind.supports(verb))
+        })
+    }
+
+    /// Kinds that a namespace must be emptied of.
+    pub(crate) fn in_namespaces(&self) -> impl Iterator<Item = &ServedKind> {
+        self.0.values().filter(|kind| {
+            kind.namespaced && kind.supports(verbs::LIST) && kind.supports(verbs::DELETE_COLLECTION)
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! What a simulated node says about itself.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeAddress, NodeCondition, NodeSystemInfo},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
+};
+
+use super::addresses::Place;
+
+/// A node to add: what differs between nodes. Everything else is filled in.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub name: String,
+    pub zone: String,
+    /// Cores.
+    pub cpu: u32,
+    /// GiB.
+    pub memory: u32,
+    /// How many pods it takes.
+    pub pods: u32,
+}
+
+impl Shape {
+    /// One of `total` demo nodes, spread over three zones; `index` counts from zero.
+    pub fn demo(index: usize, total: usize) -> Self {
+        let width = total.to_string().len().max(3);
+        Self {
+            name: format!("node-{:0width$}", index + 1),
+            zone: ["zone-a", "zone-b", "zone-c"][index % 3].into(),
+            cpu: 16,
+            memory: 64,
+            pods: 110,
+        }
+    }
+
+    pub(super) fn node(&self) -> Node {
+        let labels = [
+            ("kubernetes.io/hostname", self.name.clone()),
+            ("kubernetes.io/os", "linux".into()),
+            ("kubernetes.io/arch", "amd64".into()),
+            (
+                "node.kubernetes.io/instance-type",
+                format!("tidepool-{}c-{}g", self.cpu, self.memory),
+            ),
+            ("topology.kubernetes.io/region", "local".into()),
+            ("topology.kubernetes.io/zone", self.zone.clone()),
+        ];
+        let capacity = quantities(&[
+            ("cpu", self.cpu.to_string()),
+            ("memory", format!("{}Gi", self.memory)),
+            ("pods", self.pods.to_string()),
+            ("ephemeral-storage", "200Gi".into()),
+        ]);
+        // The system keeps a little for itself, as on a real machine.
+        let mut allocatable = capacity.clone();
+        allocatable.extend(quantities(&[
+            (
+                "cpu",
+                format!(
+                    "{}m",
+                    u64::from(self.cpu) * 1000 - u64::from(self.cpu.min(4)) * 100
+                ),
+            ),
+            (
+                "memory",
+                format!(
+                    "{}Mi",
+                    u64::from(self.memory) * 1024 - u64::from(self.memory.min(2)) * 512
+                ),
+            ),
+        ]));
+        let mut node = Node {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+                ..ObjectMeta::default()
+            },
+            ..Node::default()
+        };
+        let status = node.status.get_or_insert_default();
+        status.capacity = Some(capacity);
+        status.allocatable = Some(allocatable);
+        node
+    }
+}
+
+fn quantities(list: &[(&str, String)]) -> BTreeMap<String, Quantity> {
+    list.iter()
+        .map(|(name, text)| ((*name).to_owned(), Quantity(text.clone())))
+        .collect()
+}
+
+/// The node with everything that its kubelet would report; what somebody else said stays.
+pub(super) fn completed(node: &Node, place: &Place, now: Timestamp) -> Node {
+    let mut node = node.clone();
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let spec = node.spec.get_or_insert_default();
+    if spec.pod_cidr.is_none()
+        && let Some(cidr) = &place.pod_cidr
+    {
+        spec.pod_cidr = Some(cidr.clone());
+        spec.pod_cidrs = Some(vec![cidr.clone()]);
+    }
+    let status = node.status.get_or_insert_default();
+    // Without these nothing fits, and a kubelet always reports them.
+    let least = quantities(&[
+        ("cpu", "16".into()),
+        ("memory", "64Gi".into()),
+        ("pods", "110".into()),
+    ]);
+    for amounts in [&mut status.capacity, &mut status.allocatable] {
+        let amounts = amounts.get_or_insert_default();
+        for (resource, amount) in &least {
+            amounts
+                .entry(resource.clone())
+                .or_insert_with(|| amount.clone());
+        }
+    }
+    let addresses = status.addresses.get_or_insert_default();
+    for (type_, address) in [("InternalIP", &place.internal_ip), ("Hostname", &name)] {
+        if !addresses.iter().any(|known| known.type_ == type_) {
+            addresses.push(NodeAddress {
+                type_: type_.into(),
+                address: address.clone(),
+            });
+        }
+    }
+    if status
+        .node_info
+        .as_ref()
+        .is_none_or(|info| info.kubelet_version.is_empty())
+    {
+        status.node_info = Some(system(&name));
+    }
+    status.conditions = Some(conditions(
+        status.conditions.take().unwrap_or_default(),
+        now,
+    ));
+    node
+}
+
+fn system(name: &str) -> NodeSystemInfo {
+    NodeSystemInfo {
+        architecture: "amd64".into(),
+        operating_system: "linux".into(),
+        os_image: "Tidepool simulated node".into(),
+        kernel_version: "6.12.0".into(),
+        container_runtime_version: concat!("tidepool://", env!("CARGO_PKG_VERSION")).into(),
+        kubelet_version: "v1.36.4+tidepool".into(),
+        machine_id: name.into(),
+        system_uuid: name.into(),
+        boot_id: name.into(),
+        ..NodeSystemInfo::default()
+    }
+}
+
+const CONDITIONS: [(&str, &str, &str, &str); 4] = [
+    (
+        "MemoryPressure",
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
+    (
+        "DiskPressure",
+        "False",
+        "KubeletHasNoDiskPressure",
+        "kubelet has no disk pressure",
+    ),
+    (
+        "PIDPressure",
+        "False",
+        "KubeletHasSufficientPID",
+        "kubelet has sufficient PID available",
+    ),
+    (
+        "Ready",
+        "True",
+        "KubeletReady",
+        "kubelet is posting ready status",
+    ),
+];
+
+/// All is well with the node itself, whatever was written; conditions of others stay.
+fn conditions(mut written: Vec<NodeCondition>, now: Timestamp) -> Vec<NodeCondition> {
+    for (type_, status, reason, message) in CONDITIONS {
+        let old = written
+            .iter()
+            .position(|condition| condition.type_ == type_);
+        if old.is_some_and(|at| written[at].status == status) {
+            continue;
+        }
+        let condition = NodeCondition {
+            type_: type_.into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            last_heartbeat_time: Some(Time(now)),
+            last_transition_time: Some(Time(now)),
+        };
+        match old {
+            Some(at) => written[at] = condition,
+            None => written.push(condition),
+        }
+    }
+    written
+}
+
+/// The same node with a fresh heartbeat in its own conditions.
+pub(super) fn with_heartbeat(mut node: Node, now: Timestamp) -> Node {
+    let conditions = node
+        .status
+        .as_mut()
+        .and_then(|status| status.conditions.as_mut());
+    for condition in conditions.into_iter().flatten() {
+        if CONDITIONS
+            .iter()
+            .any(|(type_, ..)| condition.type_ == *type_)
+        {
+            condition.last_heartbeat_time = Some(Time(now));
+        }
+    }
+    node
+}
+
+/// When the node last reported its status.
+pub(super) fn last_report(node: &Node) -> Option<Timestamp> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let ready = conditions
+        .iter()
+        .find(|condition| condition.type_ == "Ready")?;
+    ready.last_heartbeat_time.as_ref().map(|time| time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn place() -> Place {
+        Place {
+            internal_ip: "172.16.0.1".into(),
+            pod_cidr: Some("10.128.0.0/22".into()),
+        }
+    }
+
+    #[test]
+    fn a_demo_node_is_complete() {
+        let node = completed(
+            &Shape::demo(4, 5000).node(),
+            &place(),
+            Timestamp::UNIX_EPOCH,
+        );
+        assert_eq!(node.metadata.name.as_deref(), Some("node-0005"));
+        let status = node.status.as_ref().unwrap();
+        let amount = |amounts: &Option<BTreeMap<String, Quantity>>, name: &str| {
+            amounts.as_ref().unwrap()[name].0.clone()
+        };
+        assert_eq!(amount(&status.capacity, "cpu"), "16");
+        assert_eq!(amount(&status.allocatable, "cpu"), "15600m");
+        assert_eq!(amount(&status.allocatable, "memory"), "64512Mi");
+        assert_eq!(
+            node.spec.as_ref().unwrap().pod_cidr.as_deref(),
+            Some("10.128.0.0/22")
+        );
+        assert_eq!(
+            completed(&node, &place(), Timestamp::MAX),
+            node,
+            "nothing more to say"
+        );
+    }
+
+    #[test]
+    fn a_node_made_by_others_keeps_what_they_said() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "big"},
+            "spec": {"podCIDR": "10.0.0.0/24"},
+            "status": {
+                "capacity": {"cpu": "96", "example.com/gpu": "8"},
+                "allocatable": {"cpu": "96", "example.com/gpu": "8"},
+                "addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
+                "conditions": [{"type": "Ready", "status": "Unknown"}, {"type": "Custom", "status": "True"}],
+            },
+        }))
+        .unwrap();
+        let node = completed(&node, &place(), Timestamp::UNIX_EPOCH);
+        let status = node.status.unwrap();
+        let capacity: Vec<_> = status
+            .capacity
+            .unwrap()
+            .into_iter()
+            .map(|(name, amount)| format!("{name}={}", amount.0))
+            .collect();
+        assert_eq!(
+            capacity,
+            ["cpu=96", "example.com/gpu=8", "memory=64Gi", "pods=110"]
+        );
+        let addresses: Vec<_> = status
+            .addresses
+            .unwrap()
+            .into_iter()
+            .map(|a| a.address)
+            .collect();
+        assert_eq!(addresses, ["1.2.3.4", "big"]);
+        assert_eq!(node.spec.unwrap().pod_cidr.as_deref(), Some("10.0.0.0/24"));
+        let conditions: Vec<_> = status
+            .conditions
+            .unwrap()
+            .into_iter()
+            .map(|c| format!("{} {}", c.type_, c.status))
+            .collect();
+        assert_eq!(
+            conditions,
+            [
+                "Ready True",
+                "Custom True",
+                "MemoryPressure False",
+                "DiskPressure False",
+                "PIDPressure False"
+            ]
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! What is left to do, by key: each key at most once, never two workers on one key, failures retried later.
+//!
+//! It knows nothing of Kubernetes. Every controller is a queue and a function that brings one key up to date.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    fmt::{Debug, Display},
+    future::Future,
+    hash::Hash,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+/// What a worker says about a key it brought up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing to do until something changes.
+    Idle,
+    /// Look again after this time, or when something changes.
+    After(Duration),
+}
+
+/// The first retry is soon, because most failures are conflicts; the last ones leave a broken server alone.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+pub(crate) struct Queue<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// The members of `ready`.
+    waiting: HashSet<K>,
+    running: HashSet<K>,
+    /// Running keys that changed meanwhile and must run again.
+    again: HashSet<K>,
+    later: BTreeSet<(Instant, K)>,
+    due: HashMap<K, Instant>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K> Default for State<K> {
+    fn default() -> Self {
+        Self {
+            ready: VecDeque::new(),
+            waiting: HashSet::new(),
+            running: HashSet::new(),
+            again: HashSet::new(),
+            later: BTreeSet::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
+    fn add(&mut self, key: K) {
+        if self.running.contains(&key) {
+            self.again.insert(key);
+        } else if self.waiting.insert(key.clone()) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// An earlier appointment stays.
+    fn add_at(&mut self, key: K, at: Instant) {
+        if let Some(&due) = self.due.get(&key) {
+            if due <= at {
+                return;
+            }
+            self.later.remove(&(due, key.clone()));
+        }
+        self.due.insert(key.clone(), at);
+        self.later.insert((at, key));
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<K> {
+        while let Some((due, key)) = self.later.first().cloned()
+            && due <= now
+        {
+            self.later.pop_first();
+            self.due.remove(&key);
+            self.add(key);
+        }
+        let key = self.ready.pop_front()?;
+        self.waiting.remove(&key);
+        // A worker looks at everything, so an appointment made earlier is kept by it; it makes the next one.
+        if let Some(due) = self.due.remove(&key) {
+            self.later.remove(&(due, key.clone()));
+        }
+        self.running.insert(key.clone());
+        Some(key)
+    }
+
+    fn done<E>(&mut self, key: K, result: &Result<Next, E>, now: Instant) {
+        self.running.remove(&key);
+        match result {
+            Ok(next) => {
+                self.failures.remove(&key);
+                if let Next::After(wait) = next {
+                    self.add_at(key.clone(), now + *wait);
+                }
+                if self.again.remove(&key) {
+                    self.add(key);
+                }
+            }
+            Err(_) => {
+                // A change that came meanwhile waits too: it would meet the same failure.
+                self.again.remove(&key);
+                let failures = self.failures.entry(key.clone()).or_default();
+                let wait = FIRST_RETRY * 2u32.pow((*failures).min(10));
+                *failures += 1;
+                self.add_at(key, now + wait.min(LONGEST_RETRY));
+            }
+        }
+    }
+}
+
+impl<K> Queue<K>
+where
+    K: Clone + Eq + Hash + Ord + Debug + Display + Send + 'static,
+{
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(crate) fn add(&self, key: K) {
+        self.lock().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Works on up to `workers` keys at a time until cancelled; then the keys in work are dropped.
+    pub(crate) async fn run<F, E>(
+        self: Arc<Self>,
+        name: &'static str,
+        workers: usize,
+        cancel: CancellationToken,
+        work: impl Fn(K) -> F,
+    ) where
+        F: Future<Output = Result<Next, E>> + Send,
+        E: Display,
+    {
+        let mut running = FuturesUnordered::new();
+        loop {
+            let next_due = {
+                let mut state = self.lock();
+                while running.len() < workers
+                    && let Some(key) = state.pop(Instant::now())
+                {
+                    running.push(work(key.clone()).map(move |result| (key, result)));
+                }
+                state.later.first().map(|(due, _)| *due)
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                Some((key, result)) = running.next() => {
+                    if let Err(error) = &result {
+                        tracing::debug!(controller = name, %key, %error, "failed and will be retried");
+                    }
+                    self.lock().done(key, &result, Instant::now());
+                }
+                () = self.changed.notified() => {}
+                () = sleep_until(next_due), if running.len() < workers => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State<K>> {
+        self.state.lock().expect("no panic while held")
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const OK: Result<Next, ()> = Ok(Next::Idle);
+
+    #[test]
+    fn a_key_waits_once_and_runs_again_when_it_changed_while_running() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.add("a");
+        state.add("b");
+        state.add("a");
+        assert_eq!(state.pop(now), Some("a"));
+        state.add("a");
+        assert_eq!(state.pop(now), Some("b"));
+        assert_eq!(state.pop(now), None, "a is running");
+        state.done("a", &OK, now);
+        assert_eq!(state.pop(now), Some("a"));
+        state.done("a", &OK, now);
+        assert_eq!(state.pop(now), None);
+    }
+
+    #[test]
+    fn appointments_come_due_and_the_earliest_counts() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.add_at("a", now + 2 * SECOND);
+        state.add_at("a", now + SECOND);
+        state.add_at("a", now + 3 * SECOND);
+        assert_eq!(state.pop(now), None);
+        assert_eq!(state.pop(now + SECOND), Some("a"));
+        state.done("a", &OK, now + SECOND);
+        assert_eq!(state.pop(now + 9 * SECOND), None, "one appointment per key");
+    }
+
+    #[test]
+    fn failures_wait_longer_and_longer_and_success_forgets_them() {
+        let (mut state, mut now) = (State::default(), Instant::now());
+        state.add("a");
+        for wait in [50, 100, 200, 400] {
+            assert_eq!(state.pop(now), Some("a"));
+            state.add("a");
+            state.done("a", &Err(()), now);
+            let wait = Duration::from_millis(wait);
+            assert_eq!(state.pop(now + wait - Duration::from_millis(1)), None);
+            now += wait;
+        }
+        assert_eq!(state.pop(now), Some("a"));
+        state.done("a", &OK, now);
+        assert!(state.failures.is_empty());
+        for _ in 0..40 {
+            state.add("a");
+            state.pop(now);
+            state.done("a", &Err(()), now);
+        }
+        assert_eq!(state.pop(now + LONGEST_RETRY), Some("a"));
+    }
+
+    #[tokio::test]
+    async fn workers_are_bounded_and_stop_when_cancelled() {
+        let (queue, cancel) = (Queue::new(), CancellationToken::new());
+        let busy = Arc::new(Mutex::new((0, 0)));
+        for key in 0..10 {
+            queue.add(key);
+        }
+        let run = queue.clone().run("test", 3, cancel.clone(), |_: i32| {
+            let busy = busy.clone();
+            async move {
+                {
+                    let mut busy = busy.lock().unwrap();
+                    busy.0 += 1;
+                    busy.1 = busy.1.max(busy.0);
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                busy.lock().unwrap().0 -= 1;
+                Ok::<_, String>(Next::Idle)
+            }
+        });
+        let stop = async {
+            while !queue.lock().ready.is_empty() || !queue.lock().running.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            cancel.cancel();
+        };
+        tokio::join!(run, stop);
+        assert_eq!(
+            *busy.lock().unwrap(),
+            (0, 3),
+            "none is left, and never more than three"
+        );
+    }
+}

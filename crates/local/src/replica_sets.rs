@@ -1,0 +1,398 @@
+//! Keeps as many pods alive as each ReplicaSet asks for.
+
+use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc, time::Duration};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod as NewPod};
+use kube::{
+    Resource,
+    api::{Patch, PatchParams, PostParams},
+    runtime::events::EventType,
+};
+use serde_json::json;
+
+use crate::{
+    cache::Key,
+    claims::{claims, concerned, controlled_by, pod_from},
+    echo::Echoes,
+    pod::Pod,
+    queue::{Next, Queue},
+    world::{Failure, World, brief, is_gone, patch_of},
+};
+
+/// Pods made or removed in one go; the rest follows when these have been seen.
+const BURST: usize = 500;
+/// Sets brought up to date at the same time, and requests at the same time for one of them.
+const WORKERS: usize = 8;
+const REQUESTS: usize = 16;
+
+#[derive(Debug)]
+struct Plan {
+    create: usize,
+    delete: Vec<Arc<Pod>>,
+    status: Option<Counts>,
+    /// A pod becomes available then, without any event.
+    recheck: Option<Duration>,
+}
+
+/// The numbers of a ReplicaSet's status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    replicas: usize,
+    fully_labeled: usize,
+    ready: usize,
+    available: usize,
+    observed_generation: i64,
+}
+
+/// What to do for `set`, which owns `pods`.
+fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
+    let spec = set.spec.clone().unwrap_or_default();
+    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let min_ready = SignedDuration::from_secs(spec.min_ready_seconds.unwrap_or(0).into());
+    let mut active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
+
+    let template_labels = spec
+        .template
+        .and_then(|t| t.metadata)
+        .and_then(|m| m.labels);
+    let fully_labeled = |pod: &&Arc<Pod>| {
+        let labels = pod.metadata.labels.as_ref();
+        template_labels
+            .iter()
+            .flatten()
+            .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
+    };
+    let waits: Vec<SignedDuration> = active
+        .iter()
+        .filter_map(|pod| pod.ready_since())
+        .map(|since| (since + min_ready).duration_since(now))
+        .collect();
+    let available = |wait: &&SignedDuration| **wait <= SignedDuration::ZERO;
+    let counts = Counts {
+        replicas: active.len(),
+        fully_labeled: active.iter().filter(fully_labeled).count(),
+        ready: waits.len(),
+        available: waits.iter().filter(available).count(),
+        observed_generation: set.metadata.generation.unwrap_or(0),
+    };
+    let recheck = waits.iter().filter(|wait| !available(wait)).min();
+    let recheck = recheck.and_then(|wait| Duration::try_from(*wait).ok());
+
+    let (mut create, mut delete) = (0, Vec::new());
+    if set.metadata.deletion_timestamp.is_none() {
+        if active.len() < wanted {
+            create = (wanted - active.len()).min(BURST);
+        } else {
+            let surplus = (active.len() - wanted).min(BURST);
+            sort_least_useful_first(&mut active);
+            active.truncate(surplus);
+            delete = active;
+        }
+    }
+    let status = (Some(counts) != observed(set)).then_some(counts);
+    Plan {
+        create,
+        delete,
+        status,
+        recheck,
+    }
+}
+
+fn observed(set: &ReplicaSet) -> Option<Counts> {
+    let status = set.status.as_ref()?;
+    let count = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
+    Some(Counts {
+        replicas: count(Some(status.replicas)),
+        fully_labeled: count(status.fully_labeled_replicas),
+        ready: count(status.ready_replicas),
+        available: count(status.available_replicas),
+        observed_generation: status.observed_generation.unwrap_or(0),
+    })
+}
+
+/// The order in which surplus pods go: those that do no work yet, then the cheap ones, the crowded, the restless and the young.
+fn sort_least_useful_first(pods: &mut [Arc<Pod>]) {
+    let mut on_node: HashMap<String, usize> = HashMap::new();
+    for pod in pods.iter() {
+        *on_node.entry(pod.spec.node_name.clone()).or_default() += 1;
+    }
+    pods.sort_by_cached_key(|pod| {
+        let phase = match pod.status.phase.as_str() {
+            "Pending" => 0,
+            "Running" => 2,
+            _ => 1,
+        };
+        (
+            pod.is_bound(),
+            phase,
+            pod.is_ready(),
+            deletion_cost(pod),
+            Reverse(on_node[&pod.spec.node_name]),
+            Reverse(pod.ready_since()),
+            Reverse(pod.restarts()),
+            Reverse(pod.metadata.creation_timestamp.clone()),
+            pod.metadata.name.clone(),
+        )
+    });
+}
+
+/// Pods with a lower cost go first; nonsense counts as none.
+fn deletion_cost(pod: &Pod) -> i32 {
+    pod.annotation("controller.kubernetes.io/pod-deletion-cost")
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+struct ReplicaSets {
+    world: Arc<World>,
+    pods: Echoes<Pod>,
+    sets: Echoes<ReplicaSet>,
+}
+
+/// Registers for changes at once; the work begins when the future runs.
+pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
+    let queue = Queue::new();
+    let wake = queue.clone();
+    world.replica_sets.listen(move |change| {
+        for set in change.sides() {
+            wake.add(Key::of(&set.metadata));
+        }
+    });
+    let (wake, sets) = (queue.clone(), world.replica_sets.clone());
+    world.pods.listen(move |change| {
+        for pod in change.sides() {
+            for key in concerned(&pod.metadata, &sets, |set| {
+                Some(&set.spec.as_ref()?.selector)
+            }) {
+                wake.add(key);
+            }
+        }
+    });
+    async move {
+        world.synced().await;
+        let cancel = world.cancel.clone();
+        let controller = ReplicaSets {
+            pods: Echoes::new(world.pods.clone()),
+            sets: Echoes::new(world.replica_sets.clone()),
+            world,
+        };
+        let work = |key| controller.update(key);
+        queue.run("replicasets", WORKERS, cancel, work).await;
+    }
+}
+
+impl ReplicaSets {
+    async fn update(&self, key: Key) -> Result<Next, Failure> {
+        let Some(set) = self.world.replica_sets.get(&key) else {
+            return Ok(Next::Idle);
+        };
+        if !self.pods.all_back(&key) || !self.sets.all_back(&key) {
+            return Ok(Next::After(Duration::from_secs(1)));
+        }
+        let Some(spec) = &set.spec else {
+            return Ok(Next::Idle);
+        };
+        let claims = claims(&set.metadata, &spec.selector, &self.world.pods)?;
+        let api = self.world.namespaced(&key.namespace);
+        if claims.settle(&controlled_by(&*set), &api).await? {
+            return Ok(Next::After(Duration::from_secs(1)));
+        }
+        let plan = plan(&set, &claims.owned, Timestamp::now());
+        self.delete(&key, &plan.delete).await?;
+        self.create(&key, &set, plan.create).await?;
+        if let Some(counts) = plan.status {
+            self.set_status(&key, &set, counts).await?;
+        }
+        Ok(plan.recheck.map_or(Next::Idle, Next::After))
+    }
+
+    async fn create(&self, key: &Key, set: &ReplicaSet, count: usize) -> Result<(), Failure> {
+        let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
+        let pod = pod_from(&template.unwrap_or_default(), controlled_by(set));
+        let api = self.world.namespaced::<NewPod>(&key.namespace);
+        let options = PostParams::default();
+        let result = stream::iter(0..count)
+            .map(|_| api.create(&options, &pod))
+            .buffer_unordered(REQUESTS)
+            .try_for_each(|made| async move {
+                self.pods.wrote(key, &made.metadata);
+                Ok(())
+            })
+            .await;
+        if let Err(error) = &result {
+            let note = format!("Error creating: {}", brief(error));
+            let about = set.object_ref(&());
+            self.world
+                .tell(about, EventType::Warning, "FailedCreate", note)
+                .await;
+        }
+        Ok(result?)
+    }
+
+    async fn delete(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), Failure> {
+        stream::iter(pods.to_vec())
+            .map(|pod| async move {
+                self.world.delete_pod(&pod, None).await?;
+                self.pods.deleted(key, Key::of(&pod.metadata), pod.uid());
+                Ok(())
+            })
+            .buffer_unordered(REQUESTS)
+            .try_collect()
+            .await
+    }
+
+    async fn set_status(&self, key: &Key, set: &ReplicaSet, counts: Counts) -> Result<(), Failure> {
+        let status = json!({"status": {
+            "replicas": counts.replicas,
+            "fullyLabeledReplicas": counts.fully_labeled,
+            "readyReplicas": counts.ready,
+            "availableReplicas": counts.available,
+            "observedGeneration": counts.observed_generation,
+        }});
+        let patch = Patch::Merge(patch_of(set.metadata.uid.as_deref(), status));
+        let api = self.world.namespaced::<ReplicaSet>(&key.namespace);
+        match api
+            .patch_status(&key.name, &PatchParams::default(), &patch)
+            .await
+        {
+            Ok(written) => self.sets.wrote(key, &written.metadata),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::testing::pod;
+    use serde_json::Value;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:01:00Z".parse().unwrap()
+    }
+
+    fn set(replicas: i32, status: Value) -> ReplicaSet {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": "set", "uid": "set", "generation": 2},
+            "spec": {
+                "replicas": replicas, "minReadySeconds": 30, "selector": {},
+                "template": {"metadata": {"labels": {"app": "web"}}},
+            },
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    fn ready(seconds_ago: i64) -> Value {
+        let since = now() - SignedDuration::from_secs(seconds_ago);
+        json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"nodeName": "n"},
+            "status": {"phase": "Running", "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": since.to_string()}
+            ]},
+        })
+    }
+
+    #[test]
+    fn the_number_of_live_pods_follows_the_wish() {
+        let dying = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let failed = json!({"status": {"phase": "Failed"}});
+        for (case, wanted, pods, create, delete) in [
+            ("none yet", 2, vec![], 2, 0),
+            ("enough", 1, vec![json!({})], 0, 0),
+            (
+                "dying and finished pods do not count",
+                1,
+                vec![dying, failed],
+                1,
+                0,
+            ),
+            ("scaled to nothing", 0, vec![json!({}), json!({})], 0, 2),
+            ("one burst at a time", 1200, vec![], 500, 0),
+        ] {
+            let pods: Vec<_> = pods
+                .into_iter()
+                .map(|parts| Arc::new(pod("p", parts)))
+                .collect();
+            let plan = plan(&set(wanted, json!({"replicas": 0})), &pods, now());
+            assert_eq!((plan.create, plan.delete.len()), (create, delete), "{case}");
+        }
+    }
+
+    #[test]
+    fn the_least_useful_pod_goes_first() {
+        let with = |parts: Value| {
+            let mut whole = ready(100);
+            crate::pod::testing::merge(&mut whole, parts);
+            whole
+        };
+        let cost = |cost: &str| {
+            with(
+                json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}}),
+            )
+        };
+        for (case, stays, goes) in [
+            ("unbound before bound", ready(100), json!({})),
+            (
+                "pending before running",
+                ready(100),
+                json!({"spec": {"nodeName": "n"}, "status": {"phase": "Pending"}}),
+            ),
+            (
+                "not ready before ready",
+                ready(100),
+                json!({"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}),
+            ),
+            ("cheap before dear", cost("10"), cost("-10")),
+            ("nonsense is free", cost("10"), cost("much")),
+            ("young before old", ready(100), ready(10)),
+            (
+                "restless before calm",
+                ready(100),
+                with(json!({"status": {"containerStatuses": [{"restartCount": 3}]}})),
+            ),
+        ] {
+            let pods = [Arc::new(pod("stays", stays)), Arc::new(pod("goes", goes))];
+            let plan = plan(&set(1, json!({"replicas": 2})), &pods, now());
+            assert_eq!(plan.delete[0].name(), "goes", "{case}");
+        }
+    }
+
+    #[test]
+    fn the_status_counts_and_knows_when_to_look_again() {
+        let pods = [Arc::new(pod("a", ready(40))), Arc::new(pod("b", ready(10)))];
+        let first = plan(&set(2, json!({"replicas": 0})), &pods, now());
+        let counts = Counts {
+            replicas: 2,
+            fully_labeled: 2,
+            ready: 2,
+            available: 1,
+            observed_generation: 2,
+        };
+        assert_eq!(first.status, Some(counts));
+        assert_eq!(first.recheck, Some(Duration::from_secs(20)));
+        let written = json!({
+            "replicas": 2, "fullyLabeledReplicas": 2, "readyReplicas": 2, "availableReplicas": 1,
+            "observedGeneration": 2,
+        });
+        assert_eq!(
+            plan(&set(2, written), &pods, now()).status,
+            None,
+            "nothing to say twice"
+        );
+    }
+
+    #[test]
+    fn a_dying_set_is_left_to_the_garbage_collector() {
+        let mut set = set(3, json!({"replicas": 1}));
+        set.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+        let plan = plan(&set, &[Arc::new(pod("a", ready(1)))], now());
+        assert_eq!((plan.create, plan.delete.len()), (0, 0));
+    }
+}

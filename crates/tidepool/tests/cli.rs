@@ -1,0 +1,309 @@
+//! The real binary, as a person runs it.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+/// Long enough for a busy machine; nothing waits this long when all is well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn tidepool(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    // Nothing but itself: no PATH, no HOME, no settings of the person who runs the tests.
+    command.args(arguments).env_clear().stdin(Stdio::null());
+    command
+}
+
+struct Output {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    Output {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A running `tidepool up`, killed when the test ends.
+struct Up {
+    child: Child,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Up {
+    /// Starts it and returns when it has said what to try next.
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = tidepool(&["up", "--port", "0"]);
+        let mut child = command
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let (said, hear) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines() {
+                let _ = said.send(line.unwrap());
+            }
+        });
+        let up = Self { child };
+        while !hear
+            .recv_timeout(PATIENCE)
+            .expect("it says what to try next")
+            .contains("get nodes")
+        {}
+        up
+    }
+
+    fn send(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    fn ended(&mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+async fn node_names(kubeconfig: &Path) -> Vec<String> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    let nodes: Api<Node> = Api::all(Client::try_from(config).unwrap());
+    let nodes = nodes.list(&Default::default()).await.unwrap();
+    nodes
+        .items
+        .into_iter()
+        .filter_map(|node| node.metadata.name)
+        .collect()
+}
+
+#[tokio::test]
+async fn up_serves_nodes_and_a_private_kubeconfig() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new").join("config");
+    let _up = Up::start(&["--nodes", "4", "--kubeconfig-out", path.to_str().unwrap()]);
+    assert_eq!(
+        node_names(&path).await,
+        ["node-001", "node-002", "node-003", "node-004"]
+    );
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let left: Vec<_> = std::fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["config"], "no half-written file stays");
+}
+
+#[test]
+fn up_ends_by_itself_and_says_what_to_try() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut command = tidepool(&["up", "--for", "1s", "--port", "0"]);
+    let output = run(command.env("XDG_CACHE_HOME", cache.path()));
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let path = cache.path().join("tidepool/kubeconfig");
+    assert!(
+        output
+            .stdout
+            .starts_with(&format!("tidepool {}: ", env!("CARGO_PKG_VERSION"))),
+        "{}",
+        output.stdout
+    );
+    assert!(
+        output.stdout.contains("https://127.0.0.1:") && output.stdout.contains("3 simulated nodes")
+    );
+    assert!(output.stdout.contains(&format!(
+        "kubectl --kubeconfig {} get nodes\n",
+        path.display()
+    )));
+    assert!(path.is_file());
+}
+
+#[tokio::test]
+async fn an_empty_cluster_has_no_nodes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let _up = Up::start(&["--empty", "--kubeconfig-out", path.to_str().unwrap()]);
+    assert_eq!(node_names(&path).await, [""; 0]);
+}
+
+#[test]
+fn signals_stop_it_in_good_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    for signal in ["-INT", "-TERM"] {
+        let mut up = Up::start(&["--kubeconfig-out", path.to_str().unwrap()]);
+        up.send(signal);
+        assert_eq!(up.ended().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_reader_that_went_away_does_not_stop_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let mut command = tidepool(&[
+        "up",
+        "--for",
+        "1s",
+        "--port",
+        "0",
+        "--kubeconfig-out",
+        path.to_str().unwrap(),
+    ]);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(
+        (child.wait().unwrap().code(), stderr.as_str()),
+        (Some(0), "")
+    );
+}
+
+#[test]
+fn what_cannot_work_is_said_in_one_sentence() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let under_a_file = file.join("config");
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = busy.local_addr().unwrap().port().to_string();
+    let good = directory.path().join("config");
+    for (case, arguments, wanted) in [
+        (
+            "busy port",
+            vec!["--port", &port, "--kubeconfig-out", good.to_str().unwrap()],
+            vec![port.as_str(), "--port", "in use"],
+        ),
+        (
+            "path under a file",
+            vec![
+                "--port",
+                "0",
+                "--kubeconfig-out",
+                under_a_file.to_str().unwrap(),
+            ],
+            vec![under_a_file.to_str().unwrap(), "--kubeconfig-out"],
+        ),
+        (
+            "path of a directory",
+            vec![
+                "--port",
+                "0",
+                "--kubeconfig-out",
+                directory.path().to_str().unwrap(),
+            ],
+            vec![directory.path().to_str().unwrap(), "--kubeconfig-out"],
+        ),
+        (
+            "no home",
+            vec!["--port", "0"],
+            vec!["HOME", "--kubeconfig-out"],
+        ),
+    ] {
+        let output = run(tidepool(&["up", "--for", "1s"]).args(arguments));
+        assert_eq!(
+            (output.code, output.stdout.as_str()),
+            (Some(1), ""),
+            "{case}: {}",
+            output.stderr
+        );
+        assert_eq!(
+            output.stderr.lines().count(),
+            1,
+            "{case}: {}",
+            output.stderr
+        );
+        for word in wanted {
+            assert!(
+                output.stderr.contains(word),
+                "{case}: {word} is not in {}",
+                output.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn flags_that_make_no_sense_are_refused() {
+    for (case, arguments, wanted) in [
+        ("unknown flag", vec!["up", "--nodez", "3"], "--nodez"),
+        (
+            "bad duration",
+            vec!["up", "--for", "soon"],
+            "use a duration like 20s, 5m or 1h30m",
+        ),
+        (
+            "too many nodes",
+            vec!["up", "--nodes", "5001"],
+            "5001 is not in 0..=5000",
+        ),
+        ("no number", vec!["up", "--port", "http"], "'http'"),
+        (
+            "two wishes",
+            vec!["up", "--empty", "--nodes", "3"],
+            "--nodes",
+        ),
+        ("unknown level", vec!["up", "--log-level", "loud"], "'loud'"),
+        ("unknown command", vec!["upp"], "'upp'"),
+        ("no command", vec![], "Usage"),
+    ] {
+        let output = run(&mut tidepool(&arguments));
+        assert_eq!(
+            (output.code, output.stdout.as_str()),
+            (Some(2), ""),
+            "{case}"
+        );
+        assert!(output.stderr.contains(wanted), "{case}: {}", output.stderr);
+    }
+}
