@@ -3,15 +3,18 @@
 //! Nothing here changes the cluster: whoever takes the decision commits it ([`crate::cluster::Cluster::assume`]) and moves
 //! the [`Cursor`]. `scan` asks every check about every node; it is the reference for any evaluator that remembers.
 
+mod among;
 mod explain;
 mod prepare;
 mod scan;
 mod suppose;
 mod tally;
+mod trial;
 
 pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
 pub use scan::{Diagnosis, NodeStatus, Outcome, Scan};
 pub use suppose::Supposed;
+pub use trial::Trial;
 
 /// Where the search for equals begins: one per engine. It moves past the chosen node when a decision is committed,
 /// and never for a mere question.

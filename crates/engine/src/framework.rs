@@ -31,6 +31,7 @@ pub mod arithmetic;
 mod event;
 pub mod facts;
 mod opaque;
+mod path;
 mod place;
 mod plan;
 mod registry;
@@ -41,6 +42,7 @@ mod verdict;
 pub use crate::cluster::{Catalog, ImageState, Part};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Watched};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
+pub use path::{Permit, PostFilter, Preparation, Step};
 pub use place::{Feasible, Place, PlaceFilter, PlaceScore, PlaceTier, Places, Tally};
 pub use plan::{Check, CountId, FactId, Gate, Plan, PluginPlan, Score};
 pub use registry::{ArgsError, Configure, ConfigureError, Entry, NoArgs, Point, Points};
@@ -89,4 +91,29 @@ pub trait Plugin: Send + Sync {
 
     /// Gives it back. Called for every Reserve plugin in reverse order, also if its `reserve` never ran.
     fn unreserve(&self, _pod: &Pod, _node: &NodeSpec, _catalog: &mut Catalog) {}
+
+    /// PostFilter: no node would do. `asked` is false if PreFilter ended before it was this plugin's turn.
+    fn post_filter(&self, _pod: &Pod, _catalog: &Catalog, _asked: bool) -> PostFilter {
+        PostFilter::Nothing("".into())
+    }
+
+    /// Permit: the pod has its room; may it go on?
+    fn permit(&self, _pod: &Pod, _node: &NodeSpec, _: &Catalog) -> Result<Permit, Rejection> {
+        Ok(Permit::Go)
+    }
+
+    /// PreBind: what must be done in the world first; `None` if nothing.
+    fn pre_bind(
+        &self,
+        _pod: &Pod,
+        _node: &NodeSpec,
+        _catalog: &Catalog,
+    ) -> Result<Option<Preparation>, Rejection> {
+        Ok(None)
+    }
+
+    /// Bind: whether this plugin's kind of binding (the pods/binding of Kubernetes) is meant for the pod.
+    fn binds(&self, _pod: &Pod) -> bool {
+        true
+    }
 }

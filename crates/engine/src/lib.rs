@@ -11,14 +11,24 @@
 //! | [`plugins`] | one file per plugin, and the list of them |
 //! | [`profile`] | which plugins a scheduler name runs, where, in which order, with which weights |
 //! | [`evaluate`] | a pod and the truth in, a node or the reasons against every node out |
+//! | [`scheduler`] | the path of a pod, from news to instructions: read it first |
+//! | [`preemption`] | which pods would have to go so that another finds room |
+//! | [`queue`] | pods that wait: whose turn it is, and what can help whom |
+//! | [`extender`] | what programs outside are asked and may answer |
+//! | [`hooks`] | code around the extension points |
 //! | [`kubelet`] | whether a node's kubelet would take a pod, in its own words |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 
 pub mod cluster;
 pub mod evaluate;
+pub mod extender;
 pub mod framework;
+pub mod hooks;
 pub mod kubelet;
 pub mod model;
 pub mod plugins;
+pub mod preemption;
 pub mod profile;
+pub mod queue;
+pub mod scheduler;
 pub mod testing;

@@ -1,9 +1,13 @@
 //! What one scheduler name runs: plugins, their order at each point, and their weights.
 
+mod profiles;
+
 use std::sync::Arc;
 
 use crate::framework::{ConfigureError, Entry, Plugin, Point, Points};
 use crate::model::Name;
+
+pub use profiles::{EXTENDER, Hint, Profiles, ProfilesError};
 
 /// A plugin as a profile has it.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! What a decision may depend on besides the pod and the nodes: objects beside them, and terms that pods carry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -27,6 +27,8 @@ pub struct Catalog {
     pub(super) workloads: BTreeMap<WorkloadKind, ByNamespace<Workload>>,
     pub(super) budgets: ByNamespace<Budget>,
     pub(super) storage: Storage,
+    /// Uids of pods whose victims are being evicted.
+    preempting: BTreeSet<Name>,
 }
 
 /// Volumes, claims and their surroundings.
@@ -96,6 +98,19 @@ impl Catalog {
             .get(namespace)
             .into_iter()
             .flat_map(BTreeMap::values)
+    }
+
+    /// Whether victims are being evicted for the pod.
+    pub fn is_preempting(&self, uid: &str) -> bool {
+        self.preempting.contains(uid)
+    }
+
+    pub fn set_preempting(&mut self, uid: Name, preempting: bool) {
+        if preempting {
+            self.preempting.insert(uid);
+        } else {
+            self.preempting.remove(&uid);
+        }
     }
 
     pub fn storage(&self) -> &Storage {

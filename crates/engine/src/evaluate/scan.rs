@@ -116,6 +116,10 @@ impl<'a> Scan<'a> {
         let narrowed = narrow(cluster, profile, &plan);
         let (places, counted) = match narrowed {
             Narrowed::All | Narrowed::Only { .. } => evaluate(cluster, &plan),
+            // Preemption may still ask about nodes.
+            Narrowed::None { ref rejection, .. } if rejection.status == Status::Unschedulable => {
+                evaluate(cluster, &plan)
+            }
             Narrowed::None { .. } | Narrowed::Failed(_) => (Places::default(), Vec::new()),
         };
         let filters = profile
@@ -165,7 +169,7 @@ impl<'a> Scan<'a> {
         match feasible[..] {
             [] => Outcome::Rejected(self.diagnosis()),
             [(only, _)] => self.chosen(only as usize, None, 1),
-            _ => match self.best(&feasible, cursor) {
+            _ => match self.best(&feasible, &[], cursor) {
                 Ok((slot, total)) => self.chosen(slot, Some(total), feasible.len()),
                 Err(text) => Outcome::Failed(text),
             },
@@ -366,9 +370,16 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on.
-    fn best(&mut self, feasible: &[(u32, u32)], cursor: Cursor) -> Result<(usize, i64), String> {
-        let mut totals = vec![0_i64; feasible.len()];
+    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. Totals start from
+    /// `extra`, in the order of the nodes, or from 0 if it is empty.
+    pub(super) fn best(
+        &mut self,
+        feasible: &[(u32, u32)],
+        extra: &[i64],
+        cursor: Cursor,
+    ) -> Result<(usize, i64), String> {
+        let mut totals = extra.to_vec();
+        totals.resize(feasible.len(), 0);
         self.score(feasible, |weight, _, _, normalized| {
             for (total, score) in totals.iter_mut().zip(normalized) {
                 *total += weight * score;

@@ -1,0 +1,39 @@
+//! The steps of a decision one by one, for when somebody outside has a say in it.
+
+use super::Cursor;
+use super::scan::{Diagnosis, Scan};
+
+impl Scan<'_> {
+    /// Slots of the nodes that every filter lets pass, in their order. An error if something broke.
+    pub fn feasible(&mut self) -> Result<Vec<usize>, String> {
+        self.judge();
+        match self.judged() {
+            None => Ok(Vec::new()),
+            Some(judged) => match &judged.error {
+                Some(text) => Err(text.clone()),
+                None => Ok(judged
+                    .feasible
+                    .iter()
+                    .map(|(slot, _)| *slot as usize)
+                    .collect()),
+            },
+        }
+    }
+
+    /// The best of some feasible nodes, at least one, with what others add to their totals.
+    pub fn choose(
+        &mut self,
+        among: &[(usize, i64)],
+        cursor: Cursor,
+    ) -> Result<(usize, i64), String> {
+        let places: Vec<(u32, u32)> = among.iter().map(|(slot, _)| (*slot as u32, 1)).collect();
+        let extra: Vec<i64> = among.iter().map(|(_, extra)| *extra).collect();
+        self.best(&places, &extra, cursor)
+    }
+
+    /// Why nodes were rejected. Those that were not have a status without reasons.
+    pub fn diagnose(&mut self) -> Diagnosis {
+        self.judge();
+        self.diagnosis()
+    }
+}

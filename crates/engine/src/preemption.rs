@@ -1,0 +1,219 @@
+//! Which pods would have to go so that a pod with a higher priority finds room, looking at every node that it may help.
+//!
+//! A dry run: nothing is touched. The rules and words are those of kube-scheduler's DefaultPreemption; where it takes
+//! any of several equal candidates, the first in the order of nodes is taken.
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cluster::{Catalog, Cluster};
+use crate::evaluate::{Diagnosis, Scan, Trial};
+use crate::framework::{Reason, Rejection, Status};
+use crate::model::{Budget, Name, Pod, PreemptionPolicy, Timestamp};
+
+/// A node on which evicting some pods makes room.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    pub slot: usize,
+    pub node: Name,
+    /// Most important first; never empty.
+    pub victims: Vec<Arc<Pod>>,
+    /// Victims whose disruption budget does not allow it.
+    pub violations: usize,
+}
+
+/// What a dry run over all nodes found.
+#[derive(Debug, Clone, Default)]
+pub struct Search {
+    /// In the order of slots.
+    pub candidates: Vec<Candidate>,
+    /// Nodes tried in vain, in the order of slots.
+    pub unhelpful: Vec<(usize, Rejection)>,
+}
+
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+
+/// Whether the pod may preempt now; else why not.
+pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(), &'static str> {
+    if pod.preemption_policy == PreemptionPolicy::Never {
+        return Err("not eligible due to preemptionPolicy=Never.");
+    }
+    let nominated = pod.nominated_node.as_deref();
+    let Some(slot) = nominated.and_then(|node| cluster.nodes().slot(node)) else {
+        return Ok(());
+    };
+    let given_up = diagnosis
+        .statuses
+        .iter()
+        .any(|node| node.slot == slot && node.status == Status::Unresolvable);
+    // Room is being made there already: wait for it.
+    let leaving =
+        |other: &Pod| other.priority < pod.priority && other.kind.terminating && other.preempted;
+    if !given_up && cluster.pods_on(slot).any(|placed| leaving(&placed.pod)) {
+        return Err("not eligible due to a terminating pod on the nominated node.");
+    }
+    Ok(())
+}
+
+/// Looks for victims on every node where removing pods may help.
+pub fn search(
+    cluster: &Cluster,
+    scan: &Scan,
+    pod: &Pod,
+    diagnosis: &Diagnosis,
+    now: Timestamp,
+) -> Search {
+    let mut found = Search::default();
+    let mut trial = Trial::new(scan);
+    let mut victims = Vec::new();
+    let potential = diagnosis
+        .statuses
+        .iter()
+        .filter(|node| node.status == Status::Unschedulable);
+    for slot in potential.map(|node| node.slot) {
+        victims.clear();
+        let lower = cluster
+            .pods_on(slot)
+            .map(|placed| &placed.pod)
+            .filter(|other| other.priority < pod.priority);
+        victims.extend(lower);
+        match select_victims(&mut trial, slot, &mut victims, cluster.catalog(), now) {
+            Err(rejection) => found.unhelpful.push((slot, rejection)),
+            Ok((victims, violations)) => {
+                let Some(entry) = cluster.nodes().get(slot) else {
+                    continue;
+                };
+                found.candidates.push(Candidate {
+                    slot,
+                    node: entry.node.spec.name.clone(),
+                    victims,
+                    violations,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The fewest and least important pods whose removal lets the pod fit, and how many of them break a budget.
+fn select_victims<'s>(
+    trial: &mut Trial<'s, '_>,
+    slot: usize,
+    potential: &mut [&'s Arc<Pod>],
+    catalog: &Catalog,
+    now: Timestamp,
+) -> Result<(Vec<Arc<Pod>>, usize), Rejection> {
+    if potential.is_empty() {
+        return Err(Rejection::unresolvable(NO_VICTIMS));
+    }
+    trial.turn_to(slot);
+    potential.iter().for_each(|pod| trial.remove(pod));
+    if !trial.fits() {
+        return match trial.verdict() {
+            Err((_, rejection)) => Err(rejection),
+            Ok(()) => Err(Rejection::unresolvable(NO_VICTIMS)),
+        };
+    }
+    let importance = |pod: &Arc<Pod>| (Reverse(pod.priority), pod.started.unwrap_or(now));
+    potential.sort_by_key(|pod| importance(pod));
+    let violating = violating(potential, catalog);
+    let mut victims: Vec<Arc<Pod>> = Vec::new();
+    let mut violations = 0;
+    for round in [true, false] {
+        for (pod, _) in potential
+            .iter()
+            .zip(&violating)
+            .filter(|(_, violates)| **violates == round)
+        {
+            trial.put_back(pod);
+            if !trial.fits() {
+                trial.remove(pod);
+                victims.push((*pod).clone());
+                violations += usize::from(round);
+            }
+        }
+    }
+    victims.sort_by_key(importance);
+    Ok((victims, violations))
+}
+
+/// For each pod, most important first, whether evicting it and those before it exceeds a disruption budget.
+fn violating(pods: &[&Arc<Pod>], catalog: &Catalog) -> Vec<bool> {
+    let mut allowed: BTreeMap<(&Name, &Name), i32> = BTreeMap::new();
+    let violates = |pod: &&Arc<Pod>| {
+        let mut violates = false;
+        for budget in catalog.budgets(pod.namespace()).filter(|b| covers(b, pod)) {
+            let left = allowed
+                .entry((&budget.namespace, &budget.name))
+                .or_insert(budget.disruptions_allowed);
+            *left = left.saturating_sub(1);
+            violates |= *left < 0;
+        }
+        violates
+    };
+    pods.iter().map(violates).collect()
+}
+
+/// An empty selector covers nothing, and neither pods without labels nor those already counted are covered.
+fn covers(budget: &Budget, pod: &Pod) -> bool {
+    !pod.labels().is_empty()
+        && !budget.selector.is_empty()
+        && budget.selector.matches(pod.labels())
+        && !budget
+            .disrupted_pods
+            .iter()
+            .any(|(name, _)| *name == pod.name)
+}
+
+/// The candidate that hurts least.
+pub fn select(candidates: &[Candidate], now: Timestamp) -> Option<&Candidate> {
+    let start = |pod: &Pod| pod.started.unwrap_or(now);
+    candidates.iter().min_by_key(|candidate| {
+        let victims = &candidate.victims;
+        let highest = victims.first().map_or(0, |victim| victim.priority);
+        // Priorities are lifted above zero, so that each further victim counts.
+        let sum: i64 = victims
+            .iter()
+            .map(|victim| i64::from(victim.priority) + (1 << 31))
+            .sum();
+        let earliest = victims
+            .iter()
+            .filter(|victim| victim.priority == highest)
+            .map(|victim| start(victim))
+            .min();
+        (
+            candidate.violations,
+            highest,
+            sum,
+            victims.len(),
+            Reverse(earliest),
+        )
+    })
+}
+
+/// Why no candidate was found.
+pub fn message(diagnosis: &Diagnosis, search: &Search) -> String {
+    let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
+    for reason in search
+        .unhelpful
+        .iter()
+        .flat_map(|(_, rejection)| &rejection.reasons)
+    {
+        *reasons.entry(reason.clone()).or_default() += 1;
+    }
+    let others = diagnosis.nodes.saturating_sub(search.unhelpful.len());
+    if others > 0 {
+        *reasons.entry(NOT_HELPFUL.into()).or_default() += others;
+    }
+    Diagnosis {
+        nodes: diagnosis.nodes,
+        reasons: reasons.into_iter().collect(),
+        ..Diagnosis::default()
+    }
+    .message("")
+}

@@ -1,0 +1,398 @@
+//! Who may preempt, who must go, which node is taken, and what is said when nothing helps.
+
+use super::*;
+use crate::cluster::Update;
+use crate::evaluate::{Cursor, Outcome};
+use crate::model::{Requirement, Selector};
+use crate::plugins;
+use crate::profile::{Enabled, Profile};
+use crate::testing::{NodeBuilder, PodBuilder, node, pod};
+
+const NOW: Timestamp = Timestamp(1_000_000_000_000);
+
+fn profile() -> Profile {
+    let names = ["TaintToleration", "NodeResourcesFit", "PodTopologySpread"];
+    let plugins = names.map(|name| Enabled::new(plugins::find(name).unwrap(), 1).unwrap());
+    Profile::new("default-scheduler", plugins.to_vec())
+}
+
+/// A node of four cores.
+fn four(name: &str) -> NodeBuilder {
+    node(name).allocatable("cpu=4 memory=16Gi")
+}
+
+fn cluster(nodes: Vec<NodeBuilder>, pods: Vec<PodBuilder>) -> Cluster {
+    let mut cluster = Cluster::new();
+    for node in nodes {
+        cluster.apply(Update::Node(node.build())).unwrap();
+    }
+    for pod in pods {
+        cluster.apply(Update::PodBound(pod.build())).unwrap();
+    }
+    cluster
+}
+
+fn cores(name: &str, node: &str, cores: &str, priority: i32) -> PodBuilder {
+    pod(name)
+        .on(node)
+        .container(&format!("cpu={cores}"))
+        .priority(priority)
+}
+
+fn started(pod: PodBuilder, at: i64) -> PodBuilder {
+    pod.with(|pod| pod.started = Some(Timestamp(at)))
+}
+
+fn budget(cluster: &mut Cluster, name: &str, app: &str, allowed: i32) {
+    cluster
+        .apply(Update::Budget(Budget {
+            namespace: "default".into(),
+            name: name.into(),
+            selector: Selector::all([Requirement::equals("app", app)]),
+            disruptions_allowed: allowed,
+            disrupted_pods: Vec::new(),
+        }))
+        .unwrap();
+}
+
+fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (Diagnosis, Search) {
+    let (profile, pod) = (profile(), pod.build());
+    let mut scan = Scan::new(cluster, &profile, &pod);
+    let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
+        panic!("the pod fits")
+    };
+    let search = search(cluster, &scan, &pod, &diagnosis, NOW);
+    (diagnosis, search)
+}
+
+/// `node: victims` of the chosen candidate, with `!` for each violation.
+fn chosen(cluster: &Cluster, pod: &PodBuilder) -> String {
+    let (_, search) = search_for(cluster, pod);
+    let candidate = select(&search.candidates, NOW).expect("a candidate");
+    let victims: Vec<&str> = candidate.victims.iter().map(|pod| &*pod.name).collect();
+    let violations = "!".repeat(candidate.violations);
+    format!("{}: {}{violations}", candidate.node, victims.join(" "))
+}
+
+fn wants(cores: &str) -> PodBuilder {
+    pod("p").container(&format!("cpu={cores}")).priority(100)
+}
+
+#[test]
+fn victims_are_the_least_important_that_suffice() {
+    for (case, pods, want) in [
+        (
+            "lower priorities go first",
+            vec![cores("a", "n", "2", 5), cores("b", "n", "2", 1)],
+            "n: b",
+        ),
+        (
+            "equal priorities: the youngest goes",
+            vec![
+                started(cores("old", "n", "2", 5), 10),
+                started(cores("young", "n", "2", 5), 20),
+            ],
+            "n: young",
+        ),
+        (
+            "who has not started yet is the youngest",
+            vec![
+                cores("pending", "n", "2", 5),
+                started(cores("old", "n", "2", 5), 10),
+            ],
+            "n: pending",
+        ),
+        (
+            "an important pod stays, and two small ones go for it",
+            vec![
+                cores("important", "n", "2", 9),
+                cores("x", "n", "1", 1),
+                cores("y", "n", "1", 2),
+            ],
+            "n: y x",
+        ),
+        (
+            "pods of the same or a higher priority are no victims",
+            vec![cores("same", "n", "2", 100), cores("low", "n", "2", 0)],
+            "n: low",
+        ),
+    ] {
+        let cluster = cluster(vec![four("n")], pods);
+        assert_eq!(chosen(&cluster, &wants("2")), want, "{case}");
+    }
+}
+
+#[test]
+fn pods_with_a_budget_are_spared_first() {
+    let app = |pod: PodBuilder, app: &str| pod.label("app", app);
+    let pods = || {
+        vec![
+            app(cores("guarded", "n", "2", 1), "a"),
+            app(cores("free", "n", "2", 5), "b"),
+        ]
+    };
+    let mut one = cluster(vec![four("n")], pods());
+    budget(&mut one, "a", "a", 0);
+    assert_eq!(
+        chosen(&one, &wants("2")),
+        "n: free",
+        "though its priority is higher"
+    );
+    assert_eq!(chosen(&one, &wants("4")), "n: free guarded!");
+    budget(&mut one, "a", "a", 1);
+    assert_eq!(chosen(&one, &wants("2")), "n: guarded", "one may go");
+    assert_eq!(chosen(&one, &wants("4")), "n: free guarded");
+    let mut two = cluster(
+        vec![four("n")],
+        vec![
+            app(cores("x", "n", "2", 2), "a"),
+            app(cores("y", "n", "2", 1), "a"),
+        ],
+    );
+    budget(&mut two, "a", "a", 1);
+    assert_eq!(
+        chosen(&two, &wants("4")),
+        "n: x y!",
+        "the budget is for one"
+    );
+}
+
+#[test]
+fn budgets_that_cover_nothing() {
+    let labelled = pod("x").label("app", "a").build();
+    let plain = pod("x").build();
+    let budget = |selector, disrupted: &[&str]| Budget {
+        namespace: "default".into(),
+        name: "b".into(),
+        selector,
+        disruptions_allowed: 0,
+        disrupted_pods: disrupted.iter().map(|name| ((*name).into(), NOW)).collect(),
+    };
+    let app = || Selector::all([Requirement::equals("app", "a")]);
+    for (case, budget, pod, want) in [
+        ("matches", budget(app(), &[]), &labelled, true),
+        ("already counted", budget(app(), &["x"]), &labelled, false),
+        (
+            "an empty selector",
+            budget(Selector::EVERYTHING, &[]),
+            &labelled,
+            false,
+        ),
+        (
+            "no selector",
+            budget(Selector::NOTHING, &[]),
+            &labelled,
+            false,
+        ),
+        ("no labels", budget(app(), &[]), &plain, false),
+    ] {
+        assert_eq!(covers(&budget, pod), want, "{case}");
+    }
+}
+
+#[test]
+fn the_node_that_hurts_least_is_taken() {
+    for (case, pods, want) in [
+        (
+            "the lower top victim",
+            vec![cores("a", "n1", "4", 5), cores("b", "n2", "4", 4)],
+            "n2: b",
+        ),
+        (
+            "the smaller sum",
+            vec![
+                cores("a", "n1", "2", 5),
+                cores("b", "n1", "2", 5),
+                cores("c", "n2", "4", 5),
+            ],
+            "n2: c",
+        ),
+        (
+            "negative priorities count too",
+            vec![
+                cores("a", "n1", "2", -5),
+                cores("b", "n1", "2", -5),
+                cores("c", "n2", "4", -5),
+            ],
+            "n2: c",
+        ),
+        (
+            "the one whose most important victim started last",
+            vec![
+                started(cores("a", "n1", "4", 5), 10),
+                started(cores("b", "n2", "4", 5), 20),
+            ],
+            "n2: b",
+        ),
+        (
+            "else the first",
+            vec![
+                started(cores("a", "n1", "4", 5), 10),
+                started(cores("b", "n2", "4", 5), 10),
+            ],
+            "n1: a",
+        ),
+    ] {
+        let cluster = cluster(vec![four("n1"), four("n2")], pods);
+        assert_eq!(chosen(&cluster, &wants("4")), want, "{case}");
+    }
+    let mut guarded = cluster(
+        vec![four("n1"), four("n2")],
+        vec![
+            cores("a", "n1", "4", 1).label("app", "a"),
+            cores("b", "n2", "4", 9),
+        ],
+    );
+    budget(&mut guarded, "a", "a", 0);
+    assert_eq!(
+        chosen(&guarded, &wants("4")),
+        "n2: b",
+        "budgets go before priorities"
+    );
+}
+
+#[test]
+fn nominated_pods_keep_their_room() {
+    let mut cluster = cluster(vec![four("n")], vec![cores("low", "n", "2", 1)]);
+    let nominee = pod("nominee").container("cpu=2").priority(200).build();
+    cluster
+        .apply(Update::Nominate {
+            pod: nominee,
+            node: "n".into(),
+        })
+        .unwrap();
+    assert_eq!(chosen(&cluster, &wants("2")), "n: low");
+    let (diagnosis, search) = search_for(&cluster, &wants("3"));
+    assert_eq!(
+        message(&diagnosis, &search),
+        "0/1 nodes are available: 1 Insufficient cpu."
+    );
+}
+
+#[test]
+fn messages_when_nothing_helps() {
+    let tainted = four("tainted").taint("k", "v", "NoSchedule");
+    let cluster = cluster(
+        vec![tainted, four("high"), four("mixed"), four("higher")],
+        vec![
+            cores("h", "high", "3", 200),
+            cores("m", "mixed", "2", 1),
+            cores("n", "mixed", "2", 200),
+            cores("o", "higher", "1", 100),
+            cores("t", "tainted", "4", 1),
+        ],
+    );
+    let (diagnosis, search) = search_for(&cluster, &wants("4"));
+    assert_eq!(
+        message(&diagnosis, &search),
+        "0/4 nodes are available: 1 Insufficient cpu, 1 Preemption is not helpful for scheduling, \
+         2 No preemption victims found for incoming pod."
+    );
+}
+
+#[test]
+fn who_may_preempt() {
+    let leaving = |pod: PodBuilder| pod.terminating().with(|pod| pod.preempted = true);
+    let nominated = || wants("2").with(|pod| pod.nominated_node = Some("n".into()));
+    let never = |pod: PodBuilder| pod.with(|pod| pod.preemption_policy = PreemptionPolicy::Never);
+    let terminating = Err("not eligible due to a terminating pod on the nominated node.");
+    for (case, pod, other, status, want) in [
+        (
+            "by default",
+            wants("2"),
+            cores("a", "n", "4", 1),
+            Status::Unschedulable,
+            Ok(()),
+        ),
+        (
+            "never",
+            never(wants("2")),
+            cores("a", "n", "4", 1),
+            Status::Unschedulable,
+            Err("not eligible due to preemptionPolicy=Never."),
+        ),
+        (
+            "its victim is on its way out",
+            nominated(),
+            leaving(cores("a", "n", "4", 1)),
+            Status::Unschedulable,
+            terminating,
+        ),
+        (
+            "somebody else's end",
+            nominated(),
+            cores("a", "n", "4", 1).terminating(),
+            Status::Unschedulable,
+            Ok(()),
+        ),
+        (
+            "the node is of no use any more",
+            nominated(),
+            leaving(cores("a", "n", "4", 1)),
+            Status::Unresolvable,
+            Ok(()),
+        ),
+    ] {
+        let cluster = cluster(vec![four("n")], vec![other]);
+        let diagnosis = Diagnosis {
+            nodes: 1,
+            statuses: vec![crate::evaluate::NodeStatus { slot: 0, status }],
+            ..Diagnosis::default()
+        };
+        assert_eq!(eligible(&cluster, &pod.build(), &diagnosis), want, "{case}");
+    }
+}
+
+/// The scratch buffers give the same answers as a question asked from scratch.
+#[test]
+fn trials_agree_with_plain_questions() {
+    use crate::evaluate::Supposed;
+    use crate::testing::spread;
+    let app = |pod: PodBuilder| pod.label("app", "a");
+    let mut cluster = cluster(
+        vec![
+            four("n1").label("zone", "a"),
+            four("n2").label("zone", "b"),
+            four("n3"),
+        ],
+        vec![
+            app(cores("a", "n1", "2", 1)),
+            app(cores("b", "n1", "1", 2)),
+            app(cores("c", "n2", "1", 3)),
+            cores("d", "n3", "4", 4),
+        ],
+    );
+    cluster
+        .apply(Update::Nominate {
+            pod: app(pod("nominee").container("cpu=1").priority(500)).build(),
+            node: "n1".into(),
+        })
+        .unwrap();
+    let constraint = spread("zone", 1).app("a");
+    let (profile, pod) = (profile(), app(wants("2").spread(constraint)).build());
+    let scan = Scan::new(&cluster, &profile, &pod);
+    let mut trial = Trial::new(&scan);
+    for slot in 0..3 {
+        let on: Vec<&Arc<Pod>> = cluster.pods_on(slot).map(|placed| &placed.pod).collect();
+        for gone in 0..(1_usize << on.len()) {
+            let removed: Vec<&Arc<Pod>> = (0..on.len())
+                .filter(|i| gone >> i & 1 == 1)
+                .map(|i| on[i])
+                .collect();
+            trial.turn_to(slot);
+            on.iter().for_each(|pod| trial.remove(pod));
+            on.iter()
+                .filter(|pod| !removed.iter().any(|r| r.uid == pod.uid))
+                .for_each(|pod| trial.put_back(pod));
+            let plain = scan.fits_if(
+                slot,
+                Supposed {
+                    added: &[],
+                    removed: &removed,
+                },
+            );
+            assert_eq!(trial.fits(), plain.is_ok(), "{slot} {removed:?}");
+            assert_eq!(trial.verdict(), plain, "{slot} {removed:?}");
+        }
+    }
+}

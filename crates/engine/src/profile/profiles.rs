@@ -1,0 +1,230 @@
+//! Several scheduler names with one queue: whose pod it is, who goes first, and what can help whom.
+
+use super::Profile;
+use crate::framework::{Actions, Catalog, Event, EventPattern, Point, Watched};
+use crate::model::{Name, Pod, Timestamp};
+
+/// The name under which rejections by extenders are recorded.
+pub const EXTENDER: &str = "Extender";
+
+/// All profiles of a scheduler, at least one, each with a name of its own.
+#[derive(Clone)]
+pub struct Profiles {
+    all: Vec<Profile>,
+    /// Per profile, what each plugin that can reject a pod wants to hear of.
+    listeners: Vec<Vec<Listener>>,
+}
+
+#[derive(Clone)]
+struct Listener {
+    name: &'static str,
+    /// Position among the profile's plugins; `None` for extenders, which give no hints.
+    plugin: Option<usize>,
+    patterns: Vec<EventPattern>,
+    /// These help without asking the plugin.
+    always: Vec<EventPattern>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProfilesError {
+    #[error("there is no profile: at least one is needed")]
+    None,
+    #[error("two profiles are named `{0}`: each scheduler name may have one profile")]
+    Repeated(Name),
+    #[error(
+        "profile `{profile}` orders the queue by [{found}], but exactly one plugin must, the same in all profiles"
+    )]
+    QueueSort { profile: Name, found: String },
+    #[error("profile `{0}` has no plugin that binds pods")]
+    NoBinder(Name),
+}
+
+/// How a rejected pod is to be tried again after an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hint {
+    Skip,
+    AfterBackoff,
+    Immediately,
+}
+
+impl Profiles {
+    pub fn new(all: Vec<Profile>) -> Result<Self, ProfilesError> {
+        let sorters = |profile: &Profile| {
+            let names = profile.at(Point::QueueSort).iter();
+            names
+                .map(|index| profile.plugins()[*index].name)
+                .collect::<Vec<_>>()
+        };
+        let first = sorters(all.first().ok_or(ProfilesError::None)?);
+        for (index, profile) in all.iter().enumerate() {
+            let name = &profile.scheduler_name;
+            if all[..index]
+                .iter()
+                .any(|other| other.scheduler_name == *name)
+            {
+                return Err(ProfilesError::Repeated(name.clone()));
+            }
+            let found = sorters(profile);
+            if found.len() != 1 || found != first {
+                return Err(ProfilesError::QueueSort {
+                    profile: name.clone(),
+                    found: found.join(", "),
+                });
+            }
+            if profile.at(Point::Bind).is_empty() {
+                return Err(ProfilesError::NoBinder(name.clone()));
+            }
+        }
+        let listeners = all.iter().map(listeners).collect();
+        Ok(Self { all, listeners })
+    }
+
+    pub fn get(&self, index: usize) -> &Profile {
+        &self.all[index]
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Profile> {
+        self.all.iter()
+    }
+
+    /// The profile of a scheduler name; `None` if it is somebody else's.
+    pub fn find(&self, scheduler_name: &str) -> Option<usize> {
+        self.all
+            .iter()
+            .position(|profile| *profile.scheduler_name == *scheduler_name)
+    }
+
+    /// QueueSort: whether `a` is to be tried before `b`.
+    pub fn goes_before(&self, a: (&Pod, Timestamp), b: (&Pod, Timestamp)) -> bool {
+        let profile = &self.all[0];
+        profile
+            .at(Point::QueueSort)
+            .iter()
+            .any(|index| profile.plugins()[*index].plugin.goes_before(a, b))
+    }
+
+    /// PreEnqueue: the plugin that keeps the pod out, if any. The one that did so last time is asked first.
+    pub fn gate(
+        &self,
+        profile: usize,
+        pod: &Pod,
+        catalog: &Catalog,
+        last: Option<&'static str>,
+    ) -> Option<&'static str> {
+        let profile = &self.all[profile];
+        let enabled = || {
+            let at = profile.at(Point::PreEnqueue).iter();
+            at.map(|index| &profile.plugins()[*index])
+        };
+        let first = enabled().filter(|plugin| Some(plugin.name) == last);
+        let others = enabled().filter(|plugin| Some(plugin.name) != last);
+        first
+            .chain(others)
+            .find(|enabled| enabled.plugin.pre_enqueue(pod, catalog).is_err())
+            .map(|enabled| enabled.name)
+    }
+
+    /// Whether anybody wants to hear of it.
+    pub fn wants(&self, event: &Event) -> bool {
+        is_for_everybody(event)
+            || self
+                .listeners
+                .iter()
+                .flatten()
+                .any(|listener| listener.hears(event))
+    }
+
+    /// Whether one of these plugins wants to hear of it.
+    pub fn any_hears(&self, profile: usize, plugins: &[&'static str], event: &Event) -> bool {
+        is_for_everybody(event)
+            || self.listeners[profile]
+                .iter()
+                .any(|listener| plugins.contains(&listener.name) && listener.hears(event))
+    }
+
+    /// What an event is to a pod that these plugins rejected; some of them only wait for something on its way.
+    pub fn hint(
+        &self,
+        profile: usize,
+        rejected_by: &[&'static str],
+        pending: &[&'static str],
+        pod: &Pod,
+        event: &Event,
+        catalog: &Catalog,
+    ) -> Hint {
+        let mut hint = Hint::Skip;
+        for listener in &self.listeners[profile] {
+            if !rejected_by.contains(&listener.name) || !listener.hears(event) {
+                continue;
+            }
+            let plugin = listener
+                .plugin
+                .map(|index| &self.all[profile].plugins()[index].plugin);
+            let helps = listener.always.iter().any(|always| always.matches(event))
+                || plugin.is_none_or(|plugin| plugin.helps(pod, event, catalog));
+            if helps && pending.contains(&listener.name) {
+                return Hint::Immediately;
+            }
+            if helps {
+                hint = Hint::AfterBackoff;
+                if pending.is_empty() {
+                    break;
+                }
+            }
+        }
+        hint
+    }
+}
+
+fn is_for_everybody(event: &Event) -> bool {
+    event.changed.resource().is_none()
+}
+
+impl Listener {
+    fn hears(&self, event: &Event) -> bool {
+        self.patterns
+            .iter()
+            .chain(&self.always)
+            .any(|pattern| pattern.matches(event))
+    }
+}
+
+fn listeners(profile: &Profile) -> Vec<Listener> {
+    use Point::{Filter, Permit, PreEnqueue, PreFilter, Reserve};
+    let rejects = |index: usize| {
+        [PreEnqueue, PreFilter, Filter, Reserve, Permit]
+            .into_iter()
+            .any(|point| profile.at(point).contains(&index))
+    };
+    let plugins = profile.plugins().iter().enumerate();
+    let mut all: Vec<Listener> = plugins
+        .filter(|(index, _)| rejects(*index))
+        .map(|(index, enabled)| {
+            let patterns = enabled.plugin.events();
+            let on_nodes = |actions: Actions| {
+                patterns.iter().any(|pattern| {
+                    pattern.resource == Watched::Node && pattern.actions.intersects(actions)
+                })
+            };
+            // A new node may become usable only once its first taints are gone, so who waits for nodes hears of taints.
+            let always = if on_nodes(Actions::ADD) && !on_nodes(Actions::NODE_TAINT) {
+                vec![EventPattern::new(Watched::Node, Actions::NODE_TAINT)]
+            } else {
+                Vec::new()
+            };
+            Listener {
+                name: enabled.name,
+                plugin: Some(index),
+                patterns,
+                always,
+            }
+        })
+        .collect();
+    all.push(Listener {
+        name: EXTENDER,
+        plugin: None,
+        patterns: EventPattern::anything(),
+        always: Vec::new(),
+    });
+    all
+}

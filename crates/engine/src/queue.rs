@@ -1,0 +1,575 @@
+//! Pods that wait for a decision: whose turn it is, who must wait and for what. It decides nothing about nodes.
+//!
+//! A pod is in exactly one place:
+//!
+//! | place | until |
+//! |---|---|
+//! | active | it is popped, in the order of the QueueSort plugin |
+//! | backoff | the penalty for its last failure is over, or nothing else is left to try |
+//! | parked | something happens that may help it, at the latest five minutes from now |
+//! | in flight | it is decided about; what happens meanwhile is kept for it |
+//!
+//! Time comes in with every call, and the timing is kube-scheduler's. Repeated, late and contradictory news about a pod
+//! is normal: the last word holds.
+
+mod backoff;
+mod heap;
+mod in_flight;
+mod parked;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::cluster::{Catalog, pod_actions};
+use crate::framework::{Change, Changed, Event};
+use crate::model::{Name, Pod, Timestamp};
+use crate::profile::{Hint, Profiles};
+use backoff::Backoffs;
+use heap::{Heap, Item};
+use in_flight::{InFlight, Missed};
+use parked::{Parked, Situation};
+
+/// A pod's own changes that are kept while it is in flight; with more, it is simply tried again.
+const MOST_OWN_EVENTS: usize = 64;
+
+/// How long pods wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// After the first failure; doubled with each further one.
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
+    /// A parked pod that nothing helps is tried again after this long.
+    pub longest_parked: Duration,
+}
+
+impl Default for Timing {
+    /// kube-scheduler's: 1 s, 10 s and 5 min.
+    fn default() -> Self {
+        Self {
+            initial_backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(10),
+            longest_parked: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What the queue looks at but does not keep.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    pub profiles: &'a Profiles,
+    pub catalog: &'a Catalog,
+    pub now: Timestamp,
+}
+
+/// Who said no. Empty if nobody did: something broke.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Rejectors {
+    pub plugins: Vec<&'static str>,
+    /// Those of them that only wait for something on its way.
+    pub pending: Vec<&'static str>,
+}
+
+/// Which pods an event is for; by default all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audience {
+    /// Pods of this priority or lower.
+    pub at_most: Option<i32>,
+    /// Not this pod.
+    pub but: Option<Name>,
+}
+
+/// A pod with its history in the queue.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    pub pod: Arc<Pod>,
+    /// Position of its profile.
+    pub profile: usize,
+    /// Times it was popped.
+    pub attempts: u32,
+    /// When it could first be tried; not set while gated.
+    pub first_tried: Option<Timestamp>,
+    /// Since when it is queued: since it came, or since its last failure.
+    since: Timestamp,
+    rejections: u32,
+    /// Failures in a row for which nobody was to blame.
+    errors: u32,
+    rejectors: Rejectors,
+    gate: Option<&'static str>,
+    flushed: Option<Timestamp>,
+    sequence: u64,
+}
+
+impl Ticket {
+    /// Kept out of the queue by a PreEnqueue plugin.
+    pub fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Active,
+    Backoff,
+    Parked,
+    InFlight,
+}
+
+#[derive(Debug)]
+struct Entry {
+    ticket: Ticket,
+    place: Place,
+    /// What happened to the pod itself while in flight.
+    own_events: Vec<Event>,
+}
+
+/// How many pods are where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sizes {
+    pub active: usize,
+    pub backoff: usize,
+    pub unschedulable: usize,
+    pub gated: usize,
+    pub in_flight: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Queue {
+    timing: Timing,
+    entries: HashMap<Name, Entry>,
+    /// Namespace and name to uid: a new pod under a known name means that the old one is gone.
+    names: HashMap<(Name, Name), Name>,
+    active: Heap,
+    backoffs: Backoffs,
+    parked: Parked,
+    in_flight: InFlight,
+    next_sequence: u64,
+}
+
+impl Queue {
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            ..Self::default()
+        }
+    }
+
+    pub fn sizes(&self) -> Sizes {
+        let gated = self.parked.gated();
+        Sizes {
+            active: self.active.len(),
+            backoff: self.backoffs.len(),
+            unschedulable: self.parked.len() - gated,
+            gated,
+            in_flight: self.in_flight.len(),
+        }
+    }
+
+    /// The pod as last heard of, wherever it waits.
+    pub fn get(&self, uid: &str) -> Option<&Ticket> {
+        Some(&self.entries.get(uid)?.ticket)
+    }
+
+    /// A pod came or changed.
+    pub fn set(&mut self, pod: Arc<Pod>, profile: usize, world: World) {
+        let name = (pod.namespace().clone(), pod.name.clone());
+        if let Some(old) = self.names.insert(name, pod.uid.clone())
+            && old != pod.uid
+        {
+            self.drop_entry(&old, world);
+        }
+        if self.entries.contains_key(&pod.uid) {
+            return self.update(pod, world);
+        }
+        self.next_sequence += 1;
+        let uid = pod.uid.clone();
+        let ticket = Ticket {
+            pod,
+            profile,
+            attempts: 0,
+            first_tried: None,
+            since: world.now,
+            rejections: 0,
+            errors: 0,
+            rejectors: Rejectors::default(),
+            gate: None,
+            flushed: None,
+            sequence: self.next_sequence,
+        };
+        self.insert(ticket, Place::InFlight);
+        self.settle(&uid, Hint::Immediately, world);
+    }
+
+    fn update(&mut self, pod: Arc<Pod>, world: World) {
+        let Some(entry) = self.entries.get_mut(&pod.uid) else {
+            return;
+        };
+        let old = std::mem::replace(&mut entry.ticket.pod, pod.clone());
+        if old == pod {
+            return;
+        }
+        let uid = pod.uid.clone();
+        let events = pod_actions(&old, &pod).into_iter().map(|actions| Event {
+            actions,
+            changed: Changed::WaitingPod(Change {
+                old: Some(old.clone()),
+                new: Some(pod.clone()),
+            }),
+        });
+        match entry.place {
+            Place::InFlight => {
+                let room = (MOST_OWN_EVENTS + 1).saturating_sub(entry.own_events.len());
+                entry.own_events.extend(events.take(room));
+            }
+            Place::Active => {
+                let item = item(&entry.ticket, self.timing);
+                self.active.push(item, by_turn(world.profiles));
+            }
+            Place::Backoff => {
+                let item = item(&entry.ticket, self.timing);
+                let blamed = entry.ticket.rejectors.is_blamed();
+                self.backoffs.push(item, blamed, world.profiles);
+            }
+            Place::Parked => {
+                let ticket = &entry.ticket;
+                let hint = events
+                    .map(|event| ticket.rejectors.hint(ticket.profile, &pod, &event, world))
+                    .find(|hint| *hint != Hint::Skip)
+                    .unwrap_or(Hint::Skip);
+                self.settle(&uid, hint, world);
+            }
+        }
+    }
+
+    /// The pod as it is from now on, where that is no news to anybody: what we wrote into it ourselves.
+    pub fn rewrite(&mut self, pod: Arc<Pod>) {
+        if let Some(entry) = self.entries.get_mut(&pod.uid) {
+            entry.ticket.pod = pod;
+        }
+    }
+
+    /// The pod is gone, or bound by somebody.
+    pub fn remove(&mut self, uid: &str, world: World) -> Option<Arc<Pod>> {
+        let ticket = self.drop_entry(uid, world)?;
+        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
+        if self.names.get(&name).is_some_and(|known| **known == *uid) {
+            self.names.remove(&name);
+        }
+        Some(ticket.pod)
+    }
+
+    /// Takes the next pod, which is in flight from now on. A pod whose penalty is not over goes only if nothing else is
+    /// left and it was rejected: what broke must wait.
+    pub fn pop(&mut self, world: World) -> Option<&Ticket> {
+        self.advance(world);
+        let item = match self.active.pop(by_turn(world.profiles)) {
+            Some(item) => item,
+            None => self.backoffs.pop_blamed(world.profiles)?,
+        };
+        let entry = self.entries.get_mut(&item.pod.uid)?;
+        entry.place = Place::InFlight;
+        entry.ticket.attempts = entry.ticket.attempts.saturating_add(1);
+        self.in_flight.begin(item.pod.uid.clone());
+        Some(&self.entries.get(&item.pod.uid)?.ticket)
+    }
+
+    /// The pod has its node and waits here no more. Its ticket is for [`Queue::take_back`], should that come to nothing.
+    pub fn take(&mut self, uid: &str, world: World) -> Option<Ticket> {
+        let ticket = self.drop_entry(uid, world)?;
+        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
+        self.names.remove(&name);
+        Some(ticket)
+    }
+
+    /// A pod that was taken waits again, because something broke after the decision.
+    pub fn take_back(&mut self, ticket: Ticket, rejectors: Rejectors, world: World) {
+        let uid = ticket.pod.uid.clone();
+        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
+        if self.entries.contains_key(&uid) || self.names.contains_key(&name) {
+            // It came again meanwhile, or another pod has its name.
+            return;
+        }
+        self.names.insert(name, uid.clone());
+        self.insert(ticket, Place::InFlight);
+        self.give_back(&uid, rejectors, world);
+    }
+
+    /// The attempt failed: back into the queue, unless the pod is gone. With nobody to blame, it is tried again after a
+    /// while; otherwise when something that happened, or will happen, may help.
+    pub fn give_back(&mut self, uid: &str, rejectors: Rejectors, world: World) {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        let own_events = std::mem::take(&mut entry.own_events);
+        let ticket = &mut entry.ticket;
+        ticket.since = world.now;
+        ticket.gate = None;
+        ticket.rejectors = rejectors;
+        if ticket.rejectors.is_blamed() {
+            ticket.rejections = ticket.rejections.saturating_add(1);
+            ticket.errors = 0;
+        } else {
+            ticket.errors = ticket.errors.saturating_add(1);
+        }
+        let ticket = &entry.ticket;
+        let hint = if !ticket.rejectors.is_blamed() {
+            Hint::AfterBackoff
+        } else {
+            replay(ticket, &own_events, &self.in_flight, world)
+        };
+        self.in_flight.end(uid);
+        self.settle(uid, hint, world);
+    }
+
+    /// Something happened: pods that it may help are moved, and pods in flight will hear of it.
+    pub fn notify(&mut self, event: &Event, audience: &Audience, world: World) {
+        if !world.profiles.wants(event) {
+            return;
+        }
+        for (uid, hint) in self.parked.helped(event, audience, world) {
+            self.settle(&uid, hint, world);
+        }
+        self.in_flight.record(event, audience);
+    }
+
+    /// Forces a pod to be tried again soon, whatever it waits for.
+    pub fn activate(&mut self, uid: &str, world: World) {
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        match entry.place {
+            Place::Active => {}
+            Place::InFlight => {
+                if entry.own_events.len() <= MOST_OWN_EVENTS {
+                    entry
+                        .own_events
+                        .push(anything(entry.ticket.pod.uid.clone()));
+                }
+            }
+            Place::Parked | Place::Backoff => {
+                self.backoffs.remove(uid, world.profiles);
+                self.settle(uid, Hint::Immediately, world);
+            }
+        }
+    }
+
+    /// Moves pods whose time has come. Called by `pop`.
+    pub fn advance(&mut self, world: World) {
+        while let Some(item) = self.backoffs.pop_finished(world.now, world.profiles) {
+            if let Some(entry) = self.entries.get_mut(&item.pod.uid) {
+                entry.place = Place::Active;
+                entry.ticket.first_tried.get_or_insert(world.now);
+                self.active.push(item, by_turn(world.profiles));
+            }
+        }
+        while let Some(uid) = self.parked.overdue(world.now) {
+            if let Some(entry) = self.entries.get_mut(&uid) {
+                entry.ticket.flushed = Some(world.now);
+            }
+            self.settle(&uid, Hint::AfterBackoff, world);
+        }
+    }
+
+    /// When the queue next has something to do by itself: now, if a pod can be popped.
+    pub fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.active.is_empty() || self.backoffs.has_blamed() {
+            return Some(now);
+        }
+        let after = |deadline: Timestamp| Timestamp(deadline.0.saturating_add(1));
+        let parked = self.parked.first_deadline().map(after);
+        let due = [self.backoffs.first_release(), parked];
+        due.into_iter().flatten().min().map(|due| due.max(now))
+    }
+
+    /// Until when the pod waits at the longest; `None` if it is not parked.
+    pub fn latest_retry(&self, uid: &str) -> Option<Timestamp> {
+        self.parked.deadline_of(uid)
+    }
+
+    fn insert(&mut self, ticket: Ticket, place: Place) {
+        let entry = Entry {
+            ticket,
+            place,
+            own_events: Vec::new(),
+        };
+        self.entries.insert(entry.ticket.pod.uid.clone(), entry);
+    }
+
+    fn drop_entry(&mut self, uid: &str, world: World) -> Option<Ticket> {
+        let entry = self.entries.remove(uid)?;
+        self.active.remove(uid, by_turn(world.profiles));
+        self.backoffs.remove(uid, world.profiles);
+        self.parked.remove(uid);
+        self.in_flight.end(uid);
+        Some(entry.ticket)
+    }
+
+    /// Puts a pod that is in no heap where the hint says. Gates are asked on the way into a heap.
+    fn settle(&mut self, uid: &str, hint: Hint, world: World) {
+        self.parked.remove(uid);
+        let Some(entry) = self.entries.get_mut(uid) else {
+            return;
+        };
+        let ticket = &mut entry.ticket;
+        if hint != Hint::Skip {
+            let World {
+                profiles, catalog, ..
+            } = world;
+            ticket.gate = profiles.gate(ticket.profile, &ticket.pod, catalog, ticket.gate);
+            if let Some(gate) = ticket.gate
+                && !ticket.rejectors.plugins.contains(&gate)
+            {
+                ticket.rejectors.plugins.push(gate);
+            }
+        }
+        if hint == Hint::Skip || ticket.gate.is_some() {
+            entry.place = Place::Parked;
+            let situation = Situation {
+                profile: ticket.profile,
+                rejectors: ticket.rejectors.clone(),
+                gate: ticket.gate,
+            };
+            let since = ticket
+                .flushed
+                .map_or(ticket.since, |at| at.max(ticket.since));
+            let deadline = since.plus(self.timing.longest_parked);
+            self.parked.insert(&ticket.pod, situation, deadline);
+            return;
+        }
+        let item = item(ticket, self.timing);
+        if hint == Hint::AfterBackoff && backoff::is_backing_off(item.expiry, world.now) {
+            entry.place = Place::Backoff;
+            let blamed = ticket.rejectors.is_blamed();
+            self.backoffs.push(item, blamed, world.profiles);
+        } else {
+            entry.place = Place::Active;
+            ticket.first_tried.get_or_insert(world.now);
+            self.active.push(item, by_turn(world.profiles));
+        }
+    }
+
+    /// Says what is wrong if a pod is nowhere or in two places, or parked without an end. For tests.
+    pub fn check(&self) -> Result<(), String> {
+        let mut uids: Vec<&Name> = self.entries.keys().collect();
+        uids.sort();
+        for uid in uids {
+            let entry = &self.entries[uid];
+            let places = [
+                (Place::Active, self.active.contains(uid)),
+                (Place::Backoff, self.backoffs.contains(uid)),
+                (Place::Parked, self.parked.deadline_of(uid).is_some()),
+                (Place::InFlight, self.in_flight.contains(uid)),
+            ];
+            let found: Vec<Place> = places
+                .into_iter()
+                .filter_map(|(place, there)| there.then_some(place))
+                .collect();
+            if found != [entry.place] {
+                return Err(format!(
+                    "pod {uid} should be in {:?} and is in {found:?}",
+                    entry.place
+                ));
+            }
+            let latest = entry
+                .ticket
+                .flushed
+                .map_or(entry.ticket.since, |at| at.max(entry.ticket.since))
+                .plus(self.timing.longest_parked);
+            if self.latest_retry(uid).is_some_and(|retry| retry > latest) {
+                return Err(format!("pod {uid} is parked beyond {latest:?}"));
+            }
+        }
+        let sizes = self.sizes();
+        let total =
+            sizes.active + sizes.backoff + sizes.unschedulable + sizes.gated + sizes.in_flight;
+        if total != self.entries.len() || self.names.len() != self.entries.len() {
+            return Err(format!(
+                "{} pods, {} names, but {sizes:?}",
+                self.entries.len(),
+                self.names.len()
+            ));
+        }
+        if !self.parked.is_consistent() {
+            return Err("the indexes of parked pods disagree".into());
+        }
+        if self.in_flight.len() == 0 && self.in_flight.events() > 0 {
+            return Err("events are kept for nobody".into());
+        }
+        Ok(())
+    }
+}
+
+/// The best that anything missed in flight can do for the pod.
+fn replay(ticket: &Ticket, own: &[Event], in_flight: &InFlight, world: World) -> Hint {
+    let (pod, rejectors) = (&ticket.pod, &ticket.rejectors);
+    let missed = match in_flight.missed(&pod.uid) {
+        Missed::TooMuch => return Hint::AfterBackoff,
+        Missed::Events(_) if own.len() > MOST_OWN_EVENTS => return Hint::AfterBackoff,
+        Missed::Events(events) => events,
+    };
+    let meant = missed
+        .into_iter()
+        .filter(|(_, audience)| audience.includes(pod));
+    meant
+        .map(|(event, _)| event)
+        .chain(own)
+        .map(|event| rejectors.hint(ticket.profile, pod, event, world))
+        .max()
+        .unwrap_or(Hint::Skip)
+}
+
+impl Rejectors {
+    fn is_blamed(&self) -> bool {
+        !self.plugins.is_empty() || !self.pending.is_empty()
+    }
+
+    fn hint(&self, profile: usize, pod: &Pod, event: &Event, world: World) -> Hint {
+        if let Changed::Anything { pod: meant } = &event.changed {
+            return match meant {
+                Some(uid) if *uid != pod.uid => Hint::Skip,
+                _ => Hint::AfterBackoff,
+            };
+        }
+        let (profiles, catalog) = (world.profiles, world.catalog);
+        profiles.hint(profile, &self.plugins, &self.pending, pod, event, catalog)
+    }
+}
+
+impl Audience {
+    fn includes(&self, pod: &Pod) -> bool {
+        self.at_most.is_none_or(|priority| pod.priority <= priority)
+            && self.but.as_ref() != Some(&pod.uid)
+    }
+}
+
+fn anything(pod: Name) -> Event {
+    Event {
+        actions: crate::framework::Actions::ALL,
+        changed: Changed::Anything { pod: Some(pod) },
+    }
+}
+
+fn item(ticket: &Ticket, timing: Timing) -> Item {
+    let failures = if ticket.errors > 0 {
+        ticket.errors
+    } else {
+        ticket.rejections
+    };
+    Item {
+        pod: ticket.pod.clone(),
+        since: ticket.since,
+        expiry: backoff::expiry(ticket.since, failures, timing),
+        sequence: ticket.sequence,
+    }
+}
+
+/// The order of QueueSort; among equals, who came first.
+fn by_turn(profiles: &Profiles) -> impl Fn(&Item, &Item) -> bool {
+    move |a, b| {
+        let (x, y) = ((&*a.pod, a.since), (&*b.pod, b.since));
+        profiles.goes_before(x, y) || (!profiles.goes_before(y, x) && a.sequence < b.sequence)
+    }
+}

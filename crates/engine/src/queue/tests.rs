@@ -1,0 +1,485 @@
+//! Order, timing, gates, hints; and that no history of events loses a pod.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::cluster::Cluster;
+use crate::framework::{Actions, EventPattern, Plan, Plugin, Point, Points, Rejection, Watched};
+use crate::model::Node;
+use crate::profile::{Enabled, Profile};
+use crate::testing::{PodBuilder, node, pod};
+
+/// Rejects in name only: the tests say who rejected. It wants to hear of some events, and of those helps by a rule.
+struct Fake {
+    events: Vec<EventPattern>,
+    helps: fn(&Pod, &Event) -> bool,
+}
+
+impl Plugin for Fake {
+    fn prepare(&self, _: &Pod, _: &Catalog, _: &mut Plan) {}
+    fn events(&self) -> Vec<EventPattern> {
+        self.events.clone()
+    }
+    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
+        (self.helps)(pod, event)
+    }
+    fn pre_enqueue(&self, pod: &Pod, _: &Catalog) -> Result<(), Rejection> {
+        if pod.scheduling_gates.is_empty() {
+            Ok(())
+        } else {
+            Err(Rejection::unresolvable("gated"))
+        }
+    }
+    fn goes_before(&self, a: (&Pod, Timestamp), b: (&Pod, Timestamp)) -> bool {
+        (b.0.priority, a.1) < (a.0.priority, b.1)
+    }
+}
+
+fn fake(
+    name: &'static str,
+    points: &[Point],
+    events: &[(Watched, Actions)],
+    helps: fn(&Pod, &Event) -> bool,
+) -> Enabled {
+    let events = events
+        .iter()
+        .map(|(resource, actions)| EventPattern::new(*resource, *actions))
+        .collect();
+    Enabled {
+        name,
+        points: Points::of(points),
+        plugin: Arc::new(Fake { events, helps }),
+        weight: 1,
+    }
+}
+
+fn updates_itself(pod: &Pod, event: &Event) -> bool {
+    let new = event
+        .changed
+        .pod()
+        .and_then(|(change, _)| change.new.clone());
+    new.is_some_and(|new| new.uid == pod.uid)
+}
+
+fn profiles() -> Profiles {
+    let plugins = vec![
+        fake("Sort", &[Point::QueueSort, Point::Bind], &[], |_, _| false),
+        fake(
+            "Gates",
+            &[Point::PreEnqueue],
+            &[(Watched::Pod, Actions::POD_GATES_ELIMINATED)],
+            updates_itself,
+        ),
+        fake(
+            "Fit",
+            &[Point::Filter],
+            &[
+                (Watched::Pod, Actions::DELETE),
+                (Watched::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
+            ],
+            |pod, event| match &event.changed {
+                Changed::Node(change) => change.new.as_ref().is_some_and(|n| {
+                    n.allocatable.get(&crate::model::Resource::Cpu)
+                        >= pod.requests.wanted.get(&crate::model::Resource::Cpu)
+                }),
+                _ => true,
+            },
+        ),
+        fake(
+            "Labels",
+            &[Point::Filter],
+            &[(Watched::Node, Actions::NODE_LABEL)],
+            |_, _| true,
+        ),
+    ];
+    Profiles::new(vec![Profile::new("default-scheduler", plugins)]).unwrap()
+}
+
+struct Bench {
+    queue: Queue,
+    profiles: Profiles,
+    cluster: Cluster,
+    now: Timestamp,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            queue: Queue::new(Timing::default()),
+            profiles: profiles(),
+            cluster: Cluster::new(),
+            now: Timestamp::from_secs(1_000),
+        }
+    }
+
+    fn run<T>(&mut self, call: impl FnOnce(&mut Queue, World) -> T) -> T {
+        let world = World {
+            profiles: &self.profiles,
+            catalog: self.cluster.catalog(),
+            now: self.now,
+        };
+        let result = call(&mut self.queue, world);
+        self.queue.check().unwrap();
+        result
+    }
+
+    fn set(&mut self, pod: &PodBuilder) {
+        let pod = pod.build();
+        self.run(|queue, world| queue.set(pod, 0, world));
+    }
+
+    fn pop(&mut self) -> Option<String> {
+        self.run(|queue, world| queue.pop(world).map(|ticket| ticket.pod.uid.to_string()))
+    }
+
+    fn reject(&mut self, uid: &str, plugins: &[&'static str]) {
+        let rejectors = Rejectors {
+            plugins: plugins.to_vec(),
+            pending: Vec::new(),
+        };
+        self.run(|queue, world| queue.give_back(uid, rejectors, world));
+    }
+
+    fn notify(&mut self, actions: Actions, changed: Changed) {
+        let event = Event { actions, changed };
+        self.run(|queue, world| queue.notify(&event, &Audience::default(), world));
+    }
+
+    fn node_changes(&mut self, actions: Actions, cpu: &str) {
+        let new: Arc<Node> = Arc::new(node("n").allocatable(&format!("cpu={cpu}")).build());
+        let change = Change {
+            old: None,
+            new: Some(new),
+        };
+        self.notify(actions, Changed::Node(change));
+    }
+
+    fn pod_goes(&mut self) {
+        let change = Change {
+            old: Some(pod("gone").on("n").build()),
+            new: None,
+        };
+        self.notify(Actions::DELETE, Changed::AssignedPod(change));
+    }
+
+    fn wait(&mut self, seconds: f64) {
+        self.now = self.now.plus(Duration::from_secs_f64(seconds));
+    }
+
+    fn sizes(&self) -> (usize, usize, usize, usize) {
+        let sizes = self.queue.sizes();
+        (
+            sizes.active,
+            sizes.backoff,
+            sizes.unschedulable,
+            sizes.gated,
+        )
+    }
+}
+
+#[test]
+fn pods_are_popped_by_priority_then_by_time() {
+    let mut bench = Bench::new();
+    for (name, priority) in [("late", 5), ("low", 1), ("high", 9)] {
+        bench.set(&pod(name).priority(priority));
+        bench.wait(0.001);
+    }
+    bench.now = Timestamp::from_secs(999);
+    bench.set(&pod("early").priority(5));
+    let popped: Vec<_> = std::iter::from_fn(|| bench.pop()).collect();
+    assert_eq!(popped, ["high", "early", "late", "low"]);
+}
+
+#[test]
+fn a_changed_pod_finds_its_new_turn_and_a_repeated_one_keeps_its_own() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    bench.set(&pod("b"));
+    bench.set(&pod("a"));
+    bench.set(&pod("b").priority(3));
+    let popped: Vec<_> = std::iter::from_fn(|| bench.pop()).collect();
+    assert_eq!(popped, ["b", "a"]);
+}
+
+#[test]
+fn a_rejected_pod_waits_for_what_can_help_it() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a").container("cpu=2"));
+    bench.pop();
+    bench.reject("a", &["Fit"]);
+    assert_eq!(bench.sizes(), (0, 0, 1, 0));
+    bench.node_changes(Actions::NODE_LABEL, "4");
+    assert_eq!(bench.sizes(), (0, 0, 1, 0), "Fit does not listen to labels");
+    bench.node_changes(Actions::ADD, "1");
+    assert_eq!(
+        bench.sizes(),
+        (0, 0, 1, 0),
+        "the hint says that it is too small"
+    );
+    bench.node_changes(Actions::ADD, "2");
+    assert_eq!(bench.sizes(), (0, 1, 0, 0), "it still serves its penalty");
+    bench.wait(2.0);
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+}
+
+#[test]
+fn who_waits_for_nodes_hears_of_taints() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a").container("cpu=9"));
+    bench.pop();
+    bench.reject("a", &["Fit"]);
+    bench.wait(5.0);
+    bench.node_changes(Actions::NODE_TAINT, "1");
+    assert_eq!(bench.sizes(), (1, 0, 0, 0), "without asking for a hint");
+}
+
+#[test]
+fn with_nothing_else_to_do_a_penalty_is_not_waited_for() {
+    let mut bench = Bench::new();
+    for name in ["rejected", "broken"] {
+        bench.set(&pod(name));
+        bench.pop();
+    }
+    bench.reject("broken", &[]);
+    bench.reject("rejected", &["Fit"]);
+    bench.pod_goes();
+    assert_eq!(bench.sizes(), (0, 2, 0, 0));
+    assert_eq!(bench.pop().as_deref(), Some("rejected"));
+    assert_eq!(bench.pop(), None, "what broke must wait");
+    let due = bench.queue.due(bench.now).unwrap();
+    assert_eq!(due, bench.now.plus(Duration::from_secs(2)));
+    bench.now = due;
+    assert_eq!(bench.pop().as_deref(), Some("broken"));
+}
+
+#[test]
+fn events_during_the_attempt_are_not_missed() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    bench.pod_goes();
+    bench.pop();
+    bench.node_changes(Actions::NODE_LABEL, "1");
+    bench.reject("a", &["Fit"]);
+    assert_eq!(
+        bench.sizes(),
+        (0, 0, 1, 0),
+        "nothing since the pop helps Fit"
+    );
+    bench.wait(60.0);
+    bench.pod_goes();
+    bench.pop();
+    bench.pod_goes();
+    bench.reject("a", &["Fit"]);
+    assert_eq!(bench.sizes(), (0, 1, 0, 0));
+}
+
+#[test]
+fn gated_pods_wait_for_their_gate() {
+    let gated = || pod("a").with(|pod| pod.scheduling_gates = vec!["g".into()]);
+    let mut bench = Bench::new();
+    bench.set(&gated());
+    assert_eq!(bench.sizes(), (0, 0, 0, 1));
+    bench.pod_goes();
+    assert_eq!(bench.sizes(), (0, 0, 0, 1));
+    bench.set(&gated().label("x", "y"));
+    assert_eq!(bench.sizes(), (0, 0, 0, 1));
+    bench.set(&pod("a").label("x", "y"));
+    assert_eq!(bench.sizes(), (1, 0, 0, 0), "never tried, so no penalty");
+}
+
+#[test]
+fn parked_pods_are_tried_after_five_minutes_and_gated_ones_asked() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    bench.pop();
+    bench.reject("a", &["Labels"]);
+    bench.set(&pod("b").with(|pod| pod.scheduling_gates = vec!["g".into()]));
+    let latest = bench.now.plus(Duration::from_secs(300));
+    assert_eq!(bench.queue.latest_retry("a"), Some(latest));
+    bench.now = latest;
+    assert_eq!(bench.pop(), None);
+    bench.now = bench.queue.due(bench.now).unwrap();
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+    assert_eq!(bench.sizes(), (0, 0, 0, 1));
+    assert!(
+        bench.queue.latest_retry("b") > Some(latest),
+        "and again in five"
+    );
+}
+
+#[test]
+fn forced_pods_skip_their_penalty_but_not_their_gates() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    bench.pop();
+    bench.reject("a", &[]);
+    bench.run(|queue, world| queue.activate("a", world));
+    assert_eq!(bench.sizes(), (1, 0, 0, 0));
+    bench.pop();
+    bench.run(|queue, world| queue.activate("a", world));
+    bench.reject("a", &["Fit"]);
+    assert_eq!(bench.sizes(), (0, 1, 0, 0), "asked for while in flight");
+}
+
+#[test]
+fn a_new_pod_under_a_known_name_replaces_the_old_one() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    bench.set(&pod("a").with(|pod| pod.uid = "a2".into()));
+    assert_eq!(bench.pop().as_deref(), Some("a2"));
+    assert_eq!(bench.pop(), None);
+}
+
+#[test]
+fn many_events_in_flight_are_not_kept_but_the_pod_is_tried_again() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a").container("cpu=2"));
+    bench.pop();
+    for _ in 0..10_001 {
+        let change = Change {
+            old: None,
+            new: Some(Arc::new(node("n").build())),
+        };
+        let event = Event {
+            actions: Actions::ADD,
+            changed: Changed::Node(change),
+        };
+        let world = World {
+            profiles: &bench.profiles,
+            catalog: bench.cluster.catalog(),
+            now: bench.now,
+        };
+        bench.queue.notify(&event, &Audience::default(), world);
+    }
+    bench.reject("a", &["Fit"]);
+    assert_eq!(bench.sizes(), (0, 1, 0, 0));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Set { pod: usize, shape: usize },
+    Remove(usize),
+    Pop,
+    GiveBack { by: usize },
+    Take,
+    TakeBack,
+    PodGoes,
+    Node { action: usize, cpu: usize },
+    Activate(usize),
+    Wait(u32),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = 0..6_usize;
+    prop_oneof![
+        4 => (which.clone(), 0..5_usize).prop_map(|(pod, shape)| Step::Set { pod, shape }),
+        1 => which.clone().prop_map(Step::Remove),
+        4 => Just(Step::Pop),
+        4 => (0..4_usize).prop_map(|by| Step::GiveBack { by }),
+        1 => Just(Step::Take),
+        1 => Just(Step::TakeBack),
+        1 => Just(Step::PodGoes),
+        2 => (0..4_usize, 0..4_usize).prop_map(|(action, cpu)| Step::Node { action, cpu }),
+        1 => which.prop_map(Step::Activate),
+        2 => (0..400_000_u32).prop_map(Step::Wait),
+    ]
+}
+
+fn shaped(index: usize, shape: usize) -> PodBuilder {
+    let pod = pod(&format!("p{}", index % 5)).with(|pod| {
+        // The last one shares its name with another.
+        pod.uid = format!("u{index}").into();
+    });
+    match shape {
+        0 => pod,
+        1 => pod.priority(4),
+        2 => pod.with(|pod| pod.scheduling_gates = vec!["g".into()]),
+        3 => pod.label("x", "y"),
+        _ => pod.container("cpu=3"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whoever was set and neither removed nor replaced is in the queue, in one place (checked after every step), and in
+    /// the end everybody without a gate is popped.
+    #[test]
+    fn nobody_is_lost(steps in prop::collection::vec(step(), 1..120)) {
+        let mut bench = Bench::new();
+        let mut known: Vec<(usize, usize)> = Vec::new();
+        let mut flying: Vec<String> = Vec::new();
+        let mut taken: Vec<Ticket> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Set { pod, shape } => {
+                    known.retain(|(other, _)| other % 5 != pod % 5);
+                    known.push((pod, shape));
+                    bench.set(&shaped(pod, shape));
+                }
+                Step::Remove(pod) => {
+                    known.retain(|(other, _)| *other != pod);
+                    bench.run(|queue, world| queue.remove(&format!("u{pod}"), world));
+                }
+                Step::Pop => flying.extend(bench.pop()),
+                Step::GiveBack { by } => {
+                    if let Some(uid) = flying.pop() {
+                        let by: &[&str] = [&[][..], &["Fit"], &["Labels"], &["Fit", "Labels"]][by];
+                        if bench.queue.in_flight.contains(&uid) {
+                            bench.reject(&uid, by);
+                        }
+                    }
+                }
+                Step::Take => {
+                    if let Some(uid) = flying.pop()
+                        && bench.queue.in_flight.contains(&uid)
+                    {
+                        let ticket = bench.run(|queue, world| queue.take(&uid, world));
+                        known.retain(|(pod, _)| format!("u{pod}") != uid);
+                        taken.extend(ticket);
+                    }
+                }
+                Step::TakeBack => {
+                    if let Some(ticket) = taken.pop() {
+                        let index: usize = ticket.pod.uid[1..].parse().unwrap();
+                        let shape = usize::from(!ticket.pod.scheduling_gates.is_empty()) * 2;
+                        if !known.iter().any(|(other, _)| other % 5 == index % 5) {
+                            known.push((index, shape));
+                        }
+                        bench.run(|queue, world| queue.take_back(ticket, Rejectors::default(), world));
+                    }
+                }
+                Step::PodGoes => bench.pod_goes(),
+                Step::Node { action, cpu } => {
+                    let actions = [Actions::ADD, Actions::NODE_LABEL, Actions::NODE_TAINT, Actions::DELETE][action];
+                    bench.node_changes(actions, &cpu.to_string());
+                }
+                Step::Activate(pod) => bench.run(|queue, world| queue.activate(&format!("u{pod}"), world)),
+                Step::Wait(millis) => bench.wait(f64::from(millis) / 1000.0),
+            }
+            for (pod, _) in &known {
+                let uid = format!("u{pod}");
+                prop_assert!(bench.queue.get(&uid).is_some(), "{uid} is lost");
+            }
+            prop_assert_eq!(bench.queue.entries.len(), known.len());
+        }
+        // Whatever is in flight fails once more; then everybody comes within the longest time.
+        for uid in flying {
+            if bench.queue.in_flight.contains(&uid) {
+                bench.reject(&uid, &["Labels"]);
+            }
+        }
+        bench.wait(301.0);
+        let mut popped: Vec<String> = std::iter::from_fn(|| bench.pop()).collect();
+        bench.wait(12.0);
+        popped.extend(std::iter::from_fn(|| bench.pop()));
+        for (pod, shape) in known {
+            // A gate that came after the pod was let in does not bring it back.
+            let uid = format!("u{pod}");
+            prop_assert!(popped.contains(&uid) || shape == 2, "{uid} did not come");
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The path of a pod. Read this first.
+//!
+//! The shell tells what happened ([`Scheduler::apply`]), asks for the next instruction ([`Scheduler::schedule_next`]),
+//! and sleeps when there is none ([`Scheduler::idle_until`]). One decision is made at a time, on the truth as it is; a
+//! pod that got a node holds its room from then on. What fails in the world comes back as an [`Input`], gives the room
+//! back and lets the pod wait again. No pod is ever forgotten: it is in the queue, under way, or gone.
+
+mod binding;
+mod decide;
+mod news;
+mod outcome;
+mod room;
+mod talk;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+
+pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
+pub use room::{PostFiltered, post_filter};
+
+use crate::cluster::Cluster;
+use crate::evaluate::{Cursor, Diagnosis};
+use crate::extender::Extender;
+use crate::framework::{Event, Rejection, Status};
+use crate::hooks::Hooks;
+use crate::model::{Name, Pod, Timestamp};
+use crate::profile::{Profile, Profiles, ProfilesError};
+use crate::queue::{Audience, Queue, Rejectors, Sizes, Ticket, Timing, World};
+use binding::UnderWay;
+use decide::Decision;
+use talk::Talk;
+
+/// What a scheduler is made of besides its profiles.
+#[derive(Clone, Default)]
+pub struct Settings {
+    pub timing: Timing,
+    /// Those that may be ignored after the others; each group in its order.
+    pub extenders: Vec<Extender>,
+    pub hooks: Hooks,
+}
+
+pub struct Scheduler {
+    cluster: Cluster,
+    queue: Queue,
+    profiles: Profiles,
+    extenders: Vec<Extender>,
+    hooks: Hooks,
+    /// Where the search for equals begins; moved by decisions that hold, and by nothing else.
+    cursor: Cursor,
+    /// Pods that have a node and are not yet seen there.
+    under_way: IndexMap<Name, UnderWay>,
+    /// The pod that extenders are being asked about.
+    talk: Option<Talk>,
+    /// Pods that room is being made for, and the victim that goes last.
+    preempting: IndexMap<Name, Name>,
+    /// Pods whose nomination by us the API has not shown yet.
+    unconfirmed: BTreeSet<Name>,
+    /// Instructions not yet handed out.
+    ready: VecDeque<Outcome>,
+}
+
+impl Scheduler {
+    pub fn new(profiles: Vec<Profile>, settings: Settings) -> Result<Self, ProfilesError> {
+        Ok(Self {
+            cluster: Cluster::new(),
+            queue: Queue::new(settings.timing),
+            profiles: Profiles::new(profiles)?,
+            extenders: settings.extenders,
+            hooks: settings.hooks,
+            cursor: Cursor::default(),
+            under_way: IndexMap::new(),
+            talk: None,
+            preempting: IndexMap::new(),
+            unconfirmed: BTreeSet::new(),
+            ready: VecDeque::new(),
+        })
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    pub fn cursor(&self) -> Cursor {
+        self.cursor
+    }
+
+    /// How many pods wait, and where.
+    pub fn sizes(&self) -> Sizes {
+        self.queue.sizes()
+    }
+
+    /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next news.
+    pub fn schedule_next(&mut self, now: Timestamp) -> Option<Outcome> {
+        self.expire_permits(now);
+        loop {
+            if let Some(outcome) = self.ready.pop_front() {
+                return Some(outcome);
+            }
+            let pod = self.next_pod(now)?;
+            if pod.kind.terminating || self.cluster.placed(&pod.uid).is_some() {
+                self.drop_pod(pod, now);
+                continue;
+            }
+            match self.decide(&pod, now) {
+                Decision::Node { slot } => self.commit(pod, slot, now),
+                Decision::NoNode { diagnosis, room } => self.park(pod, diagnosis, room, now),
+                Decision::Ask(questions) => self.ready.push_back(Outcome::Ask { pod, questions }),
+                Decision::Broken(text) => self.fail(Failure::error(pod, text), now),
+                Decision::NoCluster => {
+                    let text = "no nodes available to schedule pods".to_owned();
+                    self.fail(Failure::unschedulable(pod, text), now);
+                }
+            }
+        }
+    }
+
+    /// When there is something to do without news; `None` if never.
+    pub fn idle_until(&self, now: Timestamp) -> Option<Timestamp> {
+        if !self.ready.is_empty() || self.talk.as_ref().is_some_and(Talk::is_answered) {
+            return Some(now);
+        }
+        let permits = self.first_permit_deadline();
+        let queue = match self.talk {
+            Some(_) => None,
+            None => self.queue.due(now),
+        };
+        permits.into_iter().chain(queue).min()
+    }
+
+    /// The pod whose turn it is: the one that extenders answered about, or the first of the queue.
+    fn next_pod(&mut self, now: Timestamp) -> Option<Arc<Pod>> {
+        if let Some(talk) = &self.talk {
+            match self.queue.get(&talk.uid) {
+                Some(_) if !talk.is_answered() => return None,
+                Some(ticket) => return Some(ticket.pod.clone()),
+                None => self.talk = None,
+            }
+        }
+        let world = world(&self.profiles, &self.cluster, now);
+        Some(self.queue.pop(world)?.pod.clone())
+    }
+
+    /// The pod needs no node any more: it is being deleted, or was seen on one.
+    fn drop_pod(&mut self, pod: Arc<Pod>, now: Timestamp) {
+        self.talk = None;
+        let world = world(&self.profiles, &self.cluster, now);
+        self.queue.remove(&pod.uid, world);
+        if pod.kind.terminating {
+            let message = format!(
+                "skip schedule deleting pod: {}/{}",
+                pod.namespace(),
+                pod.name
+            );
+            self.ready.push_back(Outcome::Skip { pod, message });
+        }
+    }
+
+    /// No node would take the pod: it waits again, perhaps for room that is made for it.
+    fn park(&mut self, pod: Arc<Pod>, diagnosis: Diagnosis, room: room::Room, now: Timestamp) {
+        let failure = Failure {
+            message: diagnosis.message(&room.words),
+            rejected_by: diagnosis.plugins,
+            pending: diagnosis.pending,
+            nomination: room.nomination,
+            ..Failure::unschedulable(pod, String::new())
+        };
+        match room.candidate {
+            Some(candidate) => self.preempt(failure, candidate, now),
+            None => self.fail(failure, now),
+        }
+    }
+
+    /// Back into the queue, with word to the shell. Nothing if the pod is gone meanwhile.
+    fn fail(&mut self, failure: Failure, now: Timestamp) {
+        if self.wait_again(&failure, None, now) {
+            self.ready.push_back(Outcome::Park(failure));
+        }
+    }
+
+    /// Returns false if the pod is gone. A pod that was already taken from the queue comes with its ticket.
+    fn wait_again(&mut self, failure: &Failure, ticket: Option<Ticket>, now: Timestamp) -> bool {
+        let uid = failure.pod.uid.clone();
+        let Some(known) = ticket.as_ref().or(self.queue.get(&uid)) else {
+            return false;
+        };
+        let pod = self.nominate(&known.pod.clone(), &failure.nomination);
+        let rejectors = Rejectors {
+            plugins: failure.rejected_by.clone(),
+            pending: failure.pending.clone(),
+        };
+        let world = world(&self.profiles, &self.cluster, now);
+        match ticket {
+            Some(mut ticket) => {
+                ticket.pod = pod;
+                self.queue.take_back(ticket, rejectors, world);
+            }
+            None => {
+                self.queue.rewrite(pod);
+                self.queue.give_back(&uid, rejectors, world);
+            }
+        }
+        true
+    }
+
+    /// Writes down what became of a nomination, and returns the pod as it is then.
+    fn nominate(&mut self, pod: &Arc<Pod>, nomination: &Nomination) -> Arc<Pod> {
+        let node = match nomination {
+            Nomination::Keep => pod.nominated_node.clone(),
+            Nomination::Clear => None,
+            Nomination::Set(node) => Some(node.clone()),
+        };
+        let pod = match *nomination {
+            Nomination::Keep => pod.clone(),
+            _ => Arc::new(Pod {
+                nominated_node: node.clone(),
+                ..(**pod).clone()
+            }),
+        };
+        match (nomination, node) {
+            (_, None) => {
+                self.unconfirmed.remove(&pod.uid);
+                self.cluster.denominate(&pod.uid);
+            }
+            (kind, Some(node)) => {
+                if matches!(kind, Nomination::Set(_)) {
+                    self.unconfirmed.insert(pod.uid.clone());
+                }
+                // A pod without uid, or one that is placed, cannot have been in the queue.
+                let _ = self.cluster.nominate(pod.clone(), node);
+            }
+        }
+        pod
+    }
+
+    fn notify(&mut self, events: &[Event], audience: &Audience, now: Timestamp) {
+        for event in events {
+            let world = world(&self.profiles, &self.cluster, now);
+            self.queue.notify(event, audience, world);
+        }
+    }
+
+    /// Every pod is where it should be, and every count follows from the objects. For tests; too slow for else.
+    pub fn check(&self) -> Result<(), String> {
+        self.queue.check()?;
+        self.cluster.check().map_err(|error| error.to_string())?;
+        for (uid, under_way) in &self.under_way {
+            let assumed = self
+                .cluster
+                .placed(uid)
+                .is_some_and(|placed| placed.assumed);
+            if !assumed {
+                return Err(format!("pod {uid} is under way and holds no room"));
+            }
+            if self.queue.get(uid).is_some() != under_way.is_waiting() {
+                return Err(format!("pod {uid} is under way and in the queue"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn world<'a>(profiles: &'a Profiles, cluster: &'a Cluster, now: Timestamp) -> World<'a> {
+    World {
+        profiles,
+        catalog: cluster.catalog(),
+        now,
+    }
+}
+
+impl Failure {
+    fn unschedulable(pod: Arc<Pod>, message: String) -> Self {
+        Self {
+            pod,
+            reason: FailureReason::Unschedulable,
+            message,
+            rejected_by: Vec::new(),
+            pending: Vec::new(),
+            nomination: Nomination::Clear,
+        }
+    }
+
+    fn error(pod: Arc<Pod>, message: String) -> Self {
+        Self {
+            reason: FailureReason::SchedulerError,
+            ..Self::unschedulable(pod, message)
+        }
+    }
+
+    /// A no of one plugin about the node that was chosen.
+    fn refused(pod: Arc<Pod>, point: &str, plugin: &'static str, rejection: &Rejection) -> Self {
+        if rejection.status == Status::Error {
+            let text = format!(
+                "running {point} plugin \"{plugin}\": {}",
+                rejection.message()
+            );
+            return Self::error(pod, text);
+        }
+        let diagnosis = Diagnosis {
+            nodes: 1,
+            reasons: rejection
+                .reasons
+                .iter()
+                .map(|reason| (reason.clone(), 1))
+                .collect(),
+            ..Diagnosis::default()
+        };
+        let pending = (rejection.status == Status::Pending).then_some(plugin);
+        Self {
+            rejected_by: vec![plugin],
+            pending: pending.into_iter().collect(),
+            ..Self::unschedulable(pod, diagnosis.message(""))
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! From a decision to a bound pod: Reserve, Permit, PreBind, Bind; and back, when it comes to nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Binder, Failure, Outcome, PermitVerdict, Scheduler, world};
+use crate::cluster::Update;
+use crate::framework::{Permit, Point, Preparation, Rejection};
+use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
+use crate::queue::{Audience, Ticket};
+
+/// The longest that a plugin may hold a pod.
+const LONGEST_PERMIT: Duration = Duration::from_secs(15 * 60);
+
+/// A pod that holds room on a node where it is not yet seen.
+pub(super) struct UnderWay {
+    pod: Arc<Pod>,
+    node: Arc<Node>,
+    profile: usize,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Plugins that have not allowed it yet, until when each may take, and how long that is. It is in flight in the
+    /// queue.
+    Waiting(Vec<(&'static str, Timestamp, Duration)>),
+    Preparing(Ticket),
+    Binding(Ticket, Binder),
+}
+
+impl UnderWay {
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_))
+    }
+
+    pub(super) fn is_preparing(&self) -> bool {
+        matches!(self.stage, Stage::Preparing(_))
+    }
+
+    /// The pod changed in a way that matters only if it must wait again.
+    pub(super) fn remember(&mut self, pod: Arc<Pod>) {
+        if let Stage::Preparing(ticket) | Stage::Binding(ticket, _) = &mut self.stage {
+            ticket.pod = pod;
+        }
+    }
+}
+
+impl Scheduler {
+    /// The pod takes its room. Only now the search for equals moves on.
+    pub(super) fn commit(&mut self, pod: Arc<Pod>, slot: usize, now: Timestamp) {
+        let entry = self
+            .cluster
+            .nodes()
+            .get(slot)
+            .map(|entry| entry.node.clone());
+        let (Some(node), Some(profile)) = (entry, self.profiles.find(&pod.scheduler_name)) else {
+            let text = "the chosen node is gone".to_owned();
+            return self.fail(Failure::error(pod, text), now);
+        };
+        if let Err(error) = self.cluster.assume(pod.clone(), node.spec.name.clone()) {
+            return self.fail(Failure::error(pod, error.to_string()), now);
+        }
+        let reserved = self.reserve(profile, &pod, &node.spec);
+        let permitted = reserved.and_then(|()| self.permit(profile, &pod, &node.spec, now));
+        let waits = match permitted {
+            Ok(waits) => waits,
+            Err((point, plugin, rejection)) => {
+                self.unreserve(profile, &pod, &node.spec);
+                // It was assumed a moment ago, so it can be forgotten.
+                let _ = self.cluster.forget(&pod.uid);
+                let failure = Failure::refused(pod, point, plugin, &rejection);
+                return self.fail(failure, now);
+            }
+        };
+        self.cursor.commit(slot);
+        self.unconfirmed.remove(&pod.uid);
+        let name = node.spec.name.clone();
+        let waiting = waits
+            .iter()
+            .map(|(plugin, until, _)| (*plugin, *until))
+            .collect();
+        let is_free = waits.is_empty();
+        let under_way = UnderWay {
+            pod: pod.clone(),
+            node,
+            profile,
+            stage: Stage::Waiting(waits),
+        };
+        self.under_way.insert(pod.uid.clone(), under_way);
+        if is_free {
+            return self.prepare(&pod.uid, now);
+        }
+        self.ready.push_back(Outcome::Wait {
+            pod,
+            node: name,
+            plugins: waiting,
+        });
+    }
+
+    fn reserve(
+        &mut self,
+        profile: usize,
+        pod: &Pod,
+        node: &NodeSpec,
+    ) -> Result<(), (&'static str, &'static str, Rejection)> {
+        let profile = self.profiles.get(profile);
+        self.hooks.before(Point::Reserve, pod);
+        for &index in profile.at(Point::Reserve) {
+            let enabled = &profile.plugins()[index];
+            let reserved = enabled
+                .plugin
+                .reserve(pod, node, self.cluster.catalog_mut());
+            if let Err(rejection) = reserved {
+                self.hooks
+                    .after(Point::Reserve, pod, Err(&rejection.message()));
+                return Err(("Reserve", enabled.name, rejection));
+            }
+        }
+        self.hooks.after(Point::Reserve, pod, Ok(()));
+        Ok(())
+    }
+
+    /// In the reverse order, and for every plugin, whether it had its turn or not.
+    fn unreserve(&mut self, profile: usize, pod: &Pod, node: &NodeSpec) {
+        let profile = self.profiles.get(profile);
+        for &index in profile.at(Point::Reserve).iter().rev() {
+            let plugin = &profile.plugins()[index].plugin;
+            plugin.unreserve(pod, node, self.cluster.catalog_mut());
+        }
+    }
+
+    fn permit(
+        &mut self,
+        profile: usize,
+        pod: &Pod,
+        node: &NodeSpec,
+        now: Timestamp,
+    ) -> Result<Vec<(&'static str, Timestamp, Duration)>, (&'static str, &'static str, Rejection)>
+    {
+        let profile = self.profiles.get(profile);
+        let mut waits = Vec::new();
+        self.hooks.before(Point::Permit, pod);
+        for &index in profile.at(Point::Permit) {
+            let enabled = &profile.plugins()[index];
+            match enabled.plugin.permit(pod, node, self.cluster.catalog()) {
+                Ok(Permit::Go) => {}
+                Ok(Permit::Wait(time)) => {
+                    let time = time.min(LONGEST_PERMIT);
+                    waits.push((enabled.name, now.plus(time), time));
+                }
+                Err(rejection) => {
+                    self.hooks
+                        .after(Point::Permit, pod, Err(&rejection.message()));
+                    return Err(("Permit", enabled.name, rejection));
+                }
+            }
+        }
+        self.hooks.after(Point::Permit, pod, Ok(()));
+        Ok(waits)
+    }
+
+    /// Nobody holds the pod: what must be done before it can be bound?
+    fn prepare(&mut self, uid: &Name, now: Timestamp) {
+        let queue_world = world(&self.profiles, &self.cluster, now);
+        let ticket = self.queue.take(uid, queue_world);
+        let (Some(ticket), Some(under_way)) = (ticket, self.under_way.get_mut(uid)) else {
+            return;
+        };
+        under_way.stage = Stage::Preparing(ticket);
+        let (pod, node) = (under_way.pod.clone(), under_way.node.clone());
+        let profile = self.profiles.get(under_way.profile);
+        let mut work: Vec<(&'static str, Preparation)> = Vec::new();
+        let mut refused = None;
+        self.hooks.before(Point::PreBind, &pod);
+        for &index in profile.at(Point::PreBind) {
+            let enabled = &profile.plugins()[index];
+            match enabled
+                .plugin
+                .pre_bind(&pod, &node.spec, self.cluster.catalog())
+            {
+                Ok(None) => {}
+                Ok(Some(preparation)) => work.push((enabled.name, preparation)),
+                Err(rejection) => {
+                    refused = Some((enabled.name, rejection.message()));
+                    break;
+                }
+            }
+        }
+        if let Some((plugin, text)) = refused {
+            return self.preparation_failed(uid, plugin, &text, now);
+        }
+        if work.is_empty() {
+            return self.bind(uid, now);
+        }
+        self.ready.push_back(Outcome::Prepare {
+            pod,
+            node: node.spec.name.clone(),
+            work,
+        });
+    }
+
+    /// [`super::Input::Prepared`].
+    pub(super) fn prepared(
+        &mut self,
+        uid: &Name,
+        result: Result<(), (Name, String)>,
+        now: Timestamp,
+    ) {
+        if !self.under_way.get(uid).is_some_and(UnderWay::is_preparing) {
+            return;
+        }
+        match result {
+            Ok(()) => self.bind(uid, now),
+            Err((plugin, text)) => self.preparation_failed(uid, &plugin, &text, now),
+        }
+    }
+
+    fn preparation_failed(&mut self, uid: &Name, plugin: &str, text: &str, now: Timestamp) {
+        let text = format!("running PreBind plugin \"{plugin}\": {text}");
+        self.break_off(uid, Point::PreBind, text, now);
+    }
+
+    fn bind(&mut self, uid: &Name, now: Timestamp) {
+        let Some(under_way) = self.under_way.get_mut(uid) else {
+            return;
+        };
+        let (pod, node) = (under_way.pod.clone(), under_way.node.spec.name.clone());
+        self.hooks.after(Point::PreBind, &pod, Ok(()));
+        let profile = self.profiles.get(under_way.profile);
+        let extender = self
+            .extenders
+            .iter()
+            .position(|extender| extender.binds && extender.is_interested(&pod));
+        let plugin = || {
+            let mut enabled = profile
+                .at(Point::Bind)
+                .iter()
+                .map(|i| &profile.plugins()[*i]);
+            enabled.find(|enabled| enabled.plugin.binds(&pod))
+        };
+        let by = match extender {
+            Some(extender) => Some(Binder::Extender(extender)),
+            None => plugin().map(|enabled| Binder::Plugin(enabled.name)),
+        };
+        let Some(by) = by else {
+            let text = "every Bind plugin left the pod to the next one".to_owned();
+            return self.break_off(uid, Point::Bind, text, now);
+        };
+        if let Stage::Preparing(ticket) = &under_way.stage {
+            under_way.stage = Stage::Binding(ticket.clone(), by);
+        }
+        self.hooks.before(Point::Bind, &pod);
+        self.ready.push_back(Outcome::Bind { pod, node, by });
+    }
+
+    /// [`super::Input::Bound`]. A bound pod keeps its room; it is no longer under way once it is seen on its node.
+    pub(super) fn bound(&mut self, uid: &Name, result: Result<(), String>, now: Timestamp) {
+        let Some(Stage::Binding(_, by)) = self.under_way.get(uid).map(|known| &known.stage) else {
+            return;
+        };
+        if let Err(text) = result {
+            let text = match by {
+                Binder::Plugin(name) => format!("running Bind plugin \"{name}\": {text}"),
+                Binder::Extender(_) => text,
+            };
+            self.break_off(uid, Point::Bind, text, now);
+        }
+    }
+
+    /// The pod was seen on a node: whatever was under way has an end.
+    pub(super) fn arrived(&mut self, uid: &str, node: Option<&Name>) {
+        let Some(under_way) = self.under_way.shift_remove(uid) else {
+            return;
+        };
+        if node != Some(&under_way.node.spec.name) {
+            // Somebody else put it elsewhere.
+            return self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
+        }
+        for point in [Point::Bind, Point::PostBind] {
+            self.hooks.after(point, &under_way.pod, Ok(()));
+        }
+    }
+
+    fn break_off(&mut self, uid: &Name, point: Point, text: String, now: Timestamp) {
+        let Some(under_way) = self.under_way.get(uid) else {
+            return;
+        };
+        let pod = under_way.pod.clone();
+        self.hooks.after(point, &pod, Err(&text));
+        self.come_to_nothing(uid, Failure::error(pod, text), now);
+    }
+
+    /// Gives the room back and lets the pod wait again.
+    pub(super) fn come_to_nothing(&mut self, uid: &Name, failure: Failure, now: Timestamp) {
+        let Some(ticket) = self.give_room_back(uid, now) else {
+            return;
+        };
+        if self.wait_again(&failure, ticket, now) {
+            self.ready.push_back(Outcome::Park(failure));
+        }
+    }
+
+    /// Returns the pod's ticket, if it has left the queue; `None` if there was nothing to give back.
+    pub(super) fn give_room_back(&mut self, uid: &Name, now: Timestamp) -> Option<Option<Ticket>> {
+        let under_way = self.under_way.shift_remove(uid)?;
+        self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
+        // Refused if the pod was seen bound, and then it is not under way.
+        let events = self
+            .cluster
+            .apply(Update::Forget { uid: uid.clone() })
+            .ok()?;
+        let audience = Audience {
+            but: Some(uid.clone()),
+            ..Audience::default()
+        };
+        self.notify(&events, &audience, now);
+        Some(match under_way.stage {
+            Stage::Waiting(_) => None,
+            Stage::Preparing(ticket) | Stage::Binding(ticket, _) => Some(ticket),
+        })
+    }
+
+    /// [`super::Input::Permit`].
+    pub(super) fn permit_answered(
+        &mut self,
+        uid: &Name,
+        plugin: &str,
+        verdict: PermitVerdict,
+        now: Timestamp,
+    ) {
+        let Some(under_way) = self.under_way.get_mut(uid) else {
+            return;
+        };
+        let Stage::Waiting(waits) = &mut under_way.stage else {
+            return;
+        };
+        let Some(position) = waits.iter().position(|(name, ..)| *name == plugin) else {
+            return;
+        };
+        match verdict {
+            PermitVerdict::Allow => {
+                waits.remove(position);
+                if waits.is_empty() {
+                    self.prepare(uid, now);
+                }
+            }
+            PermitVerdict::Reject(text) => {
+                let name = waits[position].0;
+                self.permit_rejected(uid, name, text, now);
+            }
+        }
+    }
+
+    fn permit_rejected(&mut self, uid: &Name, plugin: &'static str, text: String, now: Timestamp) {
+        let Some(under_way) = self.under_way.get(uid) else {
+            return;
+        };
+        let rejection = Rejection::unschedulable(text);
+        let failure = Failure::refused(under_way.pod.clone(), "Permit", plugin, &rejection);
+        self.come_to_nothing(uid, failure, now);
+    }
+
+    /// Pods that were held for too long.
+    pub(super) fn expire_permits(&mut self, now: Timestamp) {
+        while let Some((until, uid, plugin, time)) = self.first_permit()
+            && until <= now
+        {
+            let time = go_duration(time);
+            let text = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
+            self.permit_rejected(&uid, plugin, text, now);
+        }
+    }
+
+    pub(super) fn first_permit_deadline(&self) -> Option<Timestamp> {
+        Some(self.first_permit()?.0)
+    }
+
+    fn first_permit(&self) -> Option<(Timestamp, Name, &'static str, Duration)> {
+        let waiting = self.under_way.iter().flat_map(|(uid, known)| {
+            let waits = match &known.stage {
+                Stage::Waiting(waits) => &waits[..],
+                _ => &[],
+            };
+            waits.iter().map(move |wait| (uid, wait))
+        });
+        let first = waiting.min_by_key(|(_, (_, until, _))| *until);
+        first.map(|(uid, (plugin, until, time))| (*until, uid.clone(), *plugin, *time))
+    }
+}
+
+/// As Go prints it: `1m30s`, `500ms`, `1h0m0s`.
+fn go_duration(duration: Duration) -> String {
+    let fraction = |nanos: u128, unit: u128| {
+        let digits = unit.ilog10() as usize;
+        let text = format!("{}.{:0digits$}", nanos / unit, nanos % unit);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let nanos = duration.as_nanos();
+    match nanos {
+        0 => "0s".into(),
+        ..1_000 => format!("{nanos}ns"),
+        ..1_000_000 => format!("{}\u{b5}s", fraction(nanos, 1_000)),
+        ..1_000_000_000 => format!("{}ms", fraction(nanos, 1_000_000)),
+        _ => {
+            let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = fraction(rest, 1_000_000_000);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        for (nanos, want) in [
+            (0, "0s"),
+            (1_500, "1.5µs"),
+            (500_000_000, "500ms"),
+            (1_000_000_000, "1s"),
+            (1_500_000_000, "1.5s"),
+            (60_000_000_000, "1m0s"),
+            (900_000_000_000, "15m0s"),
+            (3_600_000_000_000, "1h0m0s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_nanos(nanos)), want);
+        }
+    }
+}

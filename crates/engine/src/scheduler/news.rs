@@ -1,0 +1,181 @@
+//! What the shell tells: pods and other objects as they are seen, and how instructions went.
+
+use std::sync::Arc;
+
+use super::{Input, Scheduler, world};
+use crate::cluster::{Update, UpdateError};
+use crate::framework::{Actions, Change, Changed, Event};
+use crate::model::{Name, Pod, Timestamp};
+use crate::queue::Audience;
+
+impl Scheduler {
+    /// Takes in news. An error names an object that cannot be used; nothing has changed then.
+    pub fn apply(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
+        match input {
+            Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => self.pod_seen(pod, now)?,
+            Input::PodGone(uid) | Input::Object(Update::PodGone(uid)) => {
+                self.pod_gone(&uid, now)?
+            }
+            Input::Object(update) => {
+                let events = self.cluster.apply(update)?;
+                self.notify(&events, &Audience::default(), now);
+            }
+            Input::Bound { uid, result } => self.bound(&uid, result, now),
+            Input::Prepared { uid, result } => self.prepared(&uid, result, now),
+            Input::Permit {
+                uid,
+                plugin,
+                verdict,
+            } => self.permit_answered(&uid, &plugin, verdict, now),
+            Input::Extender {
+                uid,
+                extender,
+                answer,
+            } => {
+                if let Some(talk) = self.talk.as_mut().filter(|talk| talk.uid == uid) {
+                    talk.answer(extender, answer);
+                }
+            }
+            Input::PreemptionDone { uid, failed } => self.preemption_done(&uid, failed, now),
+        }
+        Ok(())
+    }
+
+    fn pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) -> Result<(), UpdateError> {
+        if pod.uid.is_empty() {
+            let (namespace, name) = (pod.namespace().clone(), pod.name.clone());
+            return Err(UpdateError::NoUid { namespace, name });
+        }
+        if pod.kind.terminating {
+            self.victim_leaves(&pod.uid);
+        }
+        if pod.node.is_some() {
+            return self.bound_pod_seen(pod, now);
+        }
+        match (
+            self.cluster.placed(&pod.uid),
+            self.profiles.find(&pod.scheduler_name),
+        ) {
+            // Late news: it is known to be bound since.
+            (Some(placed), _) if !placed.assumed => {}
+            (Some(_), _) => self.assumed_pod_seen(pod, now),
+            (None, Some(profile)) => self.waiting_pod_seen(pod, profile, now),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn bound_pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) -> Result<(), UpdateError> {
+        let uid = pod.uid.clone();
+        let had_place = self.cluster.placed(&uid).is_some();
+        let nominated = self.cluster.denominate(&uid);
+        let node = pod.node.clone();
+        let events = self.cluster.apply(Update::PodBound(pod))?;
+        self.arrived(&uid, node.as_ref());
+        self.unconfirmed.remove(&uid);
+        let queue_world = world(&self.profiles, &self.cluster, now);
+        self.queue.remove(&uid, queue_world);
+        self.notify(&events, &Audience::default(), now);
+        // It went elsewhere than where room was made for it.
+        if let Some(nominated) = nominated
+            && !had_place
+        {
+            self.nomination_ended(&nominated, now);
+        }
+        Ok(())
+    }
+
+    /// Not seen on its node yet: only its end matters.
+    fn assumed_pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) {
+        let uid = pod.uid.clone();
+        if !pod.kind.terminating {
+            if let Some(under_way) = self.under_way.get_mut(&uid) {
+                under_way.remember(pod.clone());
+            }
+            if self.queue.get(&uid).is_some() {
+                self.queue.rewrite(pod);
+            }
+            return;
+        }
+        self.give_room_back(&uid, now);
+        let queue_world = world(&self.profiles, &self.cluster, now);
+        self.queue.remove(&uid, queue_world);
+    }
+
+    fn waiting_pod_seen(&mut self, pod: Arc<Pod>, profile: usize, now: Timestamp) {
+        let uid = pod.uid.clone();
+        let before = self.queue.get(&uid).map(|ticket| ticket.pod.clone());
+        let ours = before
+            .as_ref()
+            .and_then(|before| before.nominated_node.clone());
+        let pod = match &pod.nominated_node {
+            // The API does not know yet what we decided.
+            None if ours.is_some() && self.unconfirmed.contains(&uid) => Arc::new(Pod {
+                nominated_node: ours.clone(),
+                ..(*pod).clone()
+            }),
+            Some(_) => {
+                self.unconfirmed.remove(&uid);
+                pod
+            }
+            None => pod,
+        };
+        let new = pod.nominated_node.clone();
+        match &new {
+            // The pod has a uid and is not placed, so it can be nominated.
+            Some(node) => drop(self.cluster.nominate(pod.clone(), node.clone())),
+            None => drop(self.cluster.denominate(&uid)),
+        }
+        let queue_world = world(&self.profiles, &self.cluster, now);
+        self.queue.set(pod, profile, queue_world);
+        if let Some(before) = before
+            && ours.is_some()
+            && ours != new
+        {
+            self.nomination_ended(&before, now);
+        }
+    }
+
+    fn pod_gone(&mut self, uid: &Name, now: Timestamp) -> Result<(), UpdateError> {
+        self.victim_leaves(uid);
+        self.preemption_over(uid);
+        self.unconfirmed.remove(uid);
+        self.give_room_back(uid, now);
+        let nominated = self.cluster.denominate(uid);
+        let queue_world = world(&self.profiles, &self.cluster, now);
+        self.queue.remove(uid, queue_world);
+        let events = self.cluster.apply(Update::PodGone(uid.clone()))?;
+        self.notify(&events, &Audience::default(), now);
+        if let Some(nominated) = nominated {
+            self.nomination_ended(&nominated, now);
+        }
+        Ok(())
+    }
+
+    /// Room that was kept for a pod is free for those that do not go before it.
+    fn nomination_ended(&mut self, pod: &Arc<Pod>, now: Timestamp) {
+        let event = Event {
+            actions: Actions::DELETE,
+            changed: Changed::AssignedPod(Change {
+                old: Some(pod.clone()),
+                new: None,
+            }),
+        };
+        let audience = Audience {
+            at_most: Some(pod.priority),
+            but: Some(pod.uid.clone()),
+        };
+        self.notify(&[event], &audience, now);
+    }
+
+    /// Whatever was asked for is on its way; if not all of it, the pod must look again.
+    fn preemption_done(&mut self, uid: &Name, failed: bool, now: Timestamp) {
+        let was_preempting = self.preempting.contains_key(uid);
+        self.preemption_over(uid);
+        let gated = self.queue.get(uid).is_some_and(|ticket| ticket.is_gated());
+        if failed || (was_preempting && gated) {
+            let queue_world = world(&self.profiles, &self.cluster, now);
+            self.queue.activate(uid, queue_world);
+        }
+    }
+}

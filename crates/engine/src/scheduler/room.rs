@@ -1,0 +1,189 @@
+//! What can be done for a pod that no node would take: PostFilter, and carrying out a preemption.
+
+use super::{Failure, Nomination, Outcome, Scheduler};
+use crate::cluster::Cluster;
+use crate::evaluate::{Diagnosis, Scan};
+use crate::framework::{Point, PostFilter, Status};
+use crate::model::{Name, Pod, Timestamp};
+use crate::preemption::{self, Candidate};
+use crate::profile::Profile;
+
+/// What PostFilter came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Room {
+    /// For the end of the pod's message.
+    pub(super) words: String,
+    pub(super) nomination: Nomination,
+    pub(super) candidate: Option<Candidate>,
+}
+
+/// The same before extenders had their say and one candidate was taken.
+#[derive(Debug, Clone)]
+pub struct PostFiltered {
+    /// What the plugins had to say; nothing counts if there are candidates.
+    pub words: Vec<String>,
+    /// What becomes of the pod's nomination if there are none.
+    pub nomination: Nomination,
+    pub candidates: Vec<Candidate>,
+}
+
+impl PostFiltered {
+    /// Candidates there were, but none is left.
+    pub(super) fn give_up(&mut self, text: String) {
+        self.candidates.clear();
+        self.nomination = Nomination::Keep;
+        self.words = vec![format!("preemption: {text}")];
+    }
+
+    pub(super) fn room(self, now: Timestamp) -> Room {
+        match preemption::select(&self.candidates, now) {
+            Some(candidate) => Room {
+                words: String::new(),
+                nomination: Nomination::Set(candidate.node.clone()),
+                candidate: Some(candidate.clone()),
+            },
+            None => Room {
+                words: self.words.join(", "),
+                nomination: self.nomination,
+                candidate: None,
+            },
+        }
+    }
+}
+
+/// Asks the plugins of PostFilter in their order.
+pub fn post_filter(
+    cluster: &Cluster,
+    scan: &Scan,
+    profile: &Profile,
+    pod: &Pod,
+    diagnosis: &Diagnosis,
+    now: Timestamp,
+) -> PostFiltered {
+    let mut found = PostFiltered {
+        words: Vec::new(),
+        // Without any such plugin there is nobody to keep a nomination for.
+        nomination: Nomination::Clear,
+        candidates: Vec::new(),
+    };
+    let asked = asked(profile, diagnosis);
+    for &index in profile.at(Point::PostFilter) {
+        found.nomination = Nomination::Keep;
+        let plugin = &profile.plugins()[index].plugin;
+        match plugin.post_filter(pod, cluster.catalog(), asked.contains(&index)) {
+            PostFilter::Nothing(text) if text.is_empty() => {}
+            PostFilter::Nothing(text) => found.words.push(text.into_owned()),
+            PostFilter::Failed(text) => {
+                found.words = vec![text.into_owned()];
+                break;
+            }
+            PostFilter::Preempt => {
+                if let Err(text) = preemption::eligible(cluster, pod, diagnosis) {
+                    found.words.push(format!("preemption: {text}"));
+                    continue;
+                }
+                let search = preemption::search(cluster, scan, pod, diagnosis, now);
+                if search.candidates.is_empty() {
+                    let text = preemption::message(diagnosis, &search);
+                    found.words.push(format!("preemption: {text}"));
+                    found.nomination = Nomination::Clear;
+                    continue;
+                }
+                found.candidates = search.candidates;
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// Plugins whose turn at PreFilter came: all, unless one ended it.
+fn asked<'p>(profile: &'p Profile, diagnosis: &Diagnosis) -> &'p [usize] {
+    let order = profile.at(Point::PreFilter);
+    let ended = diagnosis.pre_filter.is_some()
+        && diagnosis
+            .statuses
+            .iter()
+            .all(|node| node.status == Status::Unresolvable);
+    let last = order
+        .iter()
+        .rposition(|index| diagnosis.plugins.contains(&profile.plugins()[*index].name));
+    match last {
+        Some(last) if ended => &order[..=last],
+        _ => order,
+    }
+}
+
+impl Scheduler {
+    /// Takes the candidate: victims that are not bound yet lose their room at once, the others are for the shell.
+    pub(super) fn preempt(&mut self, failure: Failure, candidate: Candidate, now: Timestamp) {
+        let pod = failure.pod.clone();
+        let mut victims = Vec::new();
+        for victim in candidate.victims {
+            let cancelled = match self.under_way.get(&victim.uid) {
+                Some(under_way) if under_way.is_waiting() => {
+                    Some("waiting on permit for pod: preempted")
+                }
+                Some(under_way) if under_way.is_preparing() => {
+                    Some("preempted by DefaultPreemption")
+                }
+                _ => None,
+            };
+            match cancelled {
+                Some(text) => {
+                    let failure = Failure::error(victim.clone(), text.to_owned());
+                    self.come_to_nothing(&victim.uid, failure, now);
+                }
+                None if victim.kind.terminating => {}
+                None => victims.push(victim),
+            }
+        }
+        let displaced: Vec<_> = self
+            .cluster
+            .nominated_to(&candidate.node)
+            .map(|nominated| nominated.pod.clone())
+            .filter(|other| other.priority < pod.priority)
+            .collect();
+        for other in &displaced {
+            let other = self.nominate(other, &Nomination::Clear);
+            self.queue.rewrite(other);
+        }
+        if let Some(last) = victims.last() {
+            self.preempting.insert(pod.uid.clone(), last.uid.clone());
+            self.cluster
+                .catalog_mut()
+                .set_preempting(pod.uid.clone(), true);
+        }
+        if !self.wait_again(&failure, None, now) {
+            self.preemption_over(&pod.uid);
+            return;
+        }
+        self.ready.push_back(Outcome::Preempt {
+            failure,
+            node: candidate.node,
+            victims,
+            displaced,
+        });
+    }
+
+    /// The pod need not wait for its victims any more.
+    pub(super) fn preemption_over(&mut self, uid: &Name) {
+        self.preempting.swap_remove(uid);
+        self.cluster
+            .catalog_mut()
+            .set_preempting(uid.clone(), false);
+    }
+
+    /// A pod goes or is gone. Whoever waits for it as the last victim waits for its room only.
+    pub(super) fn victim_leaves(&mut self, uid: &str) {
+        let waiting: Vec<Name> = self
+            .preempting
+            .iter()
+            .filter(|(_, last)| ***last == *uid)
+            .map(|(preemptor, _)| preemptor.clone())
+            .collect();
+        waiting
+            .iter()
+            .for_each(|preemptor| self.preemption_over(preemptor));
+    }
+}
