@@ -48,7 +48,7 @@ pub use plan::{Check, CountId, FactId, Gate, Plan, PluginPlan, Score};
 pub use registry::{ArgsError, Configure, ConfigureError, Entry, NoArgs, Point, Points};
 pub use row::{BLOCK, Block, ColumnId, Row, RowFilter, RowScore};
 pub use rule::{Count, Fact, NodeRule, PodRule, PodSet, Within};
-pub use verdict::{Reason, Rejection, Status, Verdict};
+pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
 
 pub(crate) use rule::NodeFacts;
 

@@ -21,7 +21,7 @@ pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{
     Labels, Operator, Requirement, Selector, SelectorError, is_label_value, is_qualified_name,
 };
-pub use node::{Image, Node, NodeSpec};
+pub use node::{Image, Images, Node, NodeSpec};
 pub use node_selector::{
     FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
     RequiredNodes, TopologyTerm,

@@ -3,20 +3,42 @@
 //! A profile picks from it by name. To add one: `plugins/<name>.rs`, its `mod` line and its `Entry` line here, and a
 //! scenario. A plugin imports `framework` and `model` only.
 
+pub mod default_binder;
 pub mod default_preemption;
+pub mod image_locality;
+pub mod inter_pod_affinity;
+pub mod node_affinity;
+pub mod node_declared_features;
+pub mod node_name;
+pub mod node_ports;
+pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
+pub mod node_unschedulable;
 pub mod pod_topology_spread;
+pub mod priority_sort;
 pub mod resource_strategy;
+pub mod scheduling_gates;
 pub mod taint_toleration;
 
 use crate::framework::Entry;
 
 /// In the order in which kube-scheduler runs them by default.
 pub const ALL: &[Entry] = &[
+    Entry::of::<scheduling_gates::SchedulingGates>(),
+    Entry::of::<priority_sort::PrioritySort>(),
+    Entry::of::<node_unschedulable::NodeUnschedulable>(),
+    Entry::of::<node_name::NodeName>(),
     Entry::of::<taint_toleration::TaintToleration>(),
+    Entry::of::<node_affinity::NodeAffinity>(),
+    Entry::of::<node_ports::NodePorts>(),
     Entry::of::<node_resources_fit::NodeResourcesFit>(),
     Entry::of::<pod_topology_spread::PodTopologySpread>(),
+    Entry::of::<inter_pod_affinity::InterPodAffinity>(),
     Entry::of::<default_preemption::DefaultPreemption>(),
+    Entry::of::<node_resources_balanced_allocation::NodeResourcesBalancedAllocation>(),
+    Entry::of::<image_locality::ImageLocality>(),
+    Entry::of::<default_binder::DefaultBinder>(),
+    Entry::of::<node_declared_features::NodeDeclaredFeatures>(),
 ];
 
 pub fn find(name: &str) -> Option<&'static Entry> {

@@ -8,8 +8,10 @@
 //! assert_eq!(lab.filter(&pod("p")), ["UU node(s) had untolerated taint(s)"]);
 //! ```
 
+mod affinity;
 mod lab;
 mod objects;
 
+pub use affinity::{TermBuilder, requirement, term};
 pub use lab::Lab;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};

@@ -20,12 +20,13 @@ const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
 pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
     let object = object("pod", &pod.metadata);
     let (meta, spec, status) = (&pod.metadata, &pod.spec, &pod.status);
-    let mut errors = Vec::new();
-    let kind = kind(pod, &mut errors);
+    let mut affinity_errors = Vec::new();
+    let kind = kind(pod, &mut affinity_errors);
+    let mut spread_errors = Vec::new();
     let spread: Result<Vec<_>, _> = spec
         .topology_spread_constraints
         .iter()
-        .map(|constraint| spread(&object, constraint, &kind, &mut errors))
+        .map(|constraint| spread(&object, constraint, &kind, &mut spread_errors))
         .collect();
     let affinity = spec.affinity.node_affinity.as_ref();
     let map = |key: &str| {
@@ -101,7 +102,8 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
                     && condition.status == "True"
                     && condition.reason == "PreemptionByScheduler"
             }),
-        selector_errors: errors,
+        affinity_errors,
+        spread_errors,
         kind: Arc::new(kind),
     })
 }
@@ -109,15 +111,17 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
 fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
     let spec = &pod.spec;
     let namespace = &pod.metadata.namespace;
-    let mut required = |terms: &[core::PodAffinityTerm]| -> Vec<PodTerm> {
-        or_none(
-            terms.iter().map(|term| pod_term(namespace, term)).collect(),
-            errors,
-        )
+    let mut required = |group, terms: &[core::PodAffinityTerm]| -> Vec<PodTerm> {
+        let terms = terms.iter().map(|term| pod_term(namespace, term)).collect();
+        or_none(group, terms, errors)
     };
-    let affinity = required(&spec.affinity.pod_affinity.required);
-    let anti_affinity = required(&spec.affinity.pod_anti_affinity.required);
-    let mut preferred = |terms: &[core::WeightedPodAffinityTerm]| -> Vec<PreferredPodTerm> {
+    let (near, apart) = (
+        &spec.affinity.pod_affinity,
+        &spec.affinity.pod_anti_affinity,
+    );
+    let affinity = required("requiredAffinityTerms", &near.required);
+    let anti_affinity = required("requiredAntiAffinityTerms", &apart.required);
+    let mut preferred = |group, terms: &[core::WeightedPodAffinityTerm]| -> Vec<PreferredPodTerm> {
         let term = |weighted: &core::WeightedPodAffinityTerm| {
             let term = pod_term(namespace, &weighted.pod_affinity_term)?;
             Ok(PreferredPodTerm {
@@ -125,10 +129,10 @@ fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
                 term,
             })
         };
-        or_none(terms.iter().map(term).collect(), errors)
+        or_none(group, terms.iter().map(term).collect(), errors)
     };
-    let preferred_affinity = preferred(&spec.affinity.pod_affinity.preferred);
-    let preferred_anti_affinity = preferred(&spec.affinity.pod_anti_affinity.preferred);
+    let preferred_affinity = preferred("preferredAffinityTerms", &near.preferred);
+    let preferred_anti_affinity = preferred("preferredAntiAffinityTerms", &apart.preferred);
     let sidecars = spec
         .init_containers
         .iter()
@@ -156,9 +160,13 @@ fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
 }
 
 /// Kubernetes drops a whole group of terms when one of them does not parse.
-fn or_none<T>(terms: Result<Vec<T>, SelectorError>, errors: &mut Vec<String>) -> Vec<T> {
+fn or_none<T>(
+    group: &str,
+    terms: Result<Vec<T>, SelectorError>,
+    errors: &mut Vec<String>,
+) -> Vec<T> {
     terms.unwrap_or_else(|error| {
-        errors.push(error.to_string());
+        errors.push(format!("{group}: {error}"));
         Vec::new()
     })
 }
@@ -181,7 +189,7 @@ fn spread(
     object: &str,
     constraint: &core::TopologySpreadConstraint,
     kind: &PodKind,
-    errors: &mut Vec<String>,
+    errors: &mut Vec<(Unsatisfiable, String)>,
 ) -> Result<SpreadConstraint, ParseError> {
     let value = |field, found: &str, allowed| ParseError::Value {
         object: object.to_owned(),
@@ -195,8 +203,16 @@ fn spread(
         Some("Ignore") => Ok(Inclusion::Ignore),
         Some(other) => Err(value(field, other, "Honor or Ignore")),
     };
+    let when_unsatisfiable = match &constraint.when_unsatisfiable[..] {
+        "DoNotSchedule" => Unsatisfiable::DoNotSchedule,
+        "ScheduleAnyway" => Unsatisfiable::ScheduleAnyway,
+        other => {
+            let field = "spec.topologySpreadConstraints.whenUnsatisfiable";
+            return Err(value(field, other, "DoNotSchedule or ScheduleAnyway"));
+        }
+    };
     let selector = label_selector(constraint.label_selector.as_ref()).unwrap_or_else(|error| {
-        errors.push(error.to_string());
+        errors.push((when_unsatisfiable, error.to_string()));
         Selector::NOTHING
     });
     let own = constraint.match_label_keys.iter();
@@ -204,14 +220,7 @@ fn spread(
     Ok(SpreadConstraint {
         max_skew: constraint.max_skew,
         topology_key: name(&constraint.topology_key),
-        when_unsatisfiable: match &constraint.when_unsatisfiable[..] {
-            "DoNotSchedule" => Unsatisfiable::DoNotSchedule,
-            "ScheduleAnyway" => Unsatisfiable::ScheduleAnyway,
-            other => {
-                let field = "spec.topologySpreadConstraints.whenUnsatisfiable";
-                return Err(value(field, other, "DoNotSchedule or ScheduleAnyway"));
-            }
-        },
+        when_unsatisfiable,
         selector: selector.and(own),
         min_domains: constraint.min_domains.unwrap_or(1),
         node_affinity: inclusion(

@@ -26,10 +26,9 @@ pub(super) fn label_selector(selector: Option<&LabelSelector>) -> Result<Selecto
 /// Label selectors know neither Gt nor Lt.
 fn label_requirement(requirement: &SelectorRequirement) -> Result<Requirement, SelectorError> {
     match Operator::parse(&requirement.operator) {
-        Some(Operator::Gt | Operator::Lt) | None => Err(SelectorError::Operator {
-            key: name(&requirement.key),
-            operator: name(&requirement.operator),
-        }),
+        Some(Operator::Gt | Operator::Lt) | None => {
+            Err(SelectorError::LabelOperator(name(&requirement.operator)))
+        }
         Some(operator) => Requirement::new(
             requirement.key.as_str(),
             operator,
@@ -52,10 +51,7 @@ pub(super) fn node_term(term: &core::NodeSelectorTerm) -> NodeTerm {
                 operator,
                 names(&requirement.values),
             ),
-            None => Err(SelectorError::Operator {
-                key: name(&requirement.key),
-                operator: name(&requirement.operator),
-            }),
+            None => Err(SelectorError::Operator(name(&requirement.operator))),
         }
     });
     let fields = term

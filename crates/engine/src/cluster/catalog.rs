@@ -135,7 +135,7 @@ pub(super) struct Images(HashMap<Name, ImageState>);
 
 impl Images {
     pub(super) fn enter(&mut self, node: &Node) {
-        for (name, size) in names(node) {
+        for (name, size) in node.spec.images.iter() {
             self.0
                 .entry(name.clone())
                 .or_insert(ImageState { size, nodes: 0 })
@@ -144,7 +144,7 @@ impl Images {
     }
 
     pub(super) fn leave(&mut self, node: &Node) {
-        for (name, _) in names(node) {
+        for (name, _) in node.spec.images.iter() {
             if let Some(state) = self.0.get_mut(name) {
                 state.nodes -= 1;
                 if state.nodes == 0 {
@@ -157,17 +157,6 @@ impl Images {
     pub(super) fn uses(&self) -> usize {
         self.0.values().map(|state| state.nodes).sum()
     }
-}
-
-/// Every name once per node, with the size given first.
-pub(super) fn names(node: &Node) -> IndexMap<&Name, i64> {
-    let mut names = IndexMap::new();
-    for image in &node.spec.images {
-        for name in &image.names {
-            names.entry(name).or_insert(image.size);
-        }
-    }
-    names
 }
 
 /// The terms that pods carry, by what they do. A kind that carries a term twice counts twice.

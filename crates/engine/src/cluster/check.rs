@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Cluster, KindId, Part, catalog, scalars};
+use super::{Cluster, KindId, Part, scalars};
 use crate::model::Resource;
 
 /// A count that does not follow from the objects.
@@ -35,7 +35,9 @@ impl Cluster {
             .map(|entry| entry.node.spec.labels.iter().len())
             .sum();
         same(|| "label values".into(), self.nodes.domains.uses(), labels)?;
-        let images: usize = nodes().map(|entry| catalog::names(&entry.node).len()).sum();
+        let images: usize = nodes()
+            .map(|entry| entry.node.spec.images.iter().count())
+            .sum();
         same(|| "image names".into(), self.catalog.images.uses(), images)?;
         let offers: usize = nodes().map(|entry| scalars(&entry.node).count()).sum();
         same(

@@ -148,6 +148,13 @@ impl Changed {
         }
     }
 
+    /// Whether this very pod changed.
+    pub fn is_update_of(&self, pod: &Pod) -> bool {
+        self.pod()
+            .and_then(|(change, _)| change.new.as_ref())
+            .is_some_and(|new| new.uid == pod.uid)
+    }
+
     pub fn resource(&self) -> Option<Watched> {
         Some(match self {
             Self::Node(_) => Watched::Node,

@@ -91,3 +91,34 @@ impl Rejection {
         self.reasons.join(", ")
     }
 }
+
+/// Several errors in one line, as Kubernetes writes them: a single one alone, more in brackets, none twice.
+pub fn error_list(errors: &[String]) -> String {
+    let mut distinct: Vec<&str> = Vec::new();
+    for error in errors {
+        if !distinct.contains(&&**error) {
+            distinct.push(error);
+        }
+    }
+    match distinct[..] {
+        [only] => only.to_owned(),
+        _ => format!("[{}]", distinct.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_in_one_line() {
+        for (errors, want) in [
+            (vec!["a"], "a"),
+            (vec!["a", "a"], "a"),
+            (vec!["a", "b", "a"], "[a, b]"),
+        ] {
+            let errors: Vec<String> = errors.into_iter().map(Into::into).collect();
+            assert_eq!(error_list(&errors), want);
+        }
+    }
+}

@@ -26,3 +26,15 @@ pub struct PreferredPodTerm {
     pub weight: i64,
     pub term: PodTerm,
 }
+
+impl AsRef<PodTerm> for PodTerm {
+    fn as_ref(&self) -> &PodTerm {
+        self
+    }
+}
+
+impl AsRef<PodTerm> for PreferredPodTerm {
+    fn as_ref(&self) -> &PodTerm {
+        &self.term
+    }
+}

@@ -79,23 +79,42 @@ pub struct Requirement {
     values: Vec<Name>,
 }
 
+/// What is wrong with a requirement, in Kubernetes' words; they end in conditions of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SelectorError {
-    #[error("key `{0}` is not a label name")]
+    #[error("key: Invalid value: \"{0}\": it is not a label name")]
     Key(Name),
-    #[error("value `{value}` of key `{key}` is not a label value")]
-    Value { key: Name, value: Name },
-    #[error("`{operator}` is not an operator of key `{key}`")]
-    Operator { key: Name, operator: Name },
-    #[error("key `{key}` with operator {operator:?} has {found} values: {allowed}")]
-    Values {
+    #[error("values[{index}][{key}]: Invalid value: \"{value}\": it is not a label value")]
+    Value {
         key: Name,
-        operator: Operator,
-        found: usize,
+        index: usize,
+        value: Name,
+    },
+    #[error(
+        "operator: Unsupported value: \"{0}\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\", \"Gt\", \"Lt\""
+    )]
+    Operator(Name),
+    /// Selectors over labels alone know fewer operators.
+    #[error("\"{0}\" is not a valid label selector operator")]
+    LabelOperator(Name),
+    #[error("values: Invalid value: {}: {allowed}", as_list(found))]
+    Values {
+        found: Vec<Name>,
         allowed: &'static str,
     },
-    #[error("key `{key}` needs an integer, not `{value}`")]
-    Integer { key: Name, value: Name },
+    #[error(
+        "values[0]: Invalid value: \"{0}\": for 'Gt', 'Lt' operators, the value must be an integer"
+    )]
+    Integer(Name),
+}
+
+/// As Kubernetes shows a list of texts; an absent one is null.
+pub(super) fn as_list(values: &[Name]) -> String {
+    if values.is_empty() {
+        return "null".to_owned();
+    }
+    let quoted: Vec<String> = values.iter().map(|value| format!("\"{value}\"")).collect();
+    format!("[{}]", quoted.join(","))
 }
 
 impl Requirement {
@@ -109,31 +128,31 @@ impl Requirement {
             return Err(SelectorError::Key(key));
         }
         let allowed = match operator {
-            Operator::In | Operator::NotIn if values.is_empty() => Some("at least one is needed"),
-            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
-                Some("none is allowed")
+            Operator::In | Operator::NotIn if values.is_empty() => {
+                Some("for 'in', 'notin' operators, values set can't be empty")
             }
-            Operator::Gt | Operator::Lt if values.len() != 1 => Some("exactly one is needed"),
+            Operator::Exists | Operator::DoesNotExist if !values.is_empty() => {
+                Some("values set must be empty for exists and does not exist")
+            }
+            Operator::Gt | Operator::Lt if values.len() != 1 => {
+                Some("for 'Gt', 'Lt' operators, exactly one value is required")
+            }
             _ => None,
         };
         if let Some(allowed) = allowed {
             return Err(SelectorError::Values {
-                key,
-                operator,
-                found: values.len(),
+                found: values,
                 allowed,
             });
         }
         if matches!(operator, Operator::Gt | Operator::Lt) && integer(&values[0]).is_none() {
-            return Err(SelectorError::Integer {
-                key,
-                value: values[0].clone(),
-            });
+            return Err(SelectorError::Integer(values[0].clone()));
         }
-        match values.iter().find(|value| !is_label_value(value)) {
-            Some(value) => Err(SelectorError::Value {
+        match values.iter().position(|value| !is_label_value(value)) {
+            Some(index) => Err(SelectorError::Value {
                 key,
-                value: value.clone(),
+                index,
+                value: values[index].clone(),
             }),
             None => Ok(Self {
                 key,
@@ -298,23 +317,51 @@ mod tests {
 
     #[test]
     fn bad_requirements_are_refused() {
-        for (key, operator, values) in [
-            ("zone", Operator::In, vec![]),
-            ("zone", Operator::Exists, vec!["a"]),
-            ("zone", Operator::Gt, vec!["a"]),
-            ("zone", Operator::Gt, vec!["1", "2"]),
-            ("zone", Operator::In, vec!["not a value"]),
-            ("not a key", Operator::Exists, vec![]),
-            ("-key", Operator::Exists, vec![]),
-            ("Upper.com/key", Operator::Exists, vec![]),
-            ("example.com/", Operator::Exists, vec![]),
+        let no_values = "for 'in', 'notin' operators, values set can't be empty";
+        for (key, operator, values, want) in [
+            (
+                "zone",
+                Operator::In,
+                vec![],
+                format!("values: Invalid value: null: {no_values}"),
+            ),
+            (
+                "zone",
+                Operator::Exists,
+                vec!["a"],
+                r#"values: Invalid value: ["a"]: values set must be empty for exists and does not exist"#.into(),
+            ),
+            (
+                "zone",
+                Operator::Gt,
+                vec!["a"],
+                r#"values[0]: Invalid value: "a": for 'Gt', 'Lt' operators, the value must be an integer"#.into(),
+            ),
+            (
+                "zone",
+                Operator::Gt,
+                vec!["1", "2"],
+                r#"values: Invalid value: ["1","2"]: for 'Gt', 'Lt' operators, exactly one value is required"#.into(),
+            ),
+            (
+                "zone",
+                Operator::In,
+                vec!["a", "not a value"],
+                r#"values[1][zone]: Invalid value: "not a value": it is not a label value"#.into(),
+            ),
+            ("not a key", Operator::Exists, vec![], no_key("not a key")),
+            ("-key", Operator::Exists, vec![], no_key("-key")),
+            ("Upper.com/k", Operator::Exists, vec![], no_key("Upper.com/k")),
+            ("example.com/", Operator::Exists, vec![], no_key("example.com/")),
         ] {
             let values: Vec<Name> = values.into_iter().map(Into::into).collect();
-            assert!(
-                Requirement::new(key, operator, values).is_err(),
-                "{key} {operator:?}"
-            );
+            let error = Requirement::new(key, operator, values).unwrap_err();
+            assert_eq!(error.to_string(), want);
         }
+    }
+
+    fn no_key(key: &str) -> String {
+        format!("key: Invalid value: \"{key}\": it is not a label name")
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct NodeSpec {
     pub labels: Labels,
     pub taints: Vec<Taint>,
     pub unschedulable: bool,
-    pub images: Vec<Image>,
+    pub images: Images,
     pub declared_features: Vec<Name>,
 }
 
@@ -26,4 +26,56 @@ pub struct NodeSpec {
 pub struct Image {
     pub names: Vec<Name>,
     pub size: i64,
+}
+
+/// The images of a node, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Images(Vec<(Name, i64)>);
+
+impl Images {
+    pub fn contains(&self, name: &str) -> bool {
+        self.0
+            .binary_search_by(|(known, _)| (**known).cmp(name))
+            .is_ok()
+    }
+
+    /// Every name once, with the size of the first image that has it.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, i64)> {
+        self.0.iter().map(|(name, size)| (name, *size))
+    }
+}
+
+impl FromIterator<Image> for Images {
+    fn from_iter<I: IntoIterator<Item = Image>>(images: I) -> Self {
+        let mut names: Vec<(Name, i64)> = images
+            .into_iter()
+            .flat_map(|image| {
+                let size = image.size;
+                image.names.into_iter().map(move |name| (name, size))
+            })
+            .collect();
+        // Stable, so that the first of equal names stays the first.
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        names.dedup_by(|later, first| later.0 == first.0);
+        Self(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_by_name() {
+        let image = |names: &[&str], size| Image {
+            names: names.iter().map(|name| Name::from(*name)).collect(),
+            size,
+        };
+        let images: Images = [image(&["b:1", "a:1"], 5), image(&["a:1"], 7)]
+            .into_iter()
+            .collect();
+        let found: Vec<(&str, i64)> = images.iter().map(|(name, size)| (&**name, size)).collect();
+        assert_eq!(found, [("a:1", 5), ("b:1", 5)]);
+        assert!(images.contains("b:1") && !images.contains("b"));
+    }
 }

@@ -1,6 +1,6 @@
 //! Which nodes an object asks for: node selectors, their terms, and what a term that cannot be parsed does.
 
-use super::labels::{Labels, Operator, Requirement, SelectorError};
+use super::labels::{Labels, Operator, Requirement, SelectorError, as_list};
 use super::node::NodeSpec;
 use super::{Name, Selector};
 
@@ -15,7 +15,8 @@ pub struct NodeSelector {
 pub struct NodeTerm {
     /// As written; narrowing by node name reads these even when the term does not parse.
     pub fields: Vec<FieldRequirement>,
-    pub parsed: Result<ParsedTerm, String>,
+    /// Every fault with its place, as `matchExpressions[0].values: ...`.
+    pub parsed: Result<ParsedTerm, Vec<String>>,
 }
 
 /// A requirement on a field of the node, as written.
@@ -45,16 +46,25 @@ impl NodeTerm {
         labels: Vec<Result<Requirement, SelectorError>>,
         fields: Vec<FieldRequirement>,
     ) -> Self {
-        let parsed = labels
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| error.to_string())
-            .and_then(|labels| {
-                Ok(ParsedTerm {
-                    labels,
-                    fields: fields.iter().map(parse_field).collect::<Result<_, _>>()?,
-                })
-            });
+        let mut errors = Vec::new();
+        let mut term = ParsedTerm::default();
+        for (i, label) in labels.into_iter().enumerate() {
+            match label {
+                Ok(requirement) => term.labels.push(requirement),
+                Err(error) => errors.push(format!("matchExpressions[{i}].{error}")),
+            }
+        }
+        for (i, field) in fields.iter().enumerate() {
+            match parse_field(field) {
+                Ok(requirement) => term.fields.push(requirement),
+                Err(error) => errors.push(format!("matchFields[{i}].{error}")),
+            }
+        }
+        let parsed = if errors.is_empty() {
+            Ok(term)
+        } else {
+            Err(errors)
+        };
         Self { fields, parsed }
     }
 
@@ -73,13 +83,12 @@ fn parse_field(field: &FieldRequirement) -> Result<(Name, bool, Name), String> {
         (Some(Operator::In), [value]) => Ok((field.key.clone(), true, value.clone())),
         (Some(Operator::NotIn), [value]) => Ok((field.key.clone(), false, value.clone())),
         (Some(Operator::In | Operator::NotIn), values) => Err(format!(
-            "field `{}` has {} values: exactly one is needed",
-            field.key,
-            values.len()
+            "values: Invalid value: {}: must have one element",
+            as_list(values)
         )),
         (operator, _) => Err(format!(
-            "field `{}` allows In and NotIn only, not {operator:?}",
-            field.key
+            "operator: Unsupported value: \"{}\": supported values: \"In\", \"NotIn\"",
+            operator.map_or(String::new(), |operator| format!("{operator:?}"))
         )),
     }
 }

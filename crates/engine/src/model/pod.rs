@@ -41,8 +41,10 @@ pub struct Pod {
     pub started: Option<Timestamp>,
     /// Terminating because a scheduler preempted it.
     pub preempted: bool,
-    /// Unparsable affinity or spread selectors, in the words that Kubernetes would reject the pod with.
-    pub selector_errors: Vec<String>,
+    /// What does not parse in pod affinity, as `requiredAffinityTerms: ...`. A group of terms with a fault is empty.
+    pub affinity_errors: Vec<String>,
+    /// What does not parse in spread constraints of either kind. Such a constraint selects nothing.
+    pub spread_errors: Vec<(Unsatisfiable, String)>,
 }
 
 /// All that counting over pods may look at. Pods of one workload usually share one kind.

@@ -6,7 +6,7 @@ use crate::framework::arithmetic::{MAX_SCORE, ln};
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Fact,
     FactId, Feasible, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point, Points,
-    Reason, Verdict, Watched, facts,
+    Reason, Rejection, Verdict, Watched, facts,
 };
 use crate::model::{
     Inclusion, Name, Node, Pod, PodKind, Selector, SpreadConstraint, Unsatisfiable, WorkloadKind,
@@ -237,6 +237,16 @@ fn default_selector(pod: &Pod, catalog: &Catalog) -> Selector {
 
 impl Plugin for PodTopologySpread {
     fn prepare(&self, pod: &Pod, catalog: &Catalog, plan: &mut Plan) {
+        let error = |kind| pod.spread_errors.iter().find(|(of, _)| *of == kind);
+        if let Some((_, error)) = error(Unsatisfiable::DoNotSchedule) {
+            let text = "obtaining pod's hard topology spread constraints";
+            let text = format!("get constraints from pod: {text}: {error}");
+            plan.reject(Rejection::error(text));
+        }
+        if let Some((_, error)) = error(Unsatisfiable::ScheduleAnyway) {
+            let text = "obtaining pod's soft topology spread constraints";
+            plan.fail_scoring(format!("calculating preScoreState: {text}: {error}"));
+        }
         let hard = self.constraints(pod, catalog, Unsatisfiable::DoNotSchedule);
         if !hard.is_empty() {
             let keys = facts::lacks_labels(hard.iter().map(|c| c.topology_key.clone()));

@@ -43,10 +43,7 @@ impl Plugin for TaintToleration {
                 change.old.as_ref().is_none_or(|old| forbidden(old, pod))
                     && change.new.as_ref().is_some_and(|new| !forbidden(new, pod))
             }
-            changed => changed
-                .pod()
-                .and_then(|(change, _)| change.new.as_ref())
-                .is_some_and(|new| new.uid == pod.uid),
+            changed => changed.is_update_of(pod),
         }
     }
 }

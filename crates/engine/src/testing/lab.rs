@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::objects::{NodeBuilder, PodBuilder};
 use crate::cluster::{Cluster, Update, pod_actions};
-use crate::evaluate::Scan;
+use crate::evaluate::{NodeVerdict, Scan, Supposed};
 use crate::framework::{
     Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, NodeRule, Plan, Plugin,
     Point, Points,
@@ -76,6 +76,13 @@ impl Lab {
         })
     }
 
+    pub fn namespace(self, name: &str, labels: &[(&str, &str)]) -> Self {
+        self.apply(Update::Namespace {
+            name: name.into(),
+            labels: labels.iter().copied().collect(),
+        })
+    }
+
     pub fn service(self, name: &str, key: &str, value: &str) -> Self {
         let selector: Labels = [(key, value)].into_iter().collect();
         self.apply(Update::Service(Service {
@@ -119,6 +126,27 @@ impl Lab {
             .collect()
     }
 
+    /// The verdict of one node if these pods, by uid, were gone from it.
+    pub fn filter_without(&self, pod: &PodBuilder, node: &str, gone: &[&str]) -> String {
+        let pod = pod.build();
+        let placed = |uid: &&str| self.cluster.placed(uid).map(|placed| &placed.pod);
+        let removed: Vec<&Arc<Pod>> = gone.iter().filter_map(placed).collect();
+        assert_eq!(removed.len(), gone.len(), "not all of {gone:?} are placed");
+        let world = Supposed {
+            added: &[],
+            removed: &removed,
+        };
+        let slot = self.cluster.nodes().slot(node);
+        let slot = slot.unwrap_or_else(|| panic!("no node {node}"));
+        let verdict = Scan::new(&self.cluster, &self.profile, &pod).fits_if(slot, world);
+        NodeVerdict {
+            node: node.into(),
+            plugin: verdict.as_ref().err().map(|(plugin, _)| *plugin),
+            rejection: verdict.err().map(|(_, rejection)| rejection),
+        }
+        .to_string()
+    }
+
     /// Raw and normalised score of each node, also of those that the plugin itself rejects; `None` if it skips.
     pub fn scores(&self, pod: &PodBuilder) -> Option<Vec<(i64, i64)>> {
         let pod = pod.build();
@@ -134,6 +162,13 @@ impl Lab {
         scores
             .map(|scores| scores.first().map(|score| (score.raw, score.normalized)))
             .collect()
+    }
+
+    /// The error that aborts the cycle of this pod, if nodes are compared at all.
+    pub fn failure(&self, pod: &PodBuilder) -> Option<String> {
+        let pod = pod.build();
+        let mut scan = Scan::new(&self.cluster, &self.profile, &pod);
+        scan.explain().err()
     }
 
     /// Whether a change of a node helps the pod, as far as the plugin wants to hear of it.

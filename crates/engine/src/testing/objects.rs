@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use super::affinity::TermBuilder;
 use crate::model::{
-    ContainerResources, Effect, Image, Inclusion, Labels, Name, Node, NodeSpec, Owner, Pod,
-    PodKind, PodRequests, PodResources, Quantities, Quantity, Requirement, Resource, Selector,
-    SpreadConstraint, Taint, Toleration, TolerationOperator, Unsatisfiable,
+    ContainerResources, Effect, HostPort, Image, Inclusion, Labels, Name, Node, NodeSpec, Owner,
+    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, Quantities, Quantity, Requirement,
+    Resource, Selector, SpreadConstraint, Taint, Toleration, TolerationOperator, Unsatisfiable,
 };
 
 /// `"cpu=500m memory=1Gi example.com/gpu=1"`
@@ -77,10 +78,15 @@ impl NodeBuilder {
     }
 
     pub fn image(mut self, name: &str, size: i64) -> Self {
-        self.0.spec.images.push(Image {
-            names: vec![name.into()],
+        let known = self.0.spec.images.iter().map(|(name, size)| Image {
+            names: vec![name.clone()],
             size,
         });
+        let more = Image {
+            names: vec![name.into()],
+            size,
+        };
+        self.0.spec.images = known.chain([more]).collect();
         self
     }
 
@@ -225,6 +231,43 @@ impl PodBuilder {
 
     pub fn image(mut self, name: &str) -> Self {
         self.pod.images.push(name.into());
+        self
+    }
+
+    /// Required pod affinity.
+    pub fn near(mut self, term: TermBuilder) -> Self {
+        self.kind.affinity.push(term.build());
+        self
+    }
+
+    /// Required pod anti-affinity.
+    pub fn apart(mut self, term: TermBuilder) -> Self {
+        self.kind.anti_affinity.push(term.build());
+        self
+    }
+
+    pub fn prefers_near(mut self, weight: i64, term: TermBuilder) -> Self {
+        let term = term.build();
+        self.kind
+            .preferred_affinity
+            .push(PreferredPodTerm { weight, term });
+        self
+    }
+
+    pub fn prefers_apart(mut self, weight: i64, term: TermBuilder) -> Self {
+        let term = term.build();
+        self.kind
+            .preferred_anti_affinity
+            .push(PreferredPodTerm { weight, term });
+        self
+    }
+
+    pub fn host_port(mut self, ip: &str, protocol: &str, port: i32) -> Self {
+        self.kind.ports.push(HostPort {
+            ip: ip.into(),
+            protocol: protocol.into(),
+            port,
+        });
         self
     }
 

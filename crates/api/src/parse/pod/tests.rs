@@ -158,5 +158,8 @@ fn a_selector_that_does_not_parse_empties_its_group_and_is_remembered() {
     )
     .unwrap();
     assert!(pod.kind.anti_affinity.is_empty());
-    assert_eq!(pod.selector_errors, ["`Gt` is not an operator of key `a`"]);
+    assert_eq!(
+        pod.affinity_errors,
+        ["requiredAntiAffinityTerms: \"Gt\" is not a valid label selector operator"]
+    );
 }

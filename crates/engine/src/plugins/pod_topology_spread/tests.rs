@@ -458,3 +458,24 @@ fn hints() {
         assert_eq!(lab.helps_node(&pod, old, new), want, "{case}");
     }
 }
+
+#[test]
+fn selectors_that_do_not_parse_abort_the_cycle() {
+    let lab = Lab::new(plugin("{}")).node(node("n"));
+    let wrong = |kind| pod("p").with(|pod| pod.spread_errors.push((kind, "why".into())));
+    assert_eq!(
+        lab.failure(&wrong(Unsatisfiable::DoNotSchedule)).as_deref(),
+        Some(
+            "running PreFilter plugin \"PodTopologySpread\": get constraints from pod: \
+             obtaining pod's hard topology spread constraints: why"
+        )
+    );
+    assert_eq!(
+        lab.failure(&wrong(Unsatisfiable::ScheduleAnyway))
+            .as_deref(),
+        Some(
+            "running PreScore plugin \"PodTopologySpread\": calculating preScoreState: \
+             obtaining pod's soft topology spread constraints: why"
+        )
+    );
+}

@@ -1,0 +1,270 @@
+//! Prefers nodes whose resources the pod would bring closer to being used in equal shares.
+//!
+//! What counts is the change: 75 says that the balance stays as it was, less that it gets worse.
+
+use serde::Deserialize;
+
+use super::resource_strategy::{Usage, WeightedResource};
+use crate::framework::{
+    ArgsError, Catalog, Configure, EventPattern, Part, Plan, Plugin, Point, Points, Row, RowScore,
+};
+use crate::model::{Pod, Resource};
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeResourcesBalancedAllocationArgs {
+    /// cpu and memory when not given. Weights must be 1.
+    pub resources: Vec<WeightedResource>,
+}
+
+pub struct NodeResourcesBalancedAllocation {
+    resources: Vec<Resource>,
+}
+
+impl Configure for NodeResourcesBalancedAllocation {
+    const NAME: &'static str = "NodeResourcesBalancedAllocation";
+    const POINTS: Points = Points::of(&[Point::PreScore, Point::Score]);
+    type Args = NodeResourcesBalancedAllocationArgs;
+
+    fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>> {
+        let resources = WeightedResource::defaulted(args.resources);
+        let mut errors = Vec::new();
+        for (i, resource) in resources.iter().enumerate() {
+            let name = &resource.name;
+            if resource.weight != 1 {
+                let text = format!("{} for {name}: must be 1", resource.weight);
+                errors.push(ArgsError::new(format!("resources[{i}].weight"), text));
+            }
+            if resources[..i].iter().any(|known| known.name == *name) {
+                let text = format!("`{name}` is given twice");
+                errors.push(ArgsError::new(format!("resources[{i}].name"), text));
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let known = resources.iter().filter_map(|r| Resource::parse(&r.name));
+        Ok(Self {
+            resources: known.collect(),
+        })
+    }
+}
+
+impl Plugin for NodeResourcesBalancedAllocation {
+    fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
+        let wanted = |resource| pod.requests.placed.get(resource);
+        if self.resources.iter().all(|resource| wanted(resource) == 0) {
+            return;
+        }
+        let usages = self.resources.iter().filter_map(|resource| {
+            let added = wanted(resource);
+            match resource {
+                Resource::Pods => return None,
+                Resource::Scalar(_) if added == 0 => return None,
+                _ => {}
+            }
+            Some(Usage {
+                allocatable: plan.column(resource, Part::Allocatable),
+                requested: plan.column(resource, Part::Requested),
+                added,
+                weight: 1,
+            })
+        });
+        let check = Balance(usages.collect());
+        plan.score_rows(check);
+    }
+
+    fn events(&self) -> Vec<EventPattern> {
+        Vec::new()
+    }
+}
+
+#[derive(PartialEq)]
+struct Balance(Vec<Usage>);
+
+impl RowScore for Balance {
+    fn score(&self, row: Row) -> i64 {
+        let before = self.balance(row, |_| 0);
+        let after = self.balance(row, |usage| usage.added);
+        50 + (50 + after - before) / 2
+    }
+}
+
+impl Balance {
+    /// 100 when all resources are used in equal shares, less the more their shares deviate.
+    fn balance(&self, row: Row, added: impl Fn(&Usage) -> i64) -> i64 {
+        let shares = self.0.iter().filter_map(|usage| {
+            let allocatable = row.get(usage.allocatable);
+            let used = row.get(usage.requested).wrapping_add(added(usage));
+            (allocatable != 0).then(|| (used as f64 / allocatable as f64).min(1.0))
+        });
+        ((1.0 - deviation(shares)) * 100.0) as i64
+    }
+}
+
+/// Standard deviation over the whole population.
+fn deviation(shares: impl Iterator<Item = f64> + Clone) -> f64 {
+    let mut first = shares.clone();
+    match (first.next(), first.next(), first.next()) {
+        (Some(a), Some(b), None) => ((a - b) / 2.0).abs(),
+        (_, _, None) => 0.0,
+        _ => {
+            let count = shares.clone().count() as f64;
+            let mean = shares.clone().sum::<f64>() / count;
+            let squares = shares.map(|share| (share - mean) * (share - mean));
+            (squares.sum::<f64>() / count).sqrt()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Lab, node, pod};
+
+    fn plugin(args: &str) -> Result<NodeResourcesBalancedAllocation, Vec<ArgsError>> {
+        NodeResourcesBalancedAllocation::new(serde_json::from_str(args).unwrap())
+    }
+
+    #[test]
+    fn worked_examples() {
+        const GPU: &str = r#"{"resources":[{"name":"cpu","weight":1},{"name":"memory","weight":1},
+            {"name":"example.com/gpu","weight":1}]}"#;
+        // (case, arguments, the node offers, pods on it take, the pod takes, score)
+        for (case, args, node_has, taken, wanted, want) in [
+            (
+                "less even",
+                "{}",
+                "cpu=4000m memory=10000",
+                "",
+                "cpu=3000m memory=5000",
+                68,
+            ),
+            (
+                "as even as before",
+                "{}",
+                "cpu=6000m memory=10000",
+                "",
+                "cpu=3000m memory=5000",
+                75,
+            ),
+            (
+                "85 to 82",
+                "{}",
+                "cpu=10000m memory=20000",
+                "cpu=3000m",
+                "cpu=3000m memory=5000",
+                73,
+            ),
+            (
+                "97 to 95",
+                "{}",
+                "cpu=10000m memory=20000",
+                "cpu=3000m memory=5000",
+                "cpu=3000m memory=5000",
+                74,
+            ),
+            (
+                "90 to 80",
+                "{}",
+                "cpu=10000m memory=50000",
+                "cpu=3000m memory=5000",
+                "cpu=3000m memory=5000",
+                70,
+            ),
+            (
+                "best",
+                "{}",
+                "cpu=3000m memory=5000",
+                "cpu=3000m",
+                "memory=5000",
+                100,
+            ),
+            (
+                "worst",
+                "{}",
+                "cpu=3000m memory=5000",
+                "",
+                "memory=5000",
+                50,
+            ),
+            (
+                "75 to 50",
+                "{}",
+                "cpu=6000m memory=10000",
+                "cpu=3000m",
+                "cpu=3000m",
+                62,
+            ),
+            (
+                "a third resource",
+                GPU,
+                "cpu=3500m memory=40000 example.com/gpu=8",
+                "cpu=3000m memory=5000 example.com/gpu=3",
+                "example.com/gpu=1",
+                75,
+            ),
+            (
+                "a third resource, unused before",
+                GPU,
+                "cpu=3500m memory=40000 example.com/gpu=8",
+                "cpu=3000m memory=5000",
+                "example.com/gpu=1",
+                76,
+            ),
+            (
+                "a third resource that the pod does not want",
+                GPU,
+                "cpu=3500m memory=40000 example.com/gpu=8",
+                "",
+                "cpu=3000m memory=5000",
+                56,
+            ),
+            (
+                "81 to 95",
+                "{}",
+                "cpu=4 memory=16Gi",
+                "cpu=2 memory=2Gi",
+                "cpu=100m memory=8Gi",
+                82,
+            ),
+            (
+                "one resource is always even",
+                "{}",
+                "cpu=8",
+                "cpu=1",
+                "cpu=1",
+                75,
+            ),
+        ] {
+            let lab = Lab::new(plugin(args).unwrap_or_else(|errors| panic!("{errors:?}")))
+                .node(node("n").allocatable(node_has))
+                .placed(pod("other").container(taken).on("n"));
+            let scores = lab.scores(&pod("p").container(wanted));
+            assert_eq!(scores, Some(vec![(want, want)]), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_wants_nothing_is_skipped() {
+        let lab = Lab::new(plugin("{}").unwrap_or_else(|errors| panic!("{errors:?}")))
+            .node(node("n").allocatable("cpu=4 memory=1Gi"));
+        assert_eq!(lab.scores(&pod("p")), None);
+        assert_eq!(lab.scores(&pod("p").container("example.com/gpu=1")), None);
+        assert!(lab.scores(&pod("p").pod_level("cpu=1")).is_some());
+    }
+
+    #[test]
+    fn arguments() {
+        let errors = plugin(
+            r#"{"resources":[{"name":"cpu","weight":2},{"name":"memory"},{"name":"memory","weight":1}]}"#,
+        );
+        assert_eq!(
+            errors.err(),
+            Some(vec![
+                ArgsError::new("resources[0].weight", "2 for cpu: must be 1"),
+                ArgsError::new("resources[2].name", "`memory` is given twice"),
+            ])
+        );
+    }
+}
