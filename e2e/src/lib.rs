@@ -9,7 +9,9 @@ pub mod control_plane;
 pub mod kubeconfig;
 pub mod kubectl;
 mod loopback;
+pub mod normalise;
 mod process;
+pub mod transcript;
 
 pub use binaries::Binaries;
 pub use control_plane::{ControlPlane, Options, User};

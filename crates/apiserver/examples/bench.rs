@@ -1,6 +1,8 @@
 //! How much the embedded cluster takes: one large cluster made and bound in process, with a
 //! watcher on its pods. Prints one JSON line per figure.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! The real binary, as a person runs it.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,

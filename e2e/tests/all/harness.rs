@@ -9,7 +9,7 @@ use serde_json::json;
 const SHORT: Duration = Duration::from_secs(30);
 
 fn kubectl(kubectl: &Kubectl, arguments: &[&str]) -> String {
-    let run = kubectl.run(arguments, SHORT).unwrap();
+    let run = kubectl.run(arguments, SHORT).expect("kubectl runs");
     assert_eq!(run.code, Some(0), "kubectl {arguments:?}: {run:?}");
     run.stdout
 }

@@ -1,5 +1,7 @@
 //! The embedded cluster from the outside: HTTP through the service and over TLS, and kube-rs.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
 mod client;
 mod discovery;
 mod faults;

@@ -195,7 +195,8 @@ impl PartialEq for Alike {
             needed_features,
             qos,
             preempted,
-            selector_errors,
+            affinity_errors,
+            spread_errors,
         } = &*self.0;
         let b = &*other.0;
         // The claims of ephemeral volumes are named after the pod, and so may those of resource claims be.
@@ -224,6 +225,7 @@ impl PartialEq for Alike {
             && *needed_features == b.needed_features
             && *qos == b.qos
             && *preempted == b.preempted
-            && *selector_errors == b.selector_errors
+            && *affinity_errors == b.affinity_errors
+            && *spread_errors == b.spread_errors
     }
 }

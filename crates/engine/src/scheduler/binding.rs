@@ -28,6 +28,11 @@ enum Stage {
     Binding(Ticket, Binder),
 }
 
+/// Plugins that make the pod wait, each since when and for how long.
+type Waits = Vec<(&'static str, Timestamp, Duration)>;
+/// The plugin that refused, what it is called in messages, and why.
+type Refused = (&'static str, &'static str, Rejection);
+
 impl UnderWay {
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting(_))
@@ -135,8 +140,7 @@ impl Scheduler {
         pod: &Pod,
         node: &NodeSpec,
         now: Timestamp,
-    ) -> Result<Vec<(&'static str, Timestamp, Duration)>, (&'static str, &'static str, Rejection)>
-    {
+    ) -> Result<Waits, Refused> {
         let profile = self.profiles.get(profile);
         let mut waits = Vec::new();
         self.hooks.before(Point::Permit, pod);
@@ -398,9 +402,9 @@ fn go_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     match nanos {
         0 => "0s".into(),
-        ..1_000 => format!("{nanos}ns"),
-        ..1_000_000 => format!("{}\u{b5}s", fraction(nanos, 1_000)),
-        ..1_000_000_000 => format!("{}ms", fraction(nanos, 1_000_000)),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}\u{b5}s", fraction(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{}ms", fraction(nanos, 1_000_000)),
         _ => {
             let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
             let seconds = fraction(rest, 1_000_000_000);

@@ -10,6 +10,10 @@ use crate::extender::Question;
 use crate::framework::Point;
 use crate::model::{Pod, Timestamp};
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once per decision and taken apart at once"
+)]
 pub(super) enum Decision {
     Node {
         slot: usize,
@@ -102,17 +106,12 @@ impl Scheduler {
                 None => (Ok(()), Err(diagnosis.message(""))),
             },
         };
-        let said = |result: &Result<(), String>| result.as_ref().map(|()| ()).map_err(Clone::clone);
         for (point, result) in [(Point::PreFilter, pre_filter), (Point::Filter, filter)] {
-            let result = said(&result);
             if point != Point::PreFilter {
                 self.hooks.before(point, pod);
             }
-            self.hooks.after(
-                point,
-                pod,
-                result.as_ref().map(|()| ()).map_err(|text| &**text),
-            );
+            self.hooks
+                .after(point, pod, result.as_ref().copied().map_err(|text| &**text));
             if result.is_err() {
                 return;
             }

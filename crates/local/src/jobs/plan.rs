@@ -199,8 +199,10 @@ fn finished_at(status: &JobStatus) -> Option<Timestamp> {
 }
 
 fn after_the_end(spec: &JobSpec, pods: &[Arc<Pod>], finished: Timestamp, now: Timestamp) -> Plan {
-    let mut plan = Plan::default();
-    plan.release = pods.iter().filter(|pod| is_tracked(pod)).cloned().collect();
+    let mut plan = Plan {
+        release: pods.iter().filter(|pod| is_tracked(pod)).cloned().collect(),
+        ..Plan::default()
+    };
     if let Some(ttl) = spec.ttl_seconds_after_finished {
         let left = (finished + SignedDuration::from_secs(ttl.into())).duration_since(now);
         match Duration::try_from(left) {

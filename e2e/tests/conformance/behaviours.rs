@@ -1,0 +1,49 @@
+//! The list of behaviours, a file for each letter.
+
+mod access;
+mod apply;
+mod binding;
+mod create;
+mod custom;
+mod delete;
+mod discovery;
+mod eviction;
+mod kubectl;
+mod list;
+mod methods;
+mod nodes;
+mod patch;
+mod pods;
+mod tables;
+mod update;
+mod watch;
+
+use crate::session::Session;
+use crate::suite::Behaviour;
+
+pub(crate) fn all() -> Vec<Behaviour> {
+    [
+        discovery::ALL,
+        access::ALL,
+        create::ALL,
+        update::ALL,
+        patch::ALL,
+        apply::ALL,
+        list::ALL,
+        watch::ALL,
+        delete::ALL,
+        binding::ALL,
+        eviction::ALL,
+        pods::ALL,
+        nodes::ALL,
+        custom::ALL,
+        tables::ALL,
+        kubectl::ALL,
+        methods::ALL,
+    ]
+    .concat()
+}
+
+const fn behaviour(id: &'static str, title: &'static str, run: fn(&mut Session)) -> Behaviour {
+    Behaviour { id, title, run }
+}

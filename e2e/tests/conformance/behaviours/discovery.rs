@@ -1,0 +1,335 @@
+//! D: what the server says it serves.
+
+use serde_json::{Map, Value, json};
+
+use super::behaviour;
+use crate::client::Request;
+use crate::session::Session;
+use crate::suite::Behaviour;
+
+pub(super) const ALL: &[Behaviour] = &[
+    behaviour("D1", "plain discovery of groups", d1),
+    behaviour("D2", "aggregated discovery", d2),
+    behaviour("D3", "plain discovery of resources", d3),
+    behaviour("D4", "unknown groups, versions, resources and paths", d4),
+    behaviour("D5", "version and health", d5),
+    behaviour("D6", "as much of OpenAPI as kubectl's checks need", d6),
+];
+
+/// What the embedded cluster serves: the real server serves more, which is not compared.
+const SERVED: &[(&str, &[&str])] = &[
+    (
+        "v1",
+        &[
+            "bindings",
+            "configmaps",
+            "events",
+            "namespaces",
+            "namespaces/finalize",
+            "namespaces/status",
+            "nodes",
+            "nodes/status",
+            "persistentvolumeclaims",
+            "persistentvolumeclaims/status",
+            "persistentvolumes",
+            "persistentvolumes/status",
+            "pods",
+            "pods/binding",
+            "pods/eviction",
+            "pods/status",
+            "replicationcontrollers",
+            "replicationcontrollers/scale",
+            "replicationcontrollers/status",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "services/status",
+        ],
+    ),
+    (
+        "apps/v1",
+        &[
+            "deployments",
+            "deployments/scale",
+            "deployments/status",
+            "replicasets",
+            "replicasets/scale",
+            "replicasets/status",
+            "statefulsets",
+            "statefulsets/scale",
+            "statefulsets/status",
+        ],
+    ),
+    ("batch/v1", &["jobs", "jobs/status"]),
+    (
+        "policy/v1",
+        &["poddisruptionbudgets", "poddisruptionbudgets/status"],
+    ),
+    ("scheduling.k8s.io/v1", &["priorityclasses"]),
+    ("node.k8s.io/v1", &["runtimeclasses"]),
+    ("coordination.k8s.io/v1", &["leases"]),
+    ("events.k8s.io/v1", &["events"]),
+    (
+        "storage.k8s.io/v1",
+        &[
+            "csidrivers",
+            "csinodes",
+            "csistoragecapacities",
+            "storageclasses",
+            "volumeattachments",
+            "volumeattachments/status",
+        ],
+    ),
+    (
+        "apiextensions.k8s.io/v1",
+        &[
+            "customresourcedefinitions",
+            "customresourcedefinitions/status",
+        ],
+    ),
+    (
+        "conformance.tidepool.io/v1",
+        &["widgets", "widgets/scale", "widgets/status"],
+    ),
+];
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+fn groups() -> impl Iterator<Item = &'static str> {
+    SERVED
+        .iter()
+        .filter_map(|(version, _)| version.split_once('/'))
+        .map(|(group, _)| group)
+}
+
+/// The items whose name is wanted, in the order of their names.
+fn pick(list: &Value, name: impl Fn(&Value) -> String, wanted: impl Fn(&str) -> bool) -> Value {
+    let mut items: Vec<Value> = list.as_array().cloned().unwrap_or_default();
+    items.retain(|item| wanted(&name(item)));
+    items.sort_by_key(&name);
+    Value::from(items)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn d1(s: &mut Session) {
+    let mut answer = s.quietly(&Request::get("/api"));
+    // Where the server believes it is, is its own affair.
+    if let Some(address) = answer
+        .body
+        .pointer_mut("/serverAddressByClientCIDRs/0/serverAddress")
+    {
+        *address = json!("host:port");
+    }
+    s.record("GET /api".into(), Value::Null, answer.record());
+
+    let mut answer = s.quietly(&Request::get("/apis"));
+    let groups: Vec<&str> = groups().collect();
+    answer.body["groups"] = pick(
+        &answer.body["groups"],
+        |group| text(&group["name"]),
+        |name| groups.contains(&name),
+    );
+    s.record("GET /apis".into(), Value::Null, answer.record());
+    for group in groups {
+        s.get(format!("/apis/{group}"));
+    }
+    s.send(Request::get("/apis/apps").accept("application/yaml"));
+}
+
+fn d2(s: &mut Session) {
+    for path in ["/api", "/apis"] {
+        for accept in [
+            AGGREGATED,
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        ] {
+            let mut answer = s.quietly(&Request::get(path).accept(accept));
+            answer.body["items"] = only_served(&answer.body["items"]);
+            s.record(
+                format!("GET {path} [accept: {accept}]"),
+                Value::Null,
+                answer.record(),
+            );
+        }
+        let answer = s.quietly(&Request::get(path).accept("application/json"));
+        s.fact(
+            &format!("kind of GET {path} for a client that knows no aggregation"),
+            answer.text("/kind"),
+        );
+    }
+}
+
+/// The groups, resources and subresources of an aggregated answer that are compared.
+fn only_served(items: &Value) -> Value {
+    let group_name = |group: &Value| text(&group["metadata"]["name"]);
+    let served_group = |name: &str| name.is_empty() || groups().any(|group| group == name);
+    let mut picked = pick(items, group_name, served_group);
+    for group in picked.as_array_mut().into_iter().flatten() {
+        let name = group_name(group);
+        // A group made by a custom definition has a creation time, others have none.
+        for version in group["versions"].as_array_mut().into_iter().flatten() {
+            let version_name = text(&version["version"]);
+            let full = if name.is_empty() {
+                version_name
+            } else {
+                format!("{name}/{version_name}")
+            };
+            let served = served_resources(&full);
+            let resource_name = |resource: &Value| text(&resource["resource"]);
+            version["resources"] = pick(&version["resources"], resource_name, |name| {
+                served.contains(&name)
+            });
+            for resource in version["resources"].as_array_mut().into_iter().flatten() {
+                let parent = resource_name(resource);
+                if let Some(subresources) = resource.get_mut("subresources") {
+                    *subresources = pick(
+                        subresources,
+                        |subresource| text(&subresource["subresource"]),
+                        |name| served.contains(&format!("{parent}/{name}").as_str()),
+                    );
+                }
+            }
+        }
+    }
+    picked
+}
+
+fn served_resources(version: &str) -> &'static [&'static str] {
+    SERVED
+        .iter()
+        .find(|(served, _)| *served == version)
+        .map_or(&[], |(_, resources)| resources)
+}
+
+fn d3(s: &mut Session) {
+    for (version, served) in SERVED {
+        let path = if *version == "v1" {
+            "/api/v1".to_owned()
+        } else {
+            format!("/apis/{version}")
+        };
+        let mut answer = s.quietly(&Request::get(&path));
+        let name = |resource: &Value| text(&resource["name"]);
+        answer.body["resources"] = pick(&answer.body["resources"], name, |name| {
+            served.contains(&name)
+        });
+        s.record(format!("GET {path}"), Value::Null, answer.record());
+    }
+}
+
+fn d4(s: &mut Session) {
+    for path in [
+        "/nope",
+        "/api/v2",
+        "/api/v1/foos",
+        "/api/v1/foos/x",
+        "/api/v1/namespaces/default/foos",
+        "/api/v1/namespaces/default/foos/x",
+        "/api/v1/namespaces/default/pods/x/nope",
+        "/apis/nope",
+        "/apis/nope/v1",
+        "/apis/nope/v1/x",
+        "/apis/apps/v9",
+        "/apis/apps/v9/x",
+        "/apis/apps/v1/foos",
+        "/apis/apps/v1/namespaces/default/foos/x",
+        "/apis/conformance.tidepool.io/v9/widgets",
+        "/apis/conformance.tidepool.io/v1/gadgets",
+        "/apis/conformance.tidepool.io/v1/namespaces/default/gadgets/x",
+        "/apis/conformance.tidepool.io/v1/namespaces/default/widgets/x/nope",
+    ] {
+        s.get(path);
+    }
+    s.post("/api/v1/namespaces/default/foos", &json!({}));
+    s.delete("/apis/nope/v1/x");
+}
+
+fn d5(s: &mut Session) {
+    let answer = s.quietly(&Request::get("/version"));
+    let types: Map<String, Value> = answer
+        .body
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(field, value)| (field.clone(), Value::from(value.is_string())))
+        .collect();
+    s.fact("fields of /version that are texts", types);
+    s.fact(
+        "version served",
+        json!([answer.status, answer.at("/major"), answer.at("/minor")]),
+    );
+    for path in [
+        "/readyz",
+        "/livez",
+        "/healthz",
+        "/livez/ping",
+        "/readyz/ping",
+    ] {
+        s.get(path);
+    }
+    let answer = s.quietly(&Request::get("/version?timeout=32s"));
+    s.fact("version with a timeout", answer.status);
+}
+
+fn d6(s: &mut Session) {
+    let mut index = s.quietly(&Request::get("/openapi/v3"));
+    // The real server does not say that this is JSON.
+    if let Some(parsed) = index
+        .body
+        .as_str()
+        .and_then(|text| serde_json::from_str(text).ok())
+    {
+        index.body = parsed;
+    }
+    s.fact(
+        "content type of the index",
+        index.headers.get("content-type").cloned(),
+    );
+    for (version, served) in SERVED {
+        let key = if *version == "v1" {
+            "api/v1".to_owned()
+        } else {
+            format!("apis/{version}")
+        };
+        let url = text(&index.body["paths"][&key]["serverRelativeURL"]);
+        let (path, query) = url.split_once('?').unwrap_or((&url, ""));
+        s.fact(
+            &format!("document of {key}"),
+            json!([path, query.split('=').next()]),
+        );
+        let document = s.quietly(&Request::get(&url).accept("application/json"));
+        s.fact(
+            &format!("{key} is answered"),
+            json!([document.status, document.headers.get("content-type")]),
+        );
+        for resource in served.iter().filter(|resource| !resource.contains('/')) {
+            let operations: Vec<Value> = document.body["paths"]
+                .as_object()
+                .into_iter()
+                .flatten()
+                .filter(|(path, _)| {
+                    path.ends_with(&format!("/{resource}/{{name}}")) && !path.contains("/watch/")
+                })
+                .map(|(path, item)| json!([path, patch_operation(item)]))
+                .collect();
+            s.fact(&format!("PATCH of {resource} in {key}"), operations);
+        }
+    }
+    s.get("/openapi/v3/apis/nope/v1");
+}
+
+/// What kubectl looks for before it trusts the server to check fields.
+fn patch_operation(item: &Value) -> Value {
+    let operation = &item["patch"];
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .map(|parameter| text(&parameter["name"]))
+            .collect()
+    };
+    let checks = names(&operation["parameters"]).contains(&"fieldValidation".to_owned());
+    json!([operation["x-kubernetes-group-version-kind"], checks])
+}

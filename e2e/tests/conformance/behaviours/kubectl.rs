@@ -1,0 +1,313 @@
+//! Q: the real kubectl against both.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::behaviour;
+use crate::client::Request;
+use crate::objects::{bound_pod, deployment, node, pod, widget};
+use crate::session::{MERGE_PATCH, Session};
+use crate::suite::Behaviour;
+
+pub(super) const ALL: &[Behaviour] = &[
+    behaviour("Q1", "kubectl's everyday commands", q1),
+    behaviour("Q2", "kubectl's commands that send protobuf", q2),
+];
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Runs kubectl in the behaviour's namespace and writes down what it printed.
+fn kubectl(s: &mut Session, line: &str) {
+    let arguments: Vec<&str> = line.split(' ').collect();
+    run(s, line, &arguments);
+}
+
+fn run(s: &mut Session, line: &str, arguments: &[&str]) {
+    let namespace = format!("--namespace={}", s.namespace());
+    let mut all = vec![namespace.as_str()];
+    all.extend(arguments);
+    let run = s
+        .kubectl()
+        .run(&all, TIMEOUT)
+        .expect("kubectl can be started");
+    record(s, line, run);
+}
+
+fn record(s: &mut Session, line: &str, run: e2e::kubectl::Run) {
+    let server = s.server().kubeconfig.server.clone();
+    let lines = |text: &str| -> Vec<String> {
+        text.replace(&server, "https://server")
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    };
+    let stdout = serde_json::from_str(&run.stdout)
+        .ok()
+        .filter(Value::is_object);
+    let stdout = stdout.unwrap_or_else(|| json!(lines(&run.stdout)));
+    let answer = json!({"stdout": stdout, "stderr": lines(&run.stderr), "code": run.code});
+    s.record(format!("kubectl {line}"), Value::Null, answer);
+}
+
+fn manifest(s: &mut Session, name: &str, objects: &[Value]) {
+    let text: Vec<String> = objects.iter().map(Value::to_string).collect();
+    let path = s.kubectl().directory().join(name);
+    std::fs::write(path, text.join("\n---\n")).expect("kubectl's home can be written");
+}
+
+fn q1(s: &mut Session) {
+    let mut changed = deployment("web");
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
+    changed["metadata"]["labels"] = json!({"team": "blue"});
+    manifest(s, "web.yaml", &[deployment("web")]);
+    manifest(s, "web2.yaml", &[changed]);
+    let mut labelled = pod("p");
+    labelled["metadata"]["labels"] = json!({"app": "solo"});
+    manifest(
+        s,
+        "more.yaml",
+        &[
+            labelled,
+            widget("w"),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"k": "v"}}),
+        ],
+    );
+    let mut invalid = pod("bad");
+    invalid["spec"]["containres"] = json!([]);
+    manifest(s, "bad.yaml", &[invalid]);
+    manifest(s, "nodes.yaml", &[node("q1-a"), node("q1-b")]);
+
+    kubectl(s, "version -o json");
+    s.keep_of_last(&[
+        "/stdout/serverVersion/major",
+        "/stdout/serverVersion/minor",
+        "/code",
+    ]);
+    kubectl(s, "api-versions");
+    const VERSIONS: &[&str] = &[
+        "apps/v1",
+        "v1",
+        "batch/v1",
+        "policy/v1",
+        "coordination.k8s.io/v1",
+        "conformance.tidepool.io/v1",
+    ];
+    s.keep_lines_of_last(|line| VERSIONS.contains(&line));
+    kubectl(s, "api-resources --no-headers -o wide");
+    const RESOURCES: &[&str] = &[
+        "pods",
+        "nodes",
+        "deployments",
+        "configmaps",
+        "namespaces",
+        "leases",
+        "widgets",
+        "jobs",
+        "poddisruptionbudgets",
+        "priorityclasses",
+        "events",
+        "services",
+    ];
+    s.keep_lines_of_last(|line| RESOURCES.contains(&line.split(' ').next().unwrap_or_default()));
+
+    for line in [
+        "apply -f web.yaml",
+        "apply -f web.yaml",
+        "apply -f web2.yaml",
+        "apply -f more.yaml",
+        "apply -f bad.yaml",
+        "apply -f missing.yaml",
+        "apply --server-side -f more.yaml --field-manager=other",
+        "apply --dry-run=server -f web.yaml",
+        "create -f web.yaml",
+        "create -f nodes.yaml",
+        "get deployments",
+        "get deploy web -o wide",
+        "get pods",
+        "get pods -o wide",
+        "get pods -l app=solo -o name",
+        "get pod p -o json",
+        "get pods -o json",
+        "get configmaps",
+        "get cm settings -o jsonpath={.data.k}",
+        "get widgets",
+        "get widget w -o json",
+        "get nodes q1-a q1-b",
+        "get nodes -l none=none",
+        "get all",
+        "get pod nobody",
+        "get nothings",
+        "get ns q1",
+        "get pods --sort-by=.metadata.name",
+        "get pods --field-selector=status.phase=Pending",
+        "get --raw /readyz",
+        "get events",
+        "describe deployment web",
+        "describe pod p",
+        "describe node q1-a",
+        "describe configmap settings",
+        "describe widget w",
+        "describe pod nobody",
+        "label pod p tier=back",
+        "label pod p tier=front",
+        "label pod p tier=front --overwrite",
+        "label pod p tier-",
+        "annotate pod p note=hello",
+        "scale deployment web --replicas=5",
+        "scale deployment web --replicas=1 --current-replicas=9",
+        "get deployment web",
+        "set image deployment/web c=i:3",
+        "rollout restart deployment/nobody",
+        "expose deployment web --port=80",
+        "get svc web -o jsonpath={.spec.ports}",
+        "wait pod/p --for=jsonpath={.status.phase}=Pending --timeout=5s",
+        "wait pod/p --for=condition=Ready --timeout=1s",
+        "wait pod/p --for=delete --timeout=1s",
+        "cordon q1-a",
+        "cordon q1-a",
+        "get nodes q1-a",
+        "uncordon q1-a",
+        "taint nodes q1-a k=v:NoSchedule",
+        "taint nodes q1-a k=v:NoSchedule",
+        "taint nodes q1-a k-",
+        "explain pods --api-version=nope/v1",
+        "run solo --image=i:1",
+        "get pod solo",
+        "diff -f web2.yaml",
+        "replace -f web.yaml",
+    ] {
+        kubectl(s, line);
+    }
+    kubectl(s, "auth whoami");
+    // Groups are for authorisation, which is left to real clusters.
+    s.keep_lines_of_last(|line| !line.starts_with("UID") && !line.starts_with("Groups"));
+    for (kind, patch) in [
+        (
+            "strategic",
+            r#"{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i:7"}]}}}}"#,
+        ),
+        ("merge", r#"{"metadata":{"annotations":{"x":"y"}}}"#),
+        (
+            "json",
+            r#"[{"op":"replace","path":"/spec/replicas","value":3}]"#,
+        ),
+        ("json", r#"[{"op":"remove","path":"/spec/nothing"}]"#),
+        ("merge", r#"{"metadata":{"annotations":{"x":"y"}}}"#),
+    ] {
+        run(
+            s,
+            &format!("patch deployment web --type={kind} -p {patch}"),
+            &[
+                "patch",
+                "deployment",
+                "web",
+                &format!("--type={kind}"),
+                "-p",
+                patch,
+            ],
+        );
+    }
+    kubectl(
+        s,
+        "get deployment web -o jsonpath={.spec.replicas}{.spec.template.spec.containers[*].image}{.metadata.annotations.x}",
+    );
+
+    // A watch sees what happens while it is open.
+    let namespace = format!("--namespace={}", s.namespace());
+    let watching = s
+        .kubectl()
+        .start(&[
+            &namespace,
+            "get",
+            "configmaps",
+            "-w",
+            "--output-watch-events",
+            "--no-headers",
+        ])
+        .expect("kubectl can be started");
+    let one = s
+        .kubectl()
+        .start(&[
+            &namespace,
+            "get",
+            "configmap",
+            "settings",
+            "-w",
+            "-o",
+            "name",
+        ])
+        .expect("kubectl can be started");
+    std::thread::sleep(Duration::from_millis(2500));
+    s.prepare(
+        &Request::post(s.core("configmaps"))
+            .json(&json!({"metadata": {"name": "late"}, "data": {"a": "1"}})),
+    );
+    s.prepare(
+        &Request::new("PATCH", s.core("configmaps/settings"))
+            .body(MERGE_PATCH, r#"{"data":{"more":"x"}}"#),
+    );
+    s.prepare(&Request::new("DELETE", s.core("configmaps/late")));
+    std::thread::sleep(Duration::from_millis(1000));
+    let seen = watching
+        .wait(Duration::ZERO)
+        .expect("kubectl can be stopped");
+    record(s, "get configmaps -w", seen);
+    let seen = one.wait(Duration::ZERO).expect("kubectl can be stopped");
+    record(s, "get configmap settings -w", seen);
+
+    for object in [bound_pod("victim"), pod("bystander")] {
+        let mut object = object;
+        if object["spec"]["nodeName"].is_string() {
+            object["spec"]["nodeName"] = json!("q1-b");
+            object["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        }
+        s.prepare(&Request::post(s.core("pods")).json(&object));
+    }
+    for line in [
+        "drain q1-b --timeout=5s",
+        "drain q1-b --force --timeout=10s",
+        "get nodes q1-b",
+        "get pod victim",
+        "delete pod bystander --wait=false",
+        "delete pod p solo",
+        "delete deployment web",
+        "delete -f more.yaml --ignore-not-found",
+        "delete configmap nobody",
+        "delete svc web",
+        "delete node q1-a q1-b",
+        "get deployments",
+    ] {
+        kubectl(s, line);
+    }
+}
+
+fn q2(s: &mut Session) {
+    for line in [
+        "create namespace q2-made",
+        "create namespace q2-made",
+        "get namespace q2-made",
+        "create configmap cm --from-literal=a=1 --from-literal=b=two",
+        "get configmap cm -o json",
+        "create secret generic secret --from-literal=k=v",
+        "get secret secret -o json",
+        "create serviceaccount robot",
+        "get serviceaccount robot -o json",
+        "create deployment web --image=i:1 --replicas=3 --port=80",
+        "get deployment web -o json",
+        "create job once --image=i:1 -- run this",
+        "get job once -o json",
+        "create poddisruptionbudget pdb --selector=app=web --min-available=50%",
+        "get pdb pdb -o json",
+        "create priorityclass q2-class --value=10 --description=ten",
+        "get priorityclass q2-class -o json",
+        "create service clusterip svc --tcp=80:8080",
+        "get service svc -o json",
+        "create deployment Bad_Name --image=i:1",
+        "create configmap cm --from-literal=a=1",
+        "delete priorityclass q2-class",
+        "delete namespace q2-made --wait=false",
+    ] {
+        kubectl(s, line);
+    }
+}
