@@ -102,9 +102,8 @@ pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) {
         "metadata": {"name": pod.name_any()}, "target": {"kind": "Node", "name": node},
     }));
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
-    let body = serde_json::to_vec(&binding).unwrap();
     let _: Result<Value, _> = api
-        .create_subresource("binding", &pod.name_any(), &PostParams::default(), &body)
+        .create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding)
         .await;
 }
 
