@@ -43,7 +43,7 @@ pub use storage::{
     StorageCapacity, StorageClass, VolumeAttachment, VolumeHandle, VolumePhase,
 };
 pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
-pub use time::Timestamp;
+pub use time::{DurationError, Timestamp, parse_duration};
 
 /// Text that is shared and never changed: names, keys, values.
 pub type Name = std::sync::Arc<str>;

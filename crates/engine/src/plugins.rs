@@ -3,8 +3,10 @@
 //! A profile picks from it by name. To add one: `plugins/<name>.rs`, its `mod` line and its `Entry` line here, and a
 //! scenario. A plugin imports `framework` and `model` only.
 
+pub mod allocation_scorers;
 pub mod default_binder;
 pub mod default_preemption;
+pub mod dynamic_resources;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -17,6 +19,7 @@ pub mod node_unschedulable;
 pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod resource_strategy;
+pub mod retired;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 
@@ -34,13 +37,20 @@ pub const ALL: &[Entry] = &[
     Entry::of::<node_resources_fit::NodeResourcesFit>(),
     Entry::of::<pod_topology_spread::PodTopologySpread>(),
     Entry::of::<inter_pod_affinity::InterPodAffinity>(),
+    Entry::of::<dynamic_resources::DynamicResources>(),
     Entry::of::<default_preemption::DefaultPreemption>(),
     Entry::of::<node_resources_balanced_allocation::NodeResourcesBalancedAllocation>(),
     Entry::of::<image_locality::ImageLocality>(),
     Entry::of::<default_binder::DefaultBinder>(),
     Entry::of::<node_declared_features::NodeDeclaredFeatures>(),
+    // Not by default: only v1beta1 configurations know these.
+    Entry::of::<allocation_scorers::NodeResourcesLeastAllocated>(),
+    Entry::of::<allocation_scorers::NodeResourcesMostAllocated>(),
+    Entry::of::<allocation_scorers::RequestedToCapacityRatio>(),
 ];
 
+/// A plugin by name, also one that only older configurations have.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    ALL.iter().find(|entry| entry.name == name)
+    let mut known = ALL.iter().chain(retired::RETIRED);
+    known.find(|entry| entry.name == name)
 }

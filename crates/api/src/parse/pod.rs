@@ -64,7 +64,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             .and_then(|affinity| affinity.preferred.as_ref())
             .map(|terms| {
                 let term = |term: &core::PreferredSchedulingTerm| PreferredNodeTerm {
-                    weight: term.weight,
+                    weight: i64::from(term.weight),
                     term: node_term(&term.preference),
                 };
                 terms.iter().map(term).collect()
@@ -125,7 +125,7 @@ fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
         let term = |weighted: &core::WeightedPodAffinityTerm| {
             let term = pod_term(namespace, &weighted.pod_affinity_term)?;
             Ok(PreferredPodTerm {
-                weight: weighted.weight,
+                weight: i64::from(weighted.weight),
                 term,
             })
         };

@@ -197,7 +197,7 @@ pub struct NodeSelectorTerm {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct PreferredSchedulingTerm {
-    pub weight: i64,
+    pub weight: i32,
     pub preference: NodeSelectorTerm,
 }
 
@@ -230,7 +230,7 @@ pub struct PodAffinityTerm {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WeightedPodAffinityTerm {
-    pub weight: i64,
+    pub weight: i32,
     pub pod_affinity_term: PodAffinityTerm,
 }
 

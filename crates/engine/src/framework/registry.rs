@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::de::DeserializeOwned;
 
-use super::Plugin;
+use super::{Catalog, EventPattern, Plan, Plugin};
+use crate::model::Pod;
 
 /// The extension points, in the order of a pod's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +103,12 @@ impl fmt::Display for ArgsError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigureError {
+    /// A name that is known only to be refused.
+    #[error("plugin {name} is not supported: {instead}")]
+    Refused {
+        name: &'static str,
+        instead: &'static str,
+    },
     /// The text is not of the arguments' type.
     #[error(transparent)]
     Read(erased_serde::Error),
@@ -120,7 +127,19 @@ type Configured = Result<Box<dyn Plugin>, ConfigureError>;
 pub struct Entry {
     pub name: &'static str,
     pub points: Points,
-    configure: fn(Option<Args<'_, '_>>) -> Configured,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Active(fn(Option<Args<'_, '_>>) -> Configured),
+    /// Accepted with whatever arguments, and without effect.
+    Neutral {
+        why: &'static str,
+    },
+    Refused {
+        instead: &'static str,
+    },
 }
 
 impl Entry {
@@ -128,17 +147,54 @@ impl Entry {
         Self {
             name: P::NAME,
             points: P::POINTS,
-            configure: configure::<P>,
+            kind: Kind::Active(configure::<P>),
+        }
+    }
+
+    /// A name from older days whose work is done elsewhere, or by nobody without harm.
+    pub const fn neutral(name: &'static str, points: Points, why: &'static str) -> Self {
+        Self {
+            name,
+            points,
+            kind: Kind::Neutral { why },
+        }
+    }
+
+    /// A name from older days whose work nobody does.
+    pub const fn refused(name: &'static str, points: Points, instead: &'static str) -> Self {
+        Self {
+            name,
+            points,
+            kind: Kind::Refused { instead },
+        }
+    }
+
+    /// What somebody who configures this plugin should be told.
+    pub fn warning(&self) -> Option<String> {
+        match self.kind {
+            Kind::Neutral { why } => Some(format!("plugin {} has no effect: {why}", self.name)),
+            Kind::Active(_) | Kind::Refused { .. } => None,
         }
     }
 
     /// With default arguments.
     pub fn build(&self) -> Configured {
-        (self.configure)(None)
+        self.configure(None)
     }
 
     pub fn build_with(&self, args: Args<'_, '_>) -> Configured {
-        (self.configure)(Some(args))
+        self.configure(Some(args))
+    }
+
+    fn configure(&self, args: Option<Args<'_, '_>>) -> Configured {
+        match self.kind {
+            Kind::Active(configure) => configure(args),
+            Kind::Neutral { .. } => Ok(Box::new(Neutral)),
+            Kind::Refused { instead } => Err(ConfigureError::Refused {
+                name: self.name,
+                instead,
+            }),
+        }
     }
 }
 
@@ -149,4 +205,15 @@ fn configure<P: Configure>(args: Option<Args<'_, '_>>) -> Configured {
     };
     let plugin = P::new(args).map_err(ConfigureError::Invalid)?;
     Ok(Box::new(plugin))
+}
+
+/// Does nothing anywhere.
+struct Neutral;
+
+impl Plugin for Neutral {
+    fn prepare(&self, _: &Pod, _: &Catalog, _: &mut Plan) {}
+
+    fn events(&self) -> Vec<EventPattern> {
+        Vec::new()
+    }
 }

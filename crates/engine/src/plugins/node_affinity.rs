@@ -2,6 +2,8 @@
 
 mod args;
 
+use std::sync::Arc;
+
 use crate::framework::arithmetic::{Direction, default_normalize};
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, FactId, Feasible,
@@ -9,7 +11,7 @@ use crate::framework::{
     facts,
 };
 use crate::model::{
-    Name, NodeMatch, NodeSelector, NodeSpec, Operator, Pod, PreferredNodeTerm, RequiredNodes,
+    Name, Node, NodeMatch, NodeSelector, NodeSpec, Operator, Pod, PreferredNodeTerm, RequiredNodes,
 };
 
 pub use args::NodeAffinityArgs;
@@ -78,14 +80,11 @@ impl Plugin for NodeAffinity {
         let Changed::Node(change) = &event.changed else {
             return false;
         };
-        let Some(new) = &change.new else { return false };
-        let added = self.added.as_ref();
-        added.is_none_or(|added| added.matches(&new.spec))
-            && pod.nodes.matches(&new.spec)
-            && change
-                .old
-                .as_ref()
-                .is_none_or(|old| !pod.nodes.matches(&old.spec))
+        let matches = |node: &Arc<Node>| {
+            let added = self.added.as_ref();
+            added.is_none_or(|added| added.matches(&node.spec)) && pod.nodes.matches(&node.spec)
+        };
+        change.new.as_ref().is_some_and(matches) && !change.old.as_ref().is_some_and(matches)
     }
 }
 

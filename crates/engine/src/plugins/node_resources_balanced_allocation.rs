@@ -86,7 +86,8 @@ impl RowScore for Balance {
     fn score(&self, row: Row) -> i64 {
         let before = self.balance(row, |_| 0);
         let after = self.balance(row, |usage| usage.added);
-        50 + (50 + after - before) / 2
+        // Nonsensical amounts wrap; a score out of range is found by the framework.
+        50 + after.wrapping_sub(before).wrapping_add(50) / 2
     }
 }
 

@@ -2,10 +2,12 @@
 
 use serde::Deserialize;
 
-use super::resource_strategy::{Strategy, Usage, UtilizationShapePoint, WeightedResource, shape};
+use super::resource_strategy::{
+    Fullness, Strategy, UtilizationShapePoint, WeightedResource, shape,
+};
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Part, Plan,
-    Plugin, Point, Points, Reason, Row, RowFilter, RowScore, Verdict, Watched,
+    Plugin, Point, Points, Reason, Row, RowFilter, Verdict, Watched,
 };
 use crate::model::{Node, Pod, Resource, is_qualified_name};
 
@@ -38,9 +40,7 @@ pub struct RequestedToCapacityRatio {
 pub struct NodeResourcesFit {
     ignored: Vec<String>,
     ignored_groups: Vec<String>,
-    strategy: Strategy,
-    /// In the order of the configuration; unknown names have no account and score nothing.
-    resources: Vec<(Resource, i64)>,
+    scorer: Fullness,
 }
 
 impl Configure for NodeResourcesFit {
@@ -79,32 +79,15 @@ impl Configure for NodeResourcesFit {
             ..ScoringStrategy::default()
         });
         let strategy = strategy(&given, &mut errors);
-        let resources = WeightedResource::defaulted(given.resources);
-        for (i, resource) in resources
-            .iter()
-            .enumerate()
-            .filter(|(_, r)| !(1..=100).contains(&r.weight))
-        {
-            let text = format!(
-                "resource weight of {} not in valid range (0, 100]",
-                resource.name
-            );
-            errors.push(ArgsError::new(
-                format!("scoringStrategy.resources[{i}].weight"),
-                text,
-            ));
-        }
+        let field = "scoringStrategy.resources";
+        let scorer = Fullness::new(strategy, given.resources, field, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
         Ok(Self {
             ignored: args.ignored_resources,
             ignored_groups: args.ignored_resource_groups,
-            strategy,
-            resources: resources
-                .iter()
-                .filter_map(|r| Some((Resource::parse(&r.name)?, r.weight)))
-                .collect(),
+            scorer,
         })
     }
 }
@@ -156,28 +139,7 @@ impl Plugin for NodeResourcesFit {
                 .collect(),
         };
         plan.filter_rows(check);
-        let usages = self.resources.iter().filter_map(|(resource, weight)| {
-            let requested = match resource {
-                Resource::Cpu | Resource::Memory => Part::NonZeroRequested,
-                Resource::EphemeralStorage | Resource::Scalar(_) => Part::Requested,
-                Resource::Pods => return None,
-            };
-            let added = pod.requests.scored.get(resource);
-            if added == 0 && matches!(resource, Resource::Scalar(_)) {
-                return None;
-            }
-            Some(Usage {
-                allocatable: plan.column(resource, Part::Allocatable),
-                requested: plan.column(resource, requested),
-                added,
-                weight: *weight,
-            })
-        });
-        let check = Fullness {
-            strategy: self.strategy.clone(),
-            resources: usages.collect(),
-        };
-        plan.score_rows(check);
+        self.scorer.prepare(pod, plan);
     }
 
     fn events(&self) -> Vec<EventPattern> {
@@ -303,18 +265,6 @@ impl RowFilter for Fits {
         pods.into_iter()
             .chain(wants.map(|want| want.reason.clone().into()))
             .collect()
-    }
-}
-
-#[derive(PartialEq)]
-struct Fullness {
-    strategy: Strategy,
-    resources: Vec<Usage>,
-}
-
-impl RowScore for Fullness {
-    fn score(&self, row: Row) -> i64 {
-        self.strategy.score(row, &self.resources)
     }
 }
 

@@ -1,9 +1,10 @@
-//! How full a node is worth what: the three strategies that scorers of resources share.
+//! How full a node is worth what: the three strategies of NodeResourcesFit and of the scorers before it.
 
 use serde::Deserialize;
 
 use crate::framework::arithmetic::{BrokenLine, MAX_SCORE};
-use crate::framework::{ArgsError, ColumnId, Row};
+use crate::framework::{ArgsError, ColumnId, Part, Plan, Row, RowScore};
+use crate::model::{Pod, Resource};
 
 /// A resource with its share in a score.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -91,6 +92,73 @@ pub enum Strategy {
     RequestedToCapacityRatio(BrokenLine),
 }
 
+/// Scores nodes by how full the pod would make them.
+pub struct Fullness {
+    strategy: Strategy,
+    /// In the order of the configuration; unknown names have no account and score nothing.
+    resources: Vec<(Resource, i64)>,
+}
+
+impl Fullness {
+    /// `field` is where the resources are configured.
+    pub fn new(
+        strategy: Strategy,
+        resources: Vec<WeightedResource>,
+        field: &str,
+        errors: &mut Vec<ArgsError>,
+    ) -> Self {
+        let resources = WeightedResource::defaulted(resources);
+        let too_heavy = |r: &WeightedResource| !(1..=100).contains(&r.weight);
+        for (i, resource) in resources.iter().enumerate().filter(|(_, r)| too_heavy(r)) {
+            let name = &resource.name;
+            let text = format!("resource weight of {name} not in valid range (0, 100]");
+            errors.push(ArgsError::new(format!("{field}[{i}].weight"), text));
+        }
+        let known = |r: &WeightedResource| Some((Resource::parse(&r.name)?, r.weight));
+        Self {
+            strategy,
+            resources: resources.iter().filter_map(known).collect(),
+        }
+    }
+
+    pub fn prepare(&self, pod: &Pod, plan: &mut Plan) {
+        let usages = self.resources.iter().filter_map(|(resource, weight)| {
+            let requested = match resource {
+                Resource::Cpu | Resource::Memory => Part::NonZeroRequested,
+                Resource::EphemeralStorage | Resource::Scalar(_) => Part::Requested,
+                Resource::Pods => return None,
+            };
+            let added = pod.requests.scored.get(resource);
+            if added == 0 && matches!(resource, Resource::Scalar(_)) {
+                return None;
+            }
+            Some(Usage {
+                allocatable: plan.column(resource, Part::Allocatable),
+                requested: plan.column(resource, requested),
+                added,
+                weight: *weight,
+            })
+        });
+        let check = FullnessOfNode {
+            resources: usages.collect(),
+            strategy: self.strategy.clone(),
+        };
+        plan.score_rows(check);
+    }
+}
+
+#[derive(PartialEq)]
+struct FullnessOfNode {
+    strategy: Strategy,
+    resources: Vec<Usage>,
+}
+
+impl RowScore for FullnessOfNode {
+    fn score(&self, row: Row) -> i64 {
+        self.strategy.score(row, &self.resources)
+    }
+}
+
 /// One resource of a node: what it offers, what is taken, and what the pod would add.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -102,7 +170,7 @@ pub struct Usage {
 
 impl Strategy {
     /// The score of a node. A resource that the node does not offer is left out.
-    pub fn score(&self, row: Row, resources: &[Usage]) -> i64 {
+    fn score(&self, row: Row, resources: &[Usage]) -> i64 {
         let (mut sum, mut weights) = (0_i64, 0_i64);
         for usage in resources {
             let allocatable = row.get(usage.allocatable);

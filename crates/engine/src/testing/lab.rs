@@ -37,6 +37,20 @@ impl Lab {
         Self::with(Enabled::new(entry, 1).unwrap_or_else(|error| panic!("{error}")))
     }
 
+    /// With these arguments; an error in the words that whoever wrote them gets.
+    pub fn with_args(
+        entry: &Entry,
+        args: &mut dyn erased_serde::Deserializer<'_>,
+    ) -> Result<Self, String> {
+        let plugin = entry.build_with(args).map_err(|error| error.to_string())?;
+        Ok(Self::with(Enabled {
+            name: entry.name,
+            points: entry.points,
+            plugin: plugin.into(),
+            weight: 1,
+        }))
+    }
+
     fn with(plugin: Enabled) -> Self {
         let profile = Profile::new(
             "default-scheduler",

@@ -152,6 +152,14 @@ fn required_by_the_configuration() {
     ] {
         assert_eq!(lab.helps_node(&ssd, None, Some(new)), want, "{case}");
     }
+    let (old, new) = (
+        labelled("n", &[("disk", "ssd")]),
+        labelled("n", &[("disk", "ssd"), ("zone", "a")]),
+    );
+    assert!(
+        lab.helps_node(&ssd, Some(old), Some(new)),
+        "enforced affinity matches now"
+    );
 }
 
 #[test]
