@@ -11,6 +11,7 @@ mod domains;
 mod events;
 mod kinds;
 mod nodes;
+mod storage;
 
 use std::sync::Arc;
 
@@ -18,11 +19,12 @@ use hashbrown::HashMap;
 use indexmap::IndexMap;
 
 pub use accounts::{Accounts, Part};
-pub use catalog::{Catalog, ImageState, Storage, Terms};
+pub use catalog::{Catalog, ImageState, Terms};
 pub use check::Corruption;
 pub use events::{Update, pod_actions};
 pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
+pub use storage::{Promise, Storage};
 
 use crate::model::{Name, Node, Pod, Resource};
 

@@ -39,7 +39,7 @@ mod row;
 mod rule;
 mod verdict;
 
-pub use crate::cluster::{Catalog, ImageState, Part};
+pub use crate::cluster::{Catalog, ImageState, Part, Storage};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Watched};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
 pub use path::{Permit, PostFilter, Preparation, Step};

@@ -4,6 +4,7 @@
 //! scenario. A plugin imports `framework` and `model` only.
 
 pub mod allocation_scorers;
+mod csi_migration;
 pub mod default_binder;
 pub mod default_preemption;
 pub mod dynamic_resources;
@@ -16,12 +17,17 @@ pub mod node_ports;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
 pub mod node_unschedulable;
+pub mod node_volume_limits;
+mod pod_claims;
 pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod resource_strategy;
 pub mod retired;
 pub mod scheduling_gates;
 pub mod taint_toleration;
+pub mod volume_binding;
+pub mod volume_restrictions;
+pub mod volume_zone;
 
 use crate::framework::Entry;
 
@@ -35,6 +41,10 @@ pub const ALL: &[Entry] = &[
     Entry::of::<node_affinity::NodeAffinity>(),
     Entry::of::<node_ports::NodePorts>(),
     Entry::of::<node_resources_fit::NodeResourcesFit>(),
+    Entry::of::<volume_restrictions::VolumeRestrictions>(),
+    Entry::of::<node_volume_limits::NodeVolumeLimits>(),
+    Entry::of::<volume_binding::VolumeBinding>(),
+    Entry::of::<volume_zone::VolumeZone>(),
     Entry::of::<pod_topology_spread::PodTopologySpread>(),
     Entry::of::<inter_pod_affinity::InterPodAffinity>(),
     Entry::of::<dynamic_resources::DynamicResources>(),

@@ -32,7 +32,16 @@ pub struct Search {
     /// In the order of slots.
     pub candidates: Vec<Candidate>,
     /// Nodes tried in vain, in the order of slots.
-    pub unhelpful: Vec<(usize, Rejection)>,
+    pub unhelpful: Vec<Unhelpful>,
+}
+
+/// A node on which evicting every pod of lower priority makes no room.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unhelpful {
+    pub slot: usize,
+    /// The plugin that still says no; `None` if there is nobody to evict.
+    pub plugin: Option<&'static str>,
+    pub rejection: Rejection,
 }
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -83,7 +92,7 @@ pub fn search(
             .filter(|other| other.priority < pod.priority);
         victims.extend(lower);
         match select_victims(&mut trial, slot, &mut victims, cluster.catalog(), now) {
-            Err(rejection) => found.unhelpful.push((slot, rejection)),
+            Err(unhelpful) => found.unhelpful.push(unhelpful),
             Ok((victims, violations)) => {
                 let Some(entry) = cluster.nodes().get(slot) else {
                     continue;
@@ -107,16 +116,25 @@ fn select_victims<'s>(
     potential: &mut [&'s Arc<Pod>],
     catalog: &Catalog,
     now: Timestamp,
-) -> Result<(Vec<Arc<Pod>>, usize), Rejection> {
+) -> Result<(Vec<Arc<Pod>>, usize), Unhelpful> {
+    let nobody = || Unhelpful {
+        slot,
+        plugin: None,
+        rejection: Rejection::unresolvable(NO_VICTIMS),
+    };
     if potential.is_empty() {
-        return Err(Rejection::unresolvable(NO_VICTIMS));
+        return Err(nobody());
     }
     trial.turn_to(slot);
     potential.iter().for_each(|pod| trial.remove(pod));
     if !trial.fits() {
         return match trial.verdict() {
-            Err((_, rejection)) => Err(rejection),
-            Ok(()) => Err(Rejection::unresolvable(NO_VICTIMS)),
+            Err((plugin, rejection)) => Err(Unhelpful {
+                slot,
+                plugin: Some(plugin),
+                rejection,
+            }),
+            Ok(()) => Err(nobody()),
         };
     }
     let importance = |pod: &Arc<Pod>| (Reverse(pod.priority), pod.started.unwrap_or(now));
@@ -202,7 +220,7 @@ pub fn message(diagnosis: &Diagnosis, search: &Search) -> String {
     for reason in search
         .unhelpful
         .iter()
-        .flat_map(|(_, rejection)| &rejection.reasons)
+        .flat_map(|unhelpful| &unhelpful.rejection.reasons)
     {
         *reasons.entry(reason.clone()).or_default() += 1;
     }

@@ -11,7 +11,9 @@
 mod affinity;
 mod lab;
 mod objects;
+mod storage;
 
 pub use affinity::{TermBuilder, requirement, term};
 pub use lab::Lab;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};
+pub use storage::{ClaimBuilder, ClassBuilder, VolumeBuilder, claim, class, volume};

@@ -308,6 +308,10 @@ fn volume(volume: &core::Volume) -> Volume {
         in_tree("kubernetes.io/cinder", &disk.volume_id)
     } else if let Some(disk) = &volume.portworx_volume {
         in_tree("kubernetes.io/portworx-volume", &disk.volume_id)
+    } else if volume.azure_file.is_some() {
+        in_tree("kubernetes.io/azure-file", "")
+    } else if volume.vsphere_volume.is_some() {
+        in_tree("kubernetes.io/vsphere-volume", "")
     } else {
         VolumeSource::Other
     };

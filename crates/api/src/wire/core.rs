@@ -274,8 +274,10 @@ pub struct Volume {
     pub rbd: Option<Rbd>,
     pub iscsi: Option<Iscsi>,
     pub azure_disk: Option<AzureDisk>,
+    pub azure_file: Option<serde::de::IgnoredAny>,
     pub cinder: Option<VolumeId>,
     pub portworx_volume: Option<VolumeId>,
+    pub vsphere_volume: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

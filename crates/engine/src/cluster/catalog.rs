@@ -7,13 +7,11 @@ use hashbrown::HashMap;
 use indexmap::IndexMap;
 
 use super::accounts::Accounts;
-use crate::model::{
-    Budget, Claim, CsiDriver, CsiLimits, Labels, Name, Node, PersistentVolume, PodKind, PodTerm,
-    Service, StorageCapacity, StorageClass, VolumeAttachment, Workload, WorkloadKind,
-};
+use super::storage::Storage;
+use crate::model::{Budget, Labels, Name, Node, PodKind, PodTerm, Service, Workload, WorkloadKind};
 
-type ByName<T> = BTreeMap<Name, Arc<T>>;
-type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
+pub(super) type ByName<T> = BTreeMap<Name, Arc<T>>;
+pub(super) type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
 
 /// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.
 #[derive(Debug, Default)]
@@ -29,24 +27,6 @@ pub struct Catalog {
     pub(super) storage: Storage,
     /// Uids of pods whose victims are being evicted.
     preempting: BTreeSet<Name>,
-}
-
-/// Volumes, claims and their surroundings.
-#[derive(Debug, Default)]
-pub struct Storage {
-    pub volumes: ByName<PersistentVolume>,
-    pub claims: ByNamespace<Claim>,
-    pub classes: ByName<StorageClass>,
-    pub nodes: ByName<CsiLimits>,
-    pub drivers: ByName<CsiDriver>,
-    pub capacities: ByNamespace<StorageCapacity>,
-    pub attachments: ByName<VolumeAttachment>,
-}
-
-impl Storage {
-    pub fn claim(&self, namespace: &str, name: &str) -> Option<&Arc<Claim>> {
-        self.claims.get(namespace)?.get(name)
-    }
 }
 
 impl Catalog {

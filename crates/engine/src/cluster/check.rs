@@ -35,6 +35,12 @@ impl Cluster {
             .map(|entry| entry.node.spec.labels.iter().len())
             .sum();
         same(|| "label values".into(), self.nodes.domains.uses(), labels)?;
+        let promised = self.catalog.storage.unaccounted();
+        same(
+            || "volumes and claims promised to nobody".into(),
+            promised,
+            0,
+        )?;
         let images: usize = nodes()
             .map(|entry| entry.node.spec.images.iter().count())
             .sum();

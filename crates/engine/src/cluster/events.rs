@@ -172,24 +172,32 @@ impl Cluster {
                 set_in(&mut catalog.budgets, namespace, name, None);
                 Vec::new()
             }
-            Update::Volume(new) => event(
-                set(&mut storage.volumes, new.name.clone(), Some(new)),
-                Changed::Volume,
-            ),
+            Update::Volume(new) => {
+                storage.forget_promised_volume(&new.name);
+                event(
+                    set(&mut storage.volumes, new.name.clone(), Some(new)),
+                    Changed::Volume,
+                )
+            }
             Update::VolumeGone(name) => {
+                storage.forget_promised_volume(&name);
                 event(set(&mut storage.volumes, name, None), Changed::Volume)
             }
             Update::Claim(new) => {
                 let (namespace, name) = (new.namespace.clone(), new.name.clone());
+                storage.forget_promised_claim(&namespace, &name);
                 event(
                     set_in(&mut storage.claims, namespace, name, Some(new)),
                     Changed::Claim,
                 )
             }
-            Update::ClaimGone { namespace, name } => event(
-                set_in(&mut storage.claims, namespace, name, None),
-                Changed::Claim,
-            ),
+            Update::ClaimGone { namespace, name } => {
+                storage.forget_promised_claim(&namespace, &name);
+                event(
+                    set_in(&mut storage.claims, namespace, name, None),
+                    Changed::Claim,
+                )
+            }
             Update::StorageClass(new) => event(
                 set(&mut storage.classes, new.name.clone(), Some(new)),
                 Changed::StorageClass,

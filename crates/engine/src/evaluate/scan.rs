@@ -333,6 +333,7 @@ impl<'a> Scan<'a> {
                         if let Err(rejection) = filter.filter(NodeView {
                             spec: &entry.node.spec,
                             pods: &pods,
+                            catalog: self.cluster.catalog(),
                         }) {
                             self.reject(judged, slot, plugin, rejection);
                             alive &= !(1 << lane);
@@ -516,6 +517,7 @@ impl<'a> Scan<'a> {
                 out.push(check.score(NodeView {
                     spec: &entry.node.spec,
                     pods: &pods,
+                    catalog: self.cluster.catalog(),
                 }));
             }
         }

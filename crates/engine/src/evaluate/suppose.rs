@@ -93,6 +93,7 @@ impl Scan<'_> {
                             .filter(NodeView {
                                 spec: &e.node.spec,
                                 pods: &pods,
+                                catalog: self.cluster.catalog(),
                             })
                             .err()
                     })

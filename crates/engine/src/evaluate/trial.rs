@@ -155,7 +155,11 @@ impl<'s, 'a> Trial<'s, 'a> {
                         .chain(added.iter().copied())
                         .collect();
                     let spec = &scan.cluster.nodes().get(self.slot)?.node.spec;
-                    match filter.filter(NodeView { spec, pods: &pods }) {
+                    match filter.filter(NodeView {
+                        spec,
+                        pods: &pods,
+                        catalog: scan.cluster.catalog(),
+                    }) {
                         Ok(()) => Verdict::FITS,
                         Err(rejection) => return Some(Refusal::Words(plugin, rejection)),
                     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::verdict::Rejection;
+use crate::cluster::Catalog;
 use crate::model::{NodeSpec, Pod};
 
 /// A node with the pods on it. In a question about a changed world, the pods of that world.
 pub struct NodeView<'a> {
     pub spec: &'a NodeSpec,
     pub pods: &'a [&'a Arc<Pod>],
+    pub catalog: &'a Catalog,
 }
 
 /// Says no by anything about a node. Of ours, only plugins whose state is neither number nor count may use it.

@@ -171,8 +171,21 @@ impl Requirement {
         }
     }
 
+    /// A label that must have one of these values, which come from labels.
+    pub fn one_of(key: impl Into<Name>, values: Vec<Name>) -> Self {
+        Self {
+            key: key.into(),
+            operator: Operator::In,
+            values,
+        }
+    }
+
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    pub(super) fn rename(&mut self, key: &str) {
+        self.key = key.into();
     }
 
     pub fn matches(&self, labels: &Labels) -> bool {

@@ -121,6 +121,39 @@ impl NodeSelector {
     }
 }
 
+impl NodeSelector {
+    /// The same with one label key in place of others; `None` if it asks for none of those.
+    pub fn renaming(&self, keys: &[&str], to: &str) -> Option<Self> {
+        let mut renamed = self.clone();
+        let labels = renamed
+            .terms
+            .iter_mut()
+            .filter_map(|term| term.parsed.as_mut().ok())
+            .flat_map(|term| &mut term.labels);
+        let mut found = false;
+        for requirement in labels.filter(|requirement| keys.contains(&requirement.key())) {
+            requirement.rename(to);
+            found = true;
+        }
+        found.then_some(renamed)
+    }
+
+    /// The same with one more requirement in every term, or in a term of its own if there is none.
+    pub fn requiring(mut self, requirement: Requirement) -> Self {
+        if self.terms.is_empty() {
+            self.terms.push(NodeTerm::new(Vec::new(), Vec::new()));
+        }
+        for term in self
+            .terms
+            .iter_mut()
+            .filter_map(|term| term.parsed.as_mut().ok())
+        {
+            term.labels.push(requirement.clone());
+        }
+        self
+    }
+}
+
 /// A pod's `nodeSelector` and required node affinity together.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RequiredNodes {

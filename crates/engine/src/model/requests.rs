@@ -132,10 +132,11 @@ impl PodResources {
         raise(&mut total, &most);
         if rules.pod_level && self.has_pod_level() {
             let status = self.pod_level_status.as_ref().filter(|_| rules.status);
-            for (resource, quantity) in self.effective(&self.pod_level, status) {
-                if resource.is_pod_level() {
-                    total.insert(resource, quantity);
-                }
+            let effective = self.effective(&self.pod_level, status);
+            // What only the status names is left to the containers.
+            for resource in self.pod_level.keys().filter(|r| r.is_pod_level()) {
+                let quantity = effective.get(resource).copied().unwrap_or_default();
+                total.insert(resource.clone(), quantity);
             }
         }
         add(&mut total, &self.overhead);

@@ -97,6 +97,11 @@ impl Lab {
         })
     }
 
+    /// A volume, a claim, a class.
+    pub fn object(self, object: impl Into<Update>) -> Self {
+        self.apply(object.into())
+    }
+
     pub fn service(self, name: &str, key: &str, value: &str) -> Self {
         let selector: Labels = [(key, value)].into_iter().collect();
         self.apply(Update::Service(Service {
@@ -243,6 +248,18 @@ impl Lab {
                 },
             )
         })
+    }
+
+    /// Whether an object that comes or changes helps the pod.
+    pub fn helps_object<T: Into<Update>>(&self, pod: &PodBuilder, old: Option<T>, new: T) -> bool {
+        let mut cluster = Cluster::new();
+        let mut events = Vec::new();
+        for update in old.into_iter().chain([new]) {
+            events = cluster
+                .apply(update.into())
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        events.iter().any(|event| self.helps(&pod.build(), event))
     }
 
     /// The hint for one event, if the plugin wants to hear of it at all.

@@ -52,15 +52,10 @@ impl PluginSet {
 
 /// What the engine lacks of what is compared.
 pub(crate) fn not_built(selection: &Selection) -> Vec<&str> {
-    let mut missing: Vec<&str> = selection
+    selection
         .plugins()
         .filter(|name| plugins::find(name).is_none())
-        .collect();
-    if selection.is_all() {
-        missing.push("preemption");
-        missing.push("kubelet admission");
-    }
-    missing
+        .collect()
 }
 
 /// `null` is the default profile. Plugins that are not built are left out: they differ.

@@ -16,6 +16,7 @@ use crate::parity::generate::Case;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Objects {
+    preempt: bool,
     pod: core::Pod,
     nodes: Vec<core::Node>,
     pods: Vec<core::Pod>,
@@ -38,6 +39,8 @@ struct Objects {
 pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) pod: Arc<Pod>,
+    /// Whether all that preemption finds out is to be told.
+    pub(super) preempt: bool,
     /// Node names in the order of kube-scheduler's snapshot.
     pub(super) order: Vec<String>,
     objects: Objects,
@@ -66,6 +69,7 @@ impl World {
         Ok(Self {
             cluster,
             pod: Arc::new(parse::pod(&objects.pod)?),
+            preempt: objects.preempt,
             order: snapshot_order(&objects.nodes),
             objects,
         })

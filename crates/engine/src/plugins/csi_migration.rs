@@ -1,0 +1,226 @@
+//! Volumes of the old in-tree plugins as volumes of the CSI drivers that serve them today: whose they are, under which
+//! handle, and from which nodes they can be reached. The rules are those that kube-scheduler v1.36.4 shows.
+
+use crate::model::{Labels, Name, NodeSelector, PersistentVolume, Requirement, VolumeHandle};
+
+pub(super) const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
+pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Parts of a label that names several zones.
+pub(super) const ZONE_SEPARATOR: &str = "__";
+
+const AWS: &str = "kubernetes.io/aws-ebs";
+const GCE: &str = "kubernetes.io/gce-pd";
+
+/// The driver in whose name volumes of an in-tree plugin are counted; `None` if they are not.
+pub(super) fn driver(plugin: &str) -> Option<&'static str> {
+    Some(match plugin {
+        AWS => "ebs.csi.aws.com",
+        GCE => "pd.csi.storage.gke.io",
+        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
+        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
+        "kubernetes.io/portworx-volume" => "pxd.portworx.com",
+        _ => return None,
+    })
+}
+
+/// The label by which the driver of a plugin says in which zone a node is.
+fn zone_label(plugin: &str) -> Option<&'static str> {
+    Some(match plugin {
+        AWS => "topology.ebs.csi.aws.com/zone",
+        GCE => "topology.gke.io/zone",
+        "kubernetes.io/cinder" => "topology.cinder.csi.openstack.org/zone",
+        _ => return None,
+    })
+}
+
+/// What the driver calls a volume of the plugin. `labels` are those of the volume's object, if it has one.
+pub(super) fn handle(plugin: &str, id: &Name, labels: Option<&Labels>) -> Result<Name, String> {
+    match plugin {
+        AWS => aws_handle(id),
+        GCE => {
+            let labelled = |key| labels?.get(key);
+            let zone = labelled(BETA_ZONE).or_else(|| labelled(ZONE));
+            let place = gce_place(zone.unwrap_or_default())?;
+            Ok(format!("projects/UNSPECIFIED/{place}/disks/{id}").into())
+        }
+        _ => Ok(id.clone()),
+    }
+}
+
+/// `vol-1`, whether or not it is written as `aws://zone/vol-1`.
+fn aws_handle(id: &Name) -> Result<Name, String> {
+    let Some(rest) = id.strip_prefix("aws://") else {
+        return Ok(id.clone());
+    };
+    let volume = rest.split_once('/').map_or("", |(_, path)| path);
+    let volume = volume.trim_matches('/');
+    if volume.starts_with("vol-") && !volume.contains('/') {
+        return Ok(volume.into());
+    }
+    Err(format!(
+        "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume ({id})"
+    ))
+}
+
+fn gce_place(zone: &str) -> Result<String, String> {
+    if zone.is_empty() {
+        return Ok("zones/UNSPECIFIED".to_owned());
+    }
+    if !zone.contains(ZONE_SEPARATOR) {
+        return Ok(format!("zones/{zone}"));
+    }
+    let mut regions = Vec::new();
+    for zone in zone.split(ZONE_SEPARATOR) {
+        let [locale, region, _] = zone.split('-').collect::<Vec<_>>()[..] else {
+            return Err(format!(
+                "failed to get region from zones: zone in unexpected format, expected: {{locale}}-{{region}}-{{zone}}, got: {zone}"
+            ));
+        };
+        let region = format!("{locale}-{region}");
+        if !regions.contains(&region) {
+            regions.push(region);
+        }
+    }
+    match &regions[..] {
+        [region] => Ok(format!("regions/{region}")),
+        _ => {
+            regions.sort_unstable();
+            let regions: Vec<String> = regions.iter().map(|r| format!("{r}:{{}}")).collect();
+            Err(format!(
+                "failed to get region from zones: multiple or no regions gotten from zones, got: map[{}]",
+                regions.join(" ")
+            ))
+        }
+    }
+}
+
+/// From which nodes a volume can be reached where its plugin is served by the driver.
+pub(super) fn reach(volume: &PersistentVolume) -> Result<Option<NodeSelector>, String> {
+    let affinity = volume.node_affinity.clone();
+    let VolumeHandle::InTree { plugin, id } = &volume.source else {
+        return Ok(affinity);
+    };
+    handle(plugin, id, Some(&volume.labels))?;
+    let Some(label) = zone_label(plugin) else {
+        return Ok(affinity);
+    };
+    let renamed = affinity
+        .as_ref()
+        .and_then(|affinity| affinity.renaming(&[BETA_ZONE, ZONE], label));
+    if renamed.is_some() {
+        return Ok(renamed);
+    }
+    // Without a zone in its affinity, the volume is where its labels say.
+    let zones = [ZONE, BETA_ZONE]
+        .iter()
+        .find_map(|key| volume.labels.get(key));
+    let zones: Vec<Name> = zones
+        .unwrap_or_default()
+        .split(ZONE_SEPARATOR)
+        .map(str::trim)
+        .filter(|zone| !zone.is_empty())
+        .map(Name::from)
+        .collect();
+    if zones.is_empty() {
+        return Ok(affinity);
+    }
+    let in_zone = Requirement::one_of(label, zones);
+    Ok(Some(affinity.unwrap_or_default().requiring(in_zone)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::NodeMatch;
+    use crate::testing::volume;
+
+    #[test]
+    fn handles() {
+        let bad_aws =
+            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume";
+        let bad_zone = "failed to get region from zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got:";
+        for (plugin, id, labels, want) in [
+            (AWS, "v", vec![], Ok("v".to_owned())),
+            (AWS, "vol-1", vec![], Ok("vol-1".to_owned())),
+            (AWS, "aws://us-east-1a/vol-1", vec![], Ok("vol-1".to_owned())),
+            (AWS, "aws:///vol-1/", vec![], Ok("vol-1".to_owned())),
+            (AWS, "aws://x/y/z", vec![], Err(format!("{bad_aws} (aws://x/y/z)"))),
+            (AWS, "aws://x", vec![], Err(format!("{bad_aws} (aws://x)"))),
+            (GCE, "d", vec![], Ok("projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d".to_owned())),
+            (GCE, "d", vec![(ZONE, "z1")], Ok("projects/UNSPECIFIED/zones/z1/disks/d".to_owned())),
+            (
+                GCE,
+                "d",
+                vec![(ZONE, "z1"), (BETA_ZONE, "z2")],
+                Ok("projects/UNSPECIFIED/zones/z2/disks/d".to_owned()),
+            ),
+            (
+                GCE,
+                "d",
+                vec![(ZONE, "us-c1-a__us-c1-b")],
+                Ok("projects/UNSPECIFIED/regions/us-c1/disks/d".to_owned()),
+            ),
+            (GCE, "d", vec![(ZONE, "z1__z2")], Err(format!("{bad_zone} z1"))),
+            (GCE, "d", vec![(ZONE, "us-c1-a__")], Err(format!("{bad_zone} "))),
+            (
+                GCE,
+                "d",
+                vec![(ZONE, "us-c2-a__us-c1-b")],
+                Err("failed to get region from zones: multiple or no regions gotten from zones, got: map[us-c1:{} us-c2:{}]".to_owned()),
+            ),
+            ("kubernetes.io/cinder", "c", vec![], Ok("c".to_owned())),
+        ] {
+            let labels: Labels = labels.into_iter().collect();
+            let found = handle(plugin, &id.into(), Some(&labels));
+            assert_eq!(found, want.map(Name::from), "{plugin} {id} {labels:?}");
+        }
+    }
+
+    #[test]
+    fn where_migrated_volumes_are() {
+        const KEY: &str = "topology.ebs.csi.aws.com/zone";
+        let disk = || volume("v").in_tree(AWS, "vol-1");
+        for (case, volume, reached, missed) in [
+            (
+                "its label's zone",
+                disk().label(ZONE, "a__b"),
+                vec![(KEY, "b")],
+                vec![(ZONE, "a")],
+            ),
+            (
+                "half a label",
+                disk().label(ZONE, "a__"),
+                vec![(KEY, "a")],
+                vec![(KEY, "")],
+            ),
+            (
+                "the new label wins",
+                disk().label(ZONE, "a").label(BETA_ZONE, "b"),
+                vec![(KEY, "a")],
+                vec![(KEY, "b")],
+            ),
+            (
+                "its affinity's zone wins over the label",
+                disk()
+                    .label(ZONE, "a")
+                    .on_nodes("failure-domain.beta.kubernetes.io/zone In b"),
+                vec![(KEY, "b")],
+                vec![(KEY, "a")],
+            ),
+            (
+                "affinity without a zone, and the label",
+                disk().label(ZONE, "a").on_nodes("disk In ssd"),
+                vec![(KEY, "a"), ("disk", "ssd")],
+                vec![("disk", "ssd")],
+            ),
+        ] {
+            let reach = reach(&volume.build()).unwrap().unwrap();
+            let on = |labels: Vec<(&str, &str)>| {
+                reach.matches(NodeMatch::Labels(&labels.into_iter().collect()))
+            };
+            assert!(on(reached), "{case}");
+            assert!(!on(missed), "{case}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The claims behind a pod's volumes, also those that were made for the pod.
+
+use crate::model::{Claim, Name, Pod, Volume, VolumeSource};
+
+/// The claim that a volume names, or that is made for it under the pod's and the volume's name.
+pub(super) fn claim_of(pod: &Pod, volume: &Volume) -> Option<Name> {
+    match &volume.source {
+        VolumeSource::Claim(name) => Some(name.clone()),
+        VolumeSource::Ephemeral => Some(format!("{}-{}", pod.name, volume.name).into()),
+        VolumeSource::Csi { .. } | VolumeSource::InTree { .. } | VolumeSource::Other => None,
+    }
+}
+
+/// What is wrong if a claim has the name of one that is made for the pod, but was not.
+pub(super) fn not_made_for(pod: &Pod, volume: &Volume, claim: &Claim) -> Option<String> {
+    let is_ours = claim
+        .owner
+        .as_ref()
+        .is_some_and(|owner| owner.uid == pod.uid);
+    (volume.source == VolumeSource::Ephemeral && !is_ours).then(|| {
+        format!(
+            "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+            claim.namespace,
+            claim.name,
+            pod.namespace(),
+            pod.name
+        )
+    })
+}
+
+pub(super) fn uses(pod: &Pod, claim: &Claim) -> bool {
+    let mut names = pod
+        .volumes
+        .iter()
+        .filter_map(|volume| claim_of(pod, volume));
+    claim.namespace == *pod.namespace() && names.any(|name| name == claim.name)
+}

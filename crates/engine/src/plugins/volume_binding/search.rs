@@ -1,0 +1,164 @@
+//! Which volumes the claims that waited for a pod would get on a node: ones that exist, or ones to be made there.
+
+use std::sync::Arc;
+
+use crate::framework::{Reason, Storage};
+use crate::model::{
+    Claim, ClaimRef, Name, NodeMatch, NodeSpec, PersistentVolume, Quantity, StorageCapacity,
+    StorageClass, VolumePhase,
+};
+
+const NO_VOLUME: Reason =
+    Reason::Borrowed("node(s) didn't find available persistent volumes to bind");
+const NO_SPACE: Reason = Reason::Borrowed("node(s) did not have enough free storage");
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// A claim that waits until its pod has a node.
+pub(super) struct Delayed {
+    pub(super) claim: Arc<Claim>,
+    pub(super) class: Arc<StorageClass>,
+}
+
+/// Objects as they are to become.
+#[derive(Debug, Default)]
+pub(super) struct Choice {
+    /// To be bound to claims of the pod.
+    pub(super) volumes: Vec<PersistentVolume>,
+    /// For which volumes are to be made on the node.
+    pub(super) claims: Vec<Claim>,
+}
+
+pub(super) fn choose(
+    delayed: &[Delayed],
+    node: &NodeSpec,
+    storage: &Storage,
+) -> Result<Choice, Reason> {
+    let (decided, mut open): (Vec<&Delayed>, Vec<&Delayed>) = delayed
+        .iter()
+        .partition(|delayed| delayed.claim.selected_node.is_some());
+    let elsewhere = |delayed: &&Delayed| delayed.claim.selected_node.as_ref() != Some(&node.name);
+    if decided.iter().any(elsewhere) {
+        return Err(NO_VOLUME);
+    }
+    let mut choice = Choice::default();
+    let mut to_make = decided;
+    // The smallest first, so that no large volume goes to a small claim before a large one asks.
+    open.sort_by_key(|delayed| delayed.claim.request.unwrap_or_default());
+    for delayed in open {
+        match smallest(&delayed.claim, node, storage, &choice.volumes) {
+            Some(volume) => choice.volumes.push(bound(volume, &delayed.claim)),
+            None => to_make.push(delayed),
+        }
+    }
+    for delayed in to_make {
+        can_be_made(delayed, node, storage)?;
+        choice.claims.push(Claim {
+            selected_node: Some(node.name.clone()),
+            ..(*delayed.claim).clone()
+        });
+    }
+    Ok(choice)
+}
+
+fn bound(volume: &PersistentVolume, claim: &Claim) -> PersistentVolume {
+    PersistentVolume {
+        claim: Some(ClaimRef {
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+            uid: claim.uid.clone(),
+        }),
+        ..volume.clone()
+    }
+}
+
+/// The volume that was promised to the claim, or else the smallest that will do.
+fn smallest<'s>(
+    claim: &Claim,
+    node: &NodeSpec,
+    storage: &'s Storage,
+    taken: &[PersistentVolume],
+) -> Option<&'s PersistentVolume> {
+    let class = claim.class.as_deref().unwrap_or_default();
+    let mut best: Option<&PersistentVolume> = None;
+    for volume in storage.volumes() {
+        let is_taken = || taken.iter().any(|other| other.name == volume.name);
+        if *volume.class != *class || !could_hold(volume, claim) || is_taken() {
+            continue;
+        }
+        let affinity = volume.node_affinity.as_ref();
+        let reachable = affinity.is_none_or(|a| a.matches(NodeMatch::Labels(&node.labels)));
+        if volume.claim.is_some() {
+            return reachable.then_some(volume);
+        }
+        if reachable
+            && suits(volume, claim)
+            && best.is_none_or(|best| volume.capacity < best.capacity)
+        {
+            best = Some(volume);
+        }
+    }
+    best
+}
+
+fn could_hold(volume: &PersistentVolume, claim: &Claim) -> bool {
+    let is_promised_here = |promised: &ClaimRef| {
+        promised.namespace == claim.namespace
+            && promised.name == claim.name
+            && (promised.uid.is_empty() || promised.uid == claim.uid)
+    };
+    volume.claim.as_ref().is_none_or(is_promised_here)
+        && volume.capacity >= claim.request.unwrap_or_default()
+        && volume.volume_mode == claim.volume_mode
+        && volume.attributes_class == claim.attributes_class
+        && !volume.deleting
+}
+
+fn suits(volume: &PersistentVolume, claim: &Claim) -> bool {
+    let allows = |mode: &Name| volume.access_modes.contains(mode);
+    volume.phase == VolumePhase::Available
+        && claim
+            .selector
+            .as_ref()
+            .is_none_or(|selector| selector.matches(&volume.labels))
+        && claim.access_modes.iter().all(allows)
+}
+
+fn can_be_made(delayed: &Delayed, node: &NodeSpec, storage: &Storage) -> Result<(), Reason> {
+    let class = &delayed.class;
+    if class.provisioner.is_empty() || *class.provisioner == *NO_PROVISIONER {
+        return Err(NO_VOLUME);
+    }
+    let topologies = &class.allowed_topologies;
+    if !topologies.is_empty() && !topologies.iter().any(|term| term.matches(&node.labels)) {
+        return Err(NO_VOLUME);
+    }
+    if has_space(&delayed.claim, class, node, storage) {
+        Ok(())
+    } else {
+        Err(NO_SPACE)
+    }
+}
+
+/// Only drivers that publish their capacity are asked for it.
+fn has_space(claim: &Claim, class: &StorageClass, node: &NodeSpec, storage: &Storage) -> bool {
+    let Some(size) = claim.request else {
+        return true;
+    };
+    let driver = storage.drivers.get(&class.provisioner);
+    if !driver.is_some_and(|driver| driver.storage_capacity) {
+        return true;
+    }
+    let serves = |capacity: &StorageCapacity| {
+        let topology = capacity.topology.as_ref();
+        capacity.class == class.name
+            && limit(capacity).is_some_and(|limit| limit >= size)
+            && topology.is_some_and(|topology| topology.matches(&node.labels))
+    };
+    let mut capacities = storage.capacities.values().flat_map(|all| all.values());
+    capacities.any(|capacity| serves(capacity))
+}
+
+/// The largest volume that can be made.
+pub(super) fn limit(capacity: &StorageCapacity) -> Option<Quantity> {
+    capacity.largest_volume.or(capacity.capacity)
+}
