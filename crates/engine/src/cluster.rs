@@ -24,7 +24,7 @@ pub use check::Corruption;
 pub use events::{Update, pod_actions};
 pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
-pub use storage::{Promise, Storage};
+pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 
 use crate::model::{Name, Node, Pod, Resource};
 

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::cluster::{Cluster, Update};
-use engine::model::{Name, Pod, PodTerm, PreferredPodTerm, Selector};
-use engine::testing::{NodeBuilder, node, pod};
+use engine::cluster::{Cluster, Storage, Update};
+use engine::model::{
+    CsiDriver, CsiLimits, Name, Pod, PodTerm, PreferredPodTerm, Selector, StorageCapacity,
+    VolumeAttachment,
+};
+use engine::testing::{NodeBuilder, claim, class, node, pod, volume};
 use proptest::prelude::*;
 
 const NODES: usize = 4;
@@ -135,8 +138,127 @@ fn update(step: &Step) -> Update {
     }
 }
 
+/// Objects around storage, of each kind, by a small number.
+fn stored(kind: usize, which: usize, shape: usize) -> Update {
+    let name = Name::from(format!("s{which}"));
+    let namespace = Name::from("default");
+    match kind {
+        0 => volume(&name).label("shape", &shape.to_string()).into(),
+        1 => claim(&name).size(&format!("{shape}Gi")).into(),
+        2 => class(&name).provisioner(&shape.to_string()).into(),
+        3 => Update::CsiNode(CsiLimits {
+            node: name,
+            drivers: vec![("csi".into(), Some(shape as i64))],
+            migrated_plugins: Vec::new(),
+        }),
+        4 => Update::CsiDriver(CsiDriver {
+            name,
+            storage_capacity: shape == 0,
+        }),
+        5 => Update::StorageCapacity(StorageCapacity {
+            namespace,
+            name,
+            class: shape.to_string().into(),
+            topology: None,
+            capacity: None,
+            largest_volume: None,
+        }),
+        _ => Update::VolumeAttachment(VolumeAttachment {
+            name,
+            attacher: "csi".into(),
+            node: shape.to_string().into(),
+            volume: None,
+        }),
+    }
+}
+
+fn gone(kind: usize, which: usize) -> Update {
+    let name = Name::from(format!("s{which}"));
+    let namespace = Name::from("default");
+    match kind {
+        0 => Update::VolumeGone(name),
+        1 => Update::ClaimGone { namespace, name },
+        2 => Update::StorageClassGone(name),
+        3 => Update::CsiNodeGone(name),
+        4 => Update::CsiDriverGone(name),
+        5 => Update::StorageCapacityGone { namespace, name },
+        _ => Update::VolumeAttachmentGone(name),
+    }
+}
+
+const STORED_KINDS: usize = 7;
+const STORED: usize = 3;
+
+#[derive(Debug, Clone)]
+enum StorageStep {
+    Set(usize, usize, usize),
+    Gone(usize, usize),
+    /// A volume for a claim, and another claim on a node.
+    Promise(usize, usize, usize),
+    Withdraw(usize),
+    Bound(usize),
+}
+
+fn storage_step() -> impl Strategy<Value = StorageStep> {
+    let (kind, which) = (0..STORED_KINDS, 0..STORED);
+    prop_oneof![
+        4 => (kind.clone(), which.clone(), 0..3_usize).prop_map(|(kind, which, shape)| StorageStep::Set(kind, which, shape)),
+        2 => (kind, which.clone()).prop_map(|(kind, which)| StorageStep::Gone(kind, which)),
+        3 => (0..PODS, which.clone(), which).prop_map(|(pod, volume, claim)| StorageStep::Promise(pod, volume, claim)),
+        2 => (0..PODS).prop_map(StorageStep::Withdraw),
+        1 => (0..PODS).prop_map(StorageStep::Bound),
+    ]
+}
+
+fn take(step: &StorageStep, cluster: &mut Cluster) {
+    match step {
+        StorageStep::Set(kind, which, shape) => {
+            cluster.apply(stored(*kind, *which, *shape)).unwrap();
+        }
+        StorageStep::Gone(kind, which) => {
+            cluster.apply(gone(*kind, *which)).unwrap();
+        }
+        StorageStep::Promise(pod, number, other) => {
+            let volume = volume(&format!("s{number}")).for_claim(&format!("s{other}"));
+            let claim = claim(&format!("s{other}")).with(|claim| {
+                claim.selected_node = Some(node_name(*number));
+            });
+            let pod = format!("p{pod}").into();
+            let storage = cluster.catalog_mut().storage_mut();
+            storage.promise_to(pod, vec![volume.build()], vec![claim.build()]);
+        }
+        StorageStep::Withdraw(pod) => {
+            let storage = cluster.catalog_mut().storage_mut();
+            storage.withdraw(&format!("p{pod}"));
+        }
+        StorageStep::Bound(pod) => {
+            let bound = shaped_pod(*pod, Some(0), 0);
+            cluster.apply(Update::PodBound(bound)).unwrap();
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn storage_leaves_no_trace(steps in prop::collection::vec(storage_step(), 1..60)) {
+        let mut cluster = Cluster::new();
+        for step in &steps {
+            take(step, &mut cluster);
+            if let Err(corruption) = cluster.check() {
+                panic!("{corruption} after {step:?}");
+            }
+        }
+        for index in 0..PODS {
+            cluster.apply(Update::PodGone(format!("p{index}").into())).unwrap();
+            cluster.check().unwrap();
+        }
+        for (kind, which) in (0..STORED_KINDS).flat_map(|kind| (0..STORED).map(move |which| (kind, which))) {
+            cluster.apply(gone(kind, which)).unwrap();
+        }
+        prop_assert_eq!(cluster.catalog().storage(), &Storage::default());
+    }
 
     #[test]
     fn the_truth_follows_from_the_objects_and_leaves_no_trace(steps in prop::collection::vec(step(), 1..60)) {

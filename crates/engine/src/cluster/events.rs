@@ -98,10 +98,12 @@ impl Cluster {
                     .filter(|placed| !placed.assumed)
                     .map(|placed| placed.pod.clone());
                 self.set_pod(pod.clone())?;
+                self.catalog.storage.withdraw(&pod.uid);
                 pod_events(old, Some(pod))
             }
             Update::PodGone(uid) => {
                 self.denominate(&uid);
+                self.catalog.storage.withdraw(&uid);
                 pod_events(self.remove_pod(&uid), None)
             }
             Update::Assume { pod, node } => self.assume(pod, node).map(|()| Vec::new())?,

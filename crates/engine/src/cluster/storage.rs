@@ -11,7 +11,7 @@ use crate::model::{
 
 /// What decisions know of storage. Volumes and claims are read through methods, because what a pod was promised comes
 /// before what was last seen; any news of an object ends a promise about it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Storage {
     pub(super) volumes: ByName<PersistentVolume>,
     pub(super) claims: ByNamespace<Claim>,
@@ -29,10 +29,47 @@ pub struct Storage {
 /// become true.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Promise {
-    /// To be bound to a claim of the pod.
-    pub volumes: Vec<Name>,
-    /// For which a volume is to be made on the pod's node: namespace and name.
-    pub claims: Vec<(Name, Name)>,
+    pub volumes: Vec<PromisedVolume>,
+    pub claims: Vec<PromisedClaim>,
+}
+
+/// A volume to be bound to a claim of the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromisedVolume {
+    pub volume: Name,
+    pub namespace: Name,
+    pub claim: Name,
+}
+
+/// A claim for which a volume is to be made where a node can reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PromisedClaim {
+    pub namespace: Name,
+    pub claim: Name,
+    pub node: Name,
+}
+
+impl PromisedVolume {
+    /// `None` if the volume is for no claim.
+    fn of(volume: &PersistentVolume) -> Option<Self> {
+        let claim = volume.claim.as_ref()?;
+        Some(Self {
+            volume: volume.name.clone(),
+            namespace: claim.namespace.clone(),
+            claim: claim.name.clone(),
+        })
+    }
+}
+
+impl PromisedClaim {
+    /// `None` if no node was chosen for the claim.
+    fn of(claim: &Claim) -> Option<Self> {
+        Some(Self {
+            namespace: claim.namespace.clone(),
+            claim: claim.name.clone(),
+            node: claim.selected_node.clone()?,
+        })
+    }
 }
 
 impl Storage {
@@ -64,11 +101,8 @@ impl Storage {
     pub fn promise_to(&mut self, pod: Name, volumes: Vec<PersistentVolume>, claims: Vec<Claim>) {
         self.withdraw(&pod);
         let promise = Promise {
-            volumes: volumes.iter().map(|volume| volume.name.clone()).collect(),
-            claims: claims
-                .iter()
-                .map(|claim| (claim.namespace.clone(), claim.name.clone()))
-                .collect(),
+            volumes: volumes.iter().filter_map(PromisedVolume::of).collect(),
+            claims: claims.iter().filter_map(PromisedClaim::of).collect(),
         };
         if promise == Promise::default() {
             return;
@@ -86,17 +120,41 @@ impl Storage {
         self.promises.insert(pod, promise);
     }
 
-    /// The pod does not get what it was promised. Withdrawing twice is no fault.
+    /// The pod has what it was promised, or does not get it. Withdrawing twice is no fault.
     pub fn withdraw(&mut self, pod: &str) {
         let Some(promise) = self.promises.remove(pod) else {
             return;
         };
-        for name in &promise.volumes {
-            self.promised_volumes.remove(name);
+        // Pods can share a claim, and what ended with news may have been promised to another pod since.
+        for bound in &promise.volumes {
+            let current = self.promised_volumes.get(&bound.volume);
+            let is_current = current
+                .and_then(|volume| PromisedVolume::of(volume))
+                .as_ref()
+                == Some(bound);
+            if is_current && !self.is_promised_volume(bound) {
+                self.forget_promised_volume(&bound.volume);
+            }
         }
-        for (namespace, name) in &promise.claims {
-            self.forget_promised_claim(namespace, name);
+        for made in &promise.claims {
+            let current = self.promised_claims.get(&made.namespace);
+            let current = current.and_then(|claims| claims.get(&made.claim));
+            let is_current =
+                current.and_then(|claim| PromisedClaim::of(claim)).as_ref() == Some(made);
+            if is_current && !self.is_promised_claim(made) {
+                self.forget_promised_claim(&made.namespace, &made.claim);
+            }
         }
+    }
+
+    fn is_promised_volume(&self, bound: &PromisedVolume) -> bool {
+        let mut promises = self.promises.values();
+        promises.any(|promise| promise.volumes.contains(bound))
+    }
+
+    fn is_promised_claim(&self, made: &PromisedClaim) -> bool {
+        let mut promises = self.promises.values();
+        promises.any(|promise| promise.claims.contains(made))
     }
 
     pub(super) fn forget_promised_volume(&mut self, name: &str) {
@@ -114,20 +172,14 @@ impl Storage {
 
     /// Promised objects that no pod was promised.
     pub(super) fn unaccounted(&self) -> usize {
-        let mut volumes: Vec<&Name> = self.promised_volumes.keys().collect();
-        let claims = self.promised_claims.iter();
-        let mut claims: Vec<(&Name, &Name)> = claims
-            .flat_map(|(namespace, claims)| claims.keys().map(move |name| (namespace, name)))
-            .collect();
-        for promise in self.promises.values() {
-            volumes.retain(|name| !promise.volumes.contains(name));
-            claims.retain(|(namespace, name)| {
-                !promise
-                    .claims
-                    .iter()
-                    .any(|(n, c)| n == *namespace && c == *name)
-            });
-        }
-        volumes.len() + claims.len()
+        let volumes = self.promised_volumes.values();
+        let lone_volumes = volumes.filter(|volume| {
+            !PromisedVolume::of(volume).is_some_and(|bound| self.is_promised_volume(&bound))
+        });
+        let claims = self.promised_claims.values().flat_map(BTreeMap::values);
+        let lone_claims = claims.filter(|claim| {
+            !PromisedClaim::of(claim).is_some_and(|made| self.is_promised_claim(&made))
+        });
+        lone_volumes.count() + lone_claims.count()
     }
 }

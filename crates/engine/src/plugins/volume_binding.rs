@@ -136,35 +136,29 @@ impl Plugin for VolumeBinding {
     fn pre_bind(
         &self,
         pod: &Pod,
-        node: &NodeSpec,
+        _: &NodeSpec,
         catalog: &Catalog,
     ) -> Result<Option<Preparation>, Rejection> {
-        let storage = catalog.storage();
-        let Some(promise) = storage.promise(&pod.uid) else {
+        let Some(promise) = catalog.storage().promise(&pod.uid) else {
             return Ok(None);
         };
         let mut steps = Vec::new();
         let mut awaited = Vec::new();
-        for volume in &promise.volumes {
-            // News of the volume may have ended the promise; then its claim is never bound, and the pod tries again.
-            let claim = storage
-                .volume(volume)
-                .and_then(|volume| volume.claim.as_ref());
-            let Some(claim) = claim else { continue };
+        for bound in &promise.volumes {
             steps.push(Step::BindVolume {
-                volume: volume.clone(),
-                namespace: claim.namespace.clone(),
-                claim: claim.name.clone(),
+                volume: bound.volume.clone(),
+                namespace: bound.namespace.clone(),
+                claim: bound.claim.clone(),
             });
-            awaited.push((claim.namespace.clone(), claim.name.clone()));
+            awaited.push((bound.namespace.clone(), bound.claim.clone()));
         }
-        for (namespace, claim) in &promise.claims {
+        for made in &promise.claims {
             steps.push(Step::ProvisionVolume {
-                namespace: namespace.clone(),
-                claim: claim.clone(),
-                node: node.name.clone(),
+                namespace: made.namespace.clone(),
+                claim: made.claim.clone(),
+                node: made.node.clone(),
             });
-            awaited.push((namespace.clone(), claim.clone()));
+            awaited.push((made.namespace.clone(), made.claim.clone()));
         }
         let waits = |(namespace, claim)| Step::AwaitClaim { namespace, claim };
         steps.extend(awaited.into_iter().map(waits));

@@ -85,6 +85,10 @@ impl ClaimBuilder {
         change(&mut self.0);
         self
     }
+
+    pub fn build(self) -> Claim {
+        self.0
+    }
 }
 
 impl From<ClaimBuilder> for Update {

@@ -291,11 +291,9 @@ fn reserve(lab: &mut Lab, claims: &[&str], node: &str) -> (Vec<String>, Vec<Stri
     lab.cluster.check().unwrap();
     let storage = lab.cluster.catalog().storage();
     let promise = storage.promise("p").cloned().unwrap_or_default();
-    let claims = promise.claims.iter().map(|(_, name)| name.to_string());
-    (
-        promise.volumes.iter().map(ToString::to_string).collect(),
-        claims.collect(),
-    )
+    let volumes = promise.volumes.iter().map(|bound| bound.volume.to_string());
+    let claims = promise.claims.iter().map(|made| made.claim.to_string());
+    (volumes.collect(), claims.collect())
 }
 
 fn node_spec(lab: &Lab, name: &str) -> NodeSpec {
@@ -439,6 +437,48 @@ fn what_one_pod_was_promised_is_not_there_for_the_next() {
     plugin().unreserve(&holder, &spec, lab.cluster.catalog_mut());
     assert_eq!(lab.cluster.catalog().storage().promise("p"), None);
     assert_eq!(lab.filter(&next), ["ok"; 2], "given back");
+}
+
+#[test]
+fn giving_back_takes_nothing_from_another_pod() {
+    let mut lab = lab()
+        .object(volume("v").class("static"))
+        .object(claim("c").class("static"))
+        .object(claim("d").class("static"));
+    let spec = node_spec(&lab, "a");
+    let with = |name: &str, claim: &str| pod(name).claim(claim).build();
+    let reserve = |lab: &mut Lab, pod: &Pod| {
+        let reserved = plugin().reserve(pod, &spec, lab.cluster.catalog_mut());
+        reserved.unwrap();
+        lab.cluster.check().unwrap();
+    };
+    let unreserve = |lab: &mut Lab, pod: &Pod| {
+        plugin().unreserve(pod, &spec, lab.cluster.catalog_mut());
+        lab.cluster.check().unwrap();
+    };
+    let is_free = |lab: &Lab| lab.filter(&pod("q").claim("c")) == ["ok"; 2];
+
+    let (first, second) = (with("p1", "d"), with("p2", "d"));
+    reserve(&mut lab, &first);
+    reserve(&mut lab, &second);
+    unreserve(&mut lab, &first);
+    assert!(!is_free(&lab), "the other pod shares the claim");
+    unreserve(&mut lab, &second);
+    assert!(is_free(&lab));
+
+    reserve(&mut lab, &with("p3", "c"));
+    lab = lab.object(volume("v").class("static"));
+    reserve(&mut lab, &first);
+    unreserve(&mut lab, &with("p3", "c"));
+    assert!(!is_free(&lab), "its promise had ended with the news");
+    lab.cluster
+        .apply(Update::PodBound(pod("p1").claim("d").on("a").build()))
+        .unwrap();
+    assert_eq!(
+        lab.cluster.catalog().storage().promise("p1"),
+        None,
+        "it has it"
+    );
 }
 
 #[test]
