@@ -11,20 +11,21 @@ use k8s_openapi::{
     },
 };
 use kube::{
-    Api, Resource,
+    Api,
     api::{DynamicObject, PostParams},
     core::{GroupVersionKind, Selector, SelectorExt},
     discovery::ApiResource,
-    runtime::events::EventType,
 };
 
 use crate::{
     cache::{Cache, Key, controller_of},
-    claims::{Rounding, share},
     echo::Echoes,
-    pod::Pod,
+    events::Severity,
+    objects::Pod,
     queue::{Next, Queue},
-    world::{Failure, World, is_gone},
+    requests::{Failure, is_gone},
+    share::{Rounding, share},
+    world::World,
 };
 
 const WORKERS: usize = 4;
@@ -50,7 +51,7 @@ fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: &Expected, now: 
     let disrupted = still_disrupted(&before, pods, now);
     let recheck = disrupted
         .values()
-        .map(|time| (time.0 + EVICTION_TIMEOUT).duration_since(now))
+        .map(|time| EVICTION_TIMEOUT - now.duration_since(time.0))
         .min();
     let healthy = pods
         .iter()
@@ -133,7 +134,7 @@ fn still_disrupted(
             let lives = pods
                 .iter()
                 .any(|pod| pod.name() == name && !pod.is_deleting());
-            lives && time.0 + EVICTION_TIMEOUT > now
+            lives && now.duration_since(time.0) < EVICTION_TIMEOUT
         })
         .collect()
 }
@@ -258,9 +259,9 @@ impl Budgets {
         let scale = self.scale(&key.namespace, &pods).await?;
         if let Expected::Unknown(why) = &scale {
             let reason = "CalculateExpectedPodCountFailed";
-            let note = format!("Failed to calculate the number of expected pods: {why}");
+            let message = format!("Failed to calculate the number of expected pods: {why}");
             self.world
-                .tell(budget.object_ref(&()), EventType::Warning, reason, note)
+                .tell(&*budget, Severity::Warning, reason, &message)
                 .await;
         }
         let plan = plan(&budget, &pods, &scale, Timestamp::now());
@@ -270,12 +271,13 @@ impl Budgets {
                 status: Some(status),
                 ..(*budget).clone()
             };
-            let api: Api<PodDisruptionBudget> = self.world.namespaced(&key.namespace);
+            let api: Api<PodDisruptionBudget> =
+                Api::namespaced(self.world.client.clone(), &key.namespace);
             match api
                 .replace_status(&key.name, &PostParams::default(), &budget)
                 .await
             {
-                Ok(written) => self.own.wrote(&key, &written.metadata),
+                Ok(written) => self.own.wrote(&key, Some(&written.metadata)),
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -308,7 +310,11 @@ impl Budgets {
             };
             scales.insert(owner, replicas);
         }
-        Ok(Expected::Scale(scales.values().sum()))
+        Ok(Expected::Scale(
+            scales
+                .values()
+                .fold(0, |sum: i32, n| sum.saturating_add(*n)),
+        ))
     }
 
     /// The uid and the size of a ReplicaSet or, if it has one, of its Deployment.
@@ -327,16 +333,10 @@ impl Budgets {
                 .get(&Key::new(namespace, &of_set.name))?;
             (found.metadata.uid.as_deref() == Some(&of_set.uid)).then_some(found)
         });
-        match deployment {
-            Some(deployment) => {
-                let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-                Some((deployment.metadata.uid.clone()?, replicas.unwrap_or(1)))
-            }
-            None => {
-                let replicas = set.spec.as_ref().and_then(|spec| spec.replicas);
-                Some((owner.uid.clone(), replicas.unwrap_or(1)))
-            }
-        }
+        Some(match deployment {
+            Some(deployment) => (deployment.metadata.uid.clone()?, deployment.spec.replicas),
+            None => (owner.uid.clone(), set.spec.replicas),
+        })
     }
 
     /// Asks the server for the scale of any other kind of owner.
@@ -363,7 +363,7 @@ impl Budgets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::testing::pod;
+    use crate::objects::pod::testing::pod;
     use serde_json::{Value, json};
 
     fn now() -> Timestamp {

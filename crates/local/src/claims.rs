@@ -5,23 +5,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{
-    api::core::v1::{Pod as NewPod, PodTemplateSpec},
-    apimachinery::pkg::{
-        apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
-        util::intstr::IntOrString,
-    },
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use kube::{
-    Api, Resource,
-    api::{Patch, PatchParams},
+    Resource,
     core::{Selector, SelectorExt},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     cache::{Cache, Key, Kind, Link, controller_of},
-    world::{Failure, is_gone, patch_of},
+    requests::{Failure, Part, Requests},
 };
 
 #[derive(Debug)]
@@ -65,35 +58,18 @@ impl<K: Kind> Claims<K> {
     pub(crate) async fn settle(
         &self,
         owner: &OwnerReference,
-        api: &Api<K>,
+        requests: &Requests,
     ) -> Result<bool, Failure> {
-        for object in &self.adopt {
-            let owners = json!({"metadata": {"ownerReferences": [owner]}});
-            patch_owners(object, owners, api).await?;
-        }
-        for object in &self.release {
-            let owners =
-                json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": owner.uid}]}});
-            patch_owners(object, owners, api).await?;
+        let gained = json!([owner]);
+        let lost = json!([{"$patch": "delete", "uid": owner.uid}]);
+        let adopt = self.adopt.iter().map(|object| (object, &gained));
+        for (object, owners) in adopt.chain(self.release.iter().map(|object| (object, &lost))) {
+            let fields = json!({"metadata": {"ownerReferences": owners}});
+            requests
+                .strategic::<K>(object.meta(), Part::Object, fields)
+                .await?;
         }
         Ok(!self.adopt.is_empty() || !self.release.is_empty())
-    }
-}
-
-async fn patch_owners<K: Kind>(
-    object: &Arc<K>,
-    owners: serde_json::Value,
-    api: &Api<K>,
-) -> Result<(), Failure> {
-    let meta = object.meta();
-    let patch = Patch::Strategic(patch_of(meta.uid.as_deref(), owners));
-    let name = meta.name.as_deref().unwrap_or_default();
-    match api
-        .patch_metadata(name, &PatchParams::default(), &patch)
-        .await
-    {
-        Err(error) if is_gone(&error) => Ok(()),
-        result => Ok(result.map(drop)?),
     }
 }
 
@@ -106,27 +82,24 @@ pub(crate) fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
 }
 
 /// A pod from its owner's template, to be named by the server.
-pub(crate) fn pod_from(template: &PodTemplateSpec, owner: OwnerReference) -> NewPod {
-    let meta = template.metadata.clone().unwrap_or_default();
-    NewPod {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{}-", owner.name)),
-            labels: meta.labels,
-            annotations: meta.annotations,
-            finalizers: meta.finalizers,
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: template.spec.clone(),
-        status: None,
+pub(crate) fn pod_from(template: &Value, owner: &OwnerReference) -> Value {
+    let mut meta = json!({
+        "generateName": format!("{}-", owner.name),
+        "ownerReferences": [owner],
+    });
+    for key in ["labels", "annotations", "finalizers"] {
+        if let Some(value) = template["metadata"].get(key) {
+            meta[key] = value.clone();
+        }
     }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]})
 }
 
 /// The keys of the owners of kind `K` that a change to one of their possible objects concerns.
 pub(crate) fn concerned<K: Kind>(
     object: &ObjectMeta,
     owners: &Cache<K>,
-    selector: fn(&K) -> Option<&LabelSelector>,
+    selector: fn(&K) -> &LabelSelector,
 ) -> Vec<Key> {
     let namespace = object.namespace.as_deref().unwrap_or_default();
     if let Some(owner) = controller_of(object) {
@@ -140,40 +113,17 @@ pub(crate) fn concerned<K: Kind>(
     let candidates = owners.in_namespace(namespace).into_iter();
     candidates
         .filter(|owner| {
-            let selector = selector(owner).cloned().map(Selector::try_from);
-            matches!(selector, Some(Ok(selector)) if selector.matches(labels))
+            let selector = Selector::try_from(selector(owner).clone());
+            selector.is_ok_and(|selector| selector.matches(labels))
         })
         .map(|owner| Key::of(owner.meta()))
         .collect()
 }
 
-#[derive(Clone, Copy)]
-pub(crate) enum Rounding {
-    Up,
-    Down,
-}
-
-/// A count or a percentage of `whole`; the server has checked its form.
-pub(crate) fn share(value: Option<&IntOrString>, whole: i32, rounding: Rounding) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(count)) => (*count).max(0),
-        Some(IntOrString::String(text)) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            let hundredths = percent.clamp(0, 100_000) * i64::from(whole.max(0));
-            let share = match rounding {
-                Rounding::Up => (hundredths + 99) / 100,
-                Rounding::Down => hundredths / 100,
-            };
-            i32::try_from(share).unwrap_or(i32::MAX)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::{Pod, testing::pod};
+    use crate::objects::pod::{Pod, testing::pod};
     use kube::runtime::watcher::Event;
 
     #[test]

@@ -1,29 +1,27 @@
 //! Rolls Deployments out: makes and scales the ReplicaSets of each revision and reports progress.
 //!
-//! This is the shell; `plan` decides and `status` says how far it got.
+//! This is the shell; `plan` decides, `sets` makes the ReplicaSets, and `status` says how far it got.
 
 mod plan;
+mod sets;
 mod status;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use kube::{
-    Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::events::EventType,
-};
-use serde_json::json;
+use kube::api::{DeleteParams, Preconditions};
+use serde_json::{Value, json};
 
-use self::plan::{Observed, Plan, Step};
+use self::plan::{Observed, Step, plan};
 use crate::{
     cache::{Cache, Key, Link, controller_of},
     claims::{claims, concerned, controlled_by},
     echo::Echoes,
-    pod::Pod,
+    events::Severity,
+    objects::{Deployment, Pod, ReplicaSet},
     queue::{Next, Queue},
-    world::{Failure, World, already_exists, is_gone, patch_of},
+    requests::{Failure, Part, already_exists},
+    world::World,
 };
 
 const WORKERS: usize = 8;
@@ -46,9 +44,7 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
     let (wake, deployments) = (queue.clone(), world.deployments.clone());
     world.replica_sets.listen(move |change| {
         for set in change.sides() {
-            for key in concerned(&set.metadata, &deployments, |d| {
-                Some(&d.spec.as_ref()?.selector)
-            }) {
+            for key in concerned(&set.metadata, &deployments, |d| &d.spec.selector) {
                 wake.add(key);
             }
         }
@@ -92,41 +88,32 @@ impl Deployments {
         if !self.own.all_back(&key) || !self.sets.all_back(&key) {
             return Ok(Next::After(Duration::from_secs(1)));
         }
-        let Some(spec) = &deployment.spec else {
-            return Ok(Next::Idle);
-        };
-        let claims = claims(
-            &deployment.metadata,
-            &spec.selector,
-            &self.world.replica_sets,
-        )?;
-        let api = self.world.namespaced(&key.namespace);
-        if claims.settle(&controlled_by(&*deployment), &api).await? {
+        let selector = &deployment.spec.selector;
+        let claims = claims(&deployment.metadata, selector, &self.world.replica_sets)?;
+        let requests = &self.world.requests;
+        if claims
+            .settle(&controlled_by(&*deployment), requests)
+            .await?
+        {
             return Ok(Next::After(Duration::from_secs(1)));
         }
-        let Plan {
-            steps,
-            status,
-            revision,
-            recheck,
-        } = plan::plan(&Observed {
+        let plan = plan(&Observed {
             deployment: &deployment,
-            spec,
             sets: &claims.owned,
             has_pods: &|set| self.has_pods(set),
             now: Timestamp::now(),
-        })?;
-        for step in steps {
+        });
+        for step in plan.steps {
             self.take(&key, &deployment, step).await?;
         }
-        if let Some(status) = status {
+        if let Some(status) = plan.status {
             let mut fields = json!({"status": status});
-            if let Some(revision) = revision {
-                fields["metadata"]["annotations"][plan::REVISION] = revision.into();
+            if let Some(revision) = plan.revision {
+                fields["metadata"]["annotations"][sets::REVISION] = revision.into();
             }
             self.patch_status(&key, &deployment, fields).await?;
         }
-        Ok(recheck.map_or(Next::Idle, Next::After))
+        Ok(plan.recheck.map_or(Next::Idle, Next::After))
     }
 
     fn has_pods(&self, set: &ReplicaSet) -> bool {
@@ -136,32 +123,36 @@ impl Deployments {
     }
 
     async fn take(&self, key: &Key, deployment: &Deployment, step: Step) -> Result<(), Failure> {
-        let api = self.world.namespaced::<ReplicaSet>(&key.namespace);
+        let requests = &self.world.requests;
         match step {
-            Step::Create(set) => match api.create(&PostParams::default(), &set).await {
-                Ok(made) => {
-                    self.sets.wrote(key, &made.metadata);
-                    let replicas = set.spec.and_then(|spec| spec.replicas).unwrap_or(0);
-                    self.tell_scaled(deployment, &made, 0, replicas).await;
+            Step::Create {
+                name,
+                replicas,
+                set,
+            } => {
+                match requests
+                    .create::<ReplicaSet>(Some(&key.namespace), &set)
+                    .await
+                {
+                    Ok(made) => {
+                        self.sets.wrote(key, Some(&made));
+                        self.tell_scaled(deployment, &name, 0, replicas).await;
+                    }
+                    // Another template hashed to the same name: the count changes the hash.
+                    Err(error) if already_exists(&error) => {
+                        let count = deployment.status.collision_count.unwrap_or(0);
+                        let fields = json!({"status": {"collisionCount": count.saturating_add(1)}});
+                        self.patch_status(key, deployment, fields).await?;
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                // Another template hashed to the same name: the count changes the hash.
-                Err(error) if already_exists(&error) => {
-                    let count = deployment.status.as_ref().and_then(|s| s.collision_count);
-                    let count = count.unwrap_or(0).saturating_add(1);
-                    let fields = json!({"status": {"collisionCount": count}});
-                    self.patch_status(key, deployment, fields).await?;
-                }
-                Err(error) => return Err(error.into()),
-            },
+            }
             Step::Scale { set, replicas } => {
-                let before = set
-                    .spec
-                    .as_ref()
-                    .and_then(|spec| spec.replicas)
-                    .unwrap_or(0);
                 let fields = json!({"spec": {"replicas": replicas}});
                 if self.patch_set(key, &set, fields).await? {
-                    self.tell_scaled(deployment, &set, before, replicas).await;
+                    let name = set.metadata.name.as_deref().unwrap_or_default();
+                    self.tell_scaled(deployment, name, set.spec.replicas, replicas)
+                        .await;
                 }
             }
             Step::Annotate { set, annotations } => {
@@ -171,69 +162,47 @@ impl Deployments {
             Step::Delete(set) => {
                 let options = DeleteParams {
                     preconditions: Some(Preconditions {
-                        uid: set.metadata.uid.clone(),
+                        uid: None,
                         resource_version: set.metadata.resource_version.clone(),
                     }),
                     ..DeleteParams::background()
                 };
-                let target = Key::of(&set.metadata);
-                match api.delete(&target.name, &options).await {
-                    Err(error) if !is_gone(&error) => return Err(error.into()),
-                    _ => {
-                        let uid = set.metadata.uid.as_deref().unwrap_or_default();
-                        self.sets.deleted(key, target, uid);
-                    }
-                }
+                requests
+                    .delete::<ReplicaSet>(&set.metadata, options)
+                    .await?;
+                let uid = set.metadata.uid.as_deref().unwrap_or_default();
+                self.sets.deleted(key, Key::of(&set.metadata), uid);
             }
         }
         Ok(())
     }
 
-    /// Returns whether the set was still there. Its revision is checked: a plan made from an old state must not win.
-    async fn patch_set(
-        &self,
-        key: &Key,
-        set: &ReplicaSet,
-        mut fields: serde_json::Value,
-    ) -> Result<bool, Failure> {
-        fields["metadata"]["resourceVersion"] = set.metadata.resource_version.clone().into();
-        let patch = Patch::Merge(patch_of(set.metadata.uid.as_deref(), fields));
-        let api = self.world.namespaced::<ReplicaSet>(&key.namespace);
-        let name = set.metadata.name.as_deref().unwrap_or_default();
-        match api.patch(name, &PatchParams::default(), &patch).await {
-            Ok(written) => self.sets.wrote(key, &written.metadata),
-            Err(error) if is_gone(&error) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        Ok(true)
+    /// Returns whether the set was still there. A plan made from an old state of it must not win.
+    async fn patch_set(&self, key: &Key, set: &ReplicaSet, fields: Value) -> Result<bool, Failure> {
+        let requests = &self.world.requests;
+        let patch = requests.merge_unchanged::<ReplicaSet>(&set.metadata, Part::Object, fields);
+        let written = patch.await?;
+        self.sets.wrote(key, written.as_ref());
+        Ok(written.is_some())
     }
 
     async fn patch_status(
         &self,
         key: &Key,
         deployment: &Deployment,
-        fields: serde_json::Value,
+        fields: Value,
     ) -> Result<(), Failure> {
-        let patch = Patch::Merge(patch_of(deployment.metadata.uid.as_deref(), fields));
-        let api = self.world.namespaced::<Deployment>(&key.namespace);
-        match api
-            .patch_status(&key.name, &PatchParams::default(), &patch)
-            .await
-        {
-            Ok(written) => self.own.wrote(key, &written.metadata),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let requests = &self.world.requests;
+        let patch = requests.merge::<Deployment>(&deployment.metadata, Part::Status, fields);
+        self.own.wrote(key, patch.await?.as_ref());
         Ok(())
     }
 
-    async fn tell_scaled(&self, deployment: &Deployment, set: &ReplicaSet, from: i32, to: i32) {
+    async fn tell_scaled(&self, deployment: &Deployment, set: &str, from: i32, to: i32) {
         let direction = if to > from { "up" } else { "down" };
-        let name = set.metadata.name.as_deref().unwrap_or_default();
-        let note = format!("Scaled {direction} replica set {name} from {from} to {to}");
-        let about = deployment.object_ref(&());
+        let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
         self.world
-            .tell(about, EventType::Normal, "ScalingReplicaSet", note)
+            .tell(deployment, Severity::Normal, "ScalingReplicaSet", &message)
             .await;
     }
 }

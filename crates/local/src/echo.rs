@@ -31,9 +31,9 @@ impl<K: Kind> Echoes<K> {
         }
     }
 
-    /// Notes that an object was created or changed for `key`; `written` is the server's answer.
-    pub(crate) fn wrote(&self, key: &Key, written: &ObjectMeta) {
-        let revision = revision(written);
+    /// Notes that an object was created or changed for `key`; `written` is the server's answer, if it was still there.
+    pub(crate) fn wrote(&self, key: &Key, written: Option<&ObjectMeta>) {
+        let revision = written.map_or(0, revision);
         self.cache.note_write(revision);
         let mut pending = self.pending.lock().expect("no panic while held");
         let entry = pending.entry(key.clone()).or_default();
@@ -93,7 +93,7 @@ mod tests {
         let (owner, other) = (Key::cluster("owner"), Key::cluster("other"));
         assert!(echoes.all_back(&owner));
 
-        echoes.wrote(&owner, &object("a", 5).metadata);
+        echoes.wrote(&owner, Some(&object("a", 5).metadata));
         cache.apply(Event::Apply(object("b", 4)));
         assert!(!echoes.all_back(&owner));
         assert!(echoes.all_back(&other), "another key does not wait");

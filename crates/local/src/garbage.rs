@@ -32,7 +32,7 @@ use crate::{
     cache::Key,
     kinds::Kinds,
     queue::{Next, Queue},
-    world::{Failure, is_conflict, is_gone},
+    requests::{Failure, is_gone},
 };
 
 const WORKERS: usize = 16;
@@ -263,7 +263,7 @@ impl Garbage {
         let Some(kind) = kind else {
             return Ok(false);
         };
-        let api: Api<DynamicObject> = match (kind.namespaced, namespace) {
+        let api: Api<PartialObjectMeta<DynamicObject>> = match (kind.namespaced, namespace) {
             (false, _) => Api::all_with(self.client.clone(), &kind.resource),
             // A cluster-scoped object cannot be owned by a namespaced one: leave it alone.
             (true, "") => return Ok(false),
@@ -271,7 +271,7 @@ impl Garbage {
                 Api::namespaced_with(self.client.clone(), namespace, &kind.resource)
             }
         };
-        let found = api.get_metadata_opt(&owner.name).await?;
+        let found = api.get_opt(&owner.name).await?;
         let absent = found.is_none_or(|found| found.metadata.uid.as_deref() != Some(&owner.uid));
         if absent {
             let mut remembered = self.absent.lock().expect("no panic while held");
@@ -322,8 +322,6 @@ impl Garbage {
             }
         };
         match result {
-            // Somebody changed it: the watch will show how, and it is looked at again.
-            Err(error) if is_conflict(&error) => Err(error.into()),
             Err(error) if is_gone(&error) => Ok(()),
             result => Ok(result?),
         }

@@ -1,30 +1,32 @@
 //! Runs Jobs to completion: makes their pods, counts how they end, gives up after too many failures.
 //!
-//! This is the shell; `plan` decides. Indexed completion is supported; pod failure policies, success
+//! This is the shell; `plan` decides and `count` keeps the numbers right. Indexed completion is supported; pod failure policies, success
 //! policies and limits per index are not, and a Job that uses them is told so.
 
+mod count;
+mod member;
 mod plan;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::api::{batch::v1::Job, core::v1::Pod as NewPod};
-use kube::{
-    Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
-    runtime::events::EventType,
-};
+use kube::api::DeleteParams;
 use serde_json::json;
 
-use self::plan::{NewJobPod, Plan, TRACKING, plan};
+use self::{
+    member::{TRACKING, is_tracked, member},
+    plan::{Plan, plan},
+};
 use crate::{
     cache::{Key, Link, controller_of},
     claims::{claims, concerned, controlled_by, pod_from},
     echo::Echoes,
-    pod::Pod,
+    events::Severity,
+    objects::{Job, Pod},
     queue::{Next, Queue},
-    world::{Failure, World, brief, is_gone, patch_of},
+    requests::{Failure, Part, brief},
+    world::World,
 };
 
 const WORKERS: usize = 8;
@@ -54,13 +56,11 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
     let (wake, wake_lost, jobs) = (queue.clone(), lost.clone(), world.jobs.clone());
     world.pods.listen(move |change| {
         for pod in change.sides() {
-            for key in concerned(&pod.metadata, &jobs, |job| {
-                job.spec.as_ref()?.selector.as_ref()
-            }) {
+            for key in concerned(&pod.metadata, &jobs, |job| &job.spec.selector) {
                 wake.add(key);
             }
         }
-        if let Some(pod) = change.new.filter(|pod| plan::is_tracked(pod)) {
+        if let Some(pod) = change.new.filter(|pod| is_tracked(pod)) {
             wake_lost.add(Key::of(&pod.metadata));
         }
     });
@@ -83,52 +83,39 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
 
 impl Jobs {
     async fn update(&self, key: Key) -> Result<Next, Failure> {
-        if !self.own.all_back(&key) || !self.pods.all_back(&key) {
-            return Ok(Next::After(Duration::from_secs(1)));
-        }
         let Some(job) = self.world.jobs.get(&key) else {
             return Ok(Next::Idle);
         };
-        let Some(selector) = job.spec.as_ref().and_then(|spec| spec.selector.as_ref()) else {
-            return Ok(Next::Idle);
-        };
-        let claims = claims(&job.metadata, selector, &self.world.pods)?;
-        let api = self.world.namespaced(&key.namespace);
-        if claims.settle(&controlled_by(&*job), &api).await? {
+        if !self.own.all_back(&key) || !self.pods.all_back(&key) {
             return Ok(Next::After(Duration::from_secs(1)));
         }
-        let plan = plan(
-            &job,
-            &claims.owned,
-            self.world.timings.job_retry,
-            Timestamp::now(),
-        );
+        let claims = claims(&job.metadata, &job.spec.selector, &self.world.pods)?;
+        if claims
+            .settle(&controlled_by(&*job), &self.world.requests)
+            .await?
+        {
+            return Ok(Next::After(Duration::from_secs(1)));
+        }
+        let retry = self.world.timings.job_retry;
+        let plan = plan(&job, &claims.owned, retry, Timestamp::now());
         self.carry_out(&key, &job, plan).await
     }
 
     async fn carry_out(&self, key: &Key, job: &Job, plan: Plan) -> Result<Next, Failure> {
-        for note in plan.warnings {
-            let about = job.object_ref(&());
+        let requests = &self.world.requests;
+        for message in plan.warnings {
             self.world
-                .tell(about, EventType::Warning, "NotSupported", note)
+                .tell(job, Severity::Warning, "NotSupported", &message)
                 .await;
         }
         if plan.remove_job {
-            let options = DeleteParams {
-                preconditions: Some(Preconditions {
-                    uid: job.metadata.uid.clone(),
-                    resource_version: None,
-                }),
-                ..DeleteParams::foreground()
-            };
-            let api = self.world.namespaced::<Job>(&key.namespace);
-            return match api.delete(&key.name, &options).await {
-                Err(error) if !is_gone(&error) => Err(error.into()),
-                _ => Ok(Next::Idle),
-            };
+            requests
+                .delete::<Job>(&job.metadata, DeleteParams::foreground())
+                .await?;
+            return Ok(Next::Idle);
         }
         stream::iter(plan.release)
-            .map(|pod| async move { self.remove_finalizer(key, &pod).await })
+            .map(|pod| async move { self.release(key, &pod).await })
             .buffer_unordered(REQUESTS)
             .try_collect::<()>()
             .await?;
@@ -143,44 +130,34 @@ impl Jobs {
             .await?;
         self.create(key, job, &plan.create).await?;
         if let Some(status) = plan.status {
-            // The whole object with its revision: a count made from an old state must not win.
-            let job = Job {
-                status: Some(status),
-                ..job.clone()
-            };
-            let api = self.world.namespaced::<Job>(&key.namespace);
-            let written = api
-                .replace_status(&key.name, &PostParams::default(), &job)
-                .await?;
-            self.own.wrote(key, &written.metadata);
+            // A count made from an old state must not win.
+            let fields = json!({"status": status});
+            let patch = requests.merge_unchanged::<Job>(&job.metadata, Part::Status, fields);
+            self.own.wrote(key, patch.await?.as_ref());
         }
         Ok(plan.recheck.map_or(Next::Idle, Next::After))
     }
 
-    async fn create(&self, key: &Key, job: &Job, pods: &[NewJobPod]) -> Result<(), Failure> {
-        let Some(spec) = &job.spec else {
-            return Ok(());
-        };
-        let template = pod_from(&spec.template, controlled_by(job));
-        let api = self.world.namespaced::<NewPod>(&key.namespace);
-        let options = PostParams::default();
-        let pods: Vec<NewPod> = pods.iter().map(|new| new.dress(template.clone())).collect();
-        let result = stream::iter(pods)
-            .map(|pod| {
-                let (api, options) = (&api, &options);
-                async move { api.create(options, &pod).await }
-            })
-            .buffer_unordered(REQUESTS)
-            .try_for_each(|made| async move {
-                self.pods.wrote(key, &made.metadata);
+    async fn create(&self, key: &Key, job: &Job, indexes: &[Option<i32>]) -> Result<(), Failure> {
+        let pod = &pod_from(&job.spec.template, &controlled_by(job));
+        let result = stream::iter(indexes.to_vec())
+            .map(|index| async move {
+                let pod = member(pod.clone(), index);
+                let made = self
+                    .world
+                    .requests
+                    .create::<Pod>(Some(&key.namespace), &pod)
+                    .await?;
+                self.pods.wrote(key, Some(&made));
                 Ok(())
             })
+            .buffer_unordered(REQUESTS)
+            .try_collect::<()>()
             .await;
         if let Err(error) = &result {
-            let note = format!("Error creating: {}", brief(error));
-            let about = job.object_ref(&());
+            let message = format!("Error creating: {}", brief(error));
             self.world
-                .tell(about, EventType::Warning, "FailedCreate", note)
+                .tell(job, Severity::Warning, "FailedCreate", &message)
                 .await;
         }
         Ok(result?)
@@ -199,21 +176,20 @@ impl Jobs {
                 .get(&Key::new(&key.namespace, &owner.name))?;
             (job.metadata.uid.as_deref() == Some(owner.uid.as_str())).then_some(job)
         });
-        if counted_by.is_none() && plan::is_tracked(&pod) {
-            self.remove_finalizer(&key, &pod).await?;
+        if counted_by.is_none() && is_tracked(&pod) {
+            self.release(&key, &pod).await?;
         }
         Ok(Next::Idle)
     }
 
-    async fn remove_finalizer(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
+    /// Removes the finalizer by which the pod waits to be counted.
+    async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
         let fields = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}});
-        let patch = Patch::Strategic(patch_of(pod.metadata.uid.as_deref(), fields));
-        let api = self.world.namespaced::<Pod>(&key.namespace);
-        match api.patch(pod.name(), &PatchParams::default(), &patch).await {
-            Ok(written) => self.pods.wrote(key, &written.metadata),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let patch = self
+            .world
+            .requests
+            .strategic::<Pod>(&pod.metadata, Part::Object, fields);
+        self.pods.wrote(key, patch.await?.as_ref());
         Ok(())
     }
 }

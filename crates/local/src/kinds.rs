@@ -26,7 +26,8 @@ pub(crate) struct Kinds(BTreeMap<(String, String), ServedKind>);
 
 impl Kinds {
     pub(crate) async fn discover(client: &Client) -> Result<Self, kube::Error> {
-        let discovery = Discovery::new(client.clone()).run().await?;
+        // Two requests for everything: with one for each group, a bad connection would hardly ever answer them all.
+        let discovery = Discovery::new(client.clone()).run_aggregated().await?;
         let mut kinds = BTreeMap::new();
         for group in discovery.groups_alphabetical() {
             for (resource, verbs) in group.recommended_resources() {

@@ -11,16 +11,21 @@ mod cache;
 mod claims;
 mod deployments;
 mod echo;
+mod events;
+mod furnish;
 mod garbage;
+mod hash;
 mod jobs;
 mod kinds;
 mod namespaces;
 mod node_lifecycle;
 mod nodes;
-mod pod;
+mod objects;
 mod pod_gc;
 mod queue;
 mod replica_sets;
+mod requests;
+mod share;
 mod taint_eviction;
 mod world;
 
@@ -37,16 +42,21 @@ pub use self::{
 
 /// The nodes and controllers of one cluster, while they run.
 pub struct Local {
-    world: Arc<World>,
+    running: Running,
     nodes: Nodes,
+}
+
+/// Controllers, while they run.
+pub struct Running {
+    world: Arc<World>,
     tasks: TaskTracker,
 }
 
 /// Starts the nodes and controllers. `root_ca` is the certificate by which pods would know the server, in PEM.
 pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
-    let tasks = TaskTracker::new();
-    let world = World::new(client, timings);
-    let (handle, run_nodes) = nodes::start(world.clone());
+    let running = Running::new(client, timings);
+    let Running { world, tasks } = &running;
+    let (nodes, run_nodes) = nodes::start(world.clone());
     tasks.spawn(run_nodes);
     tasks.spawn(node_lifecycle::start(world.clone()));
     tasks.spawn(taint_eviction::start(world.clone()));
@@ -55,19 +65,49 @@ pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
     tasks.spawn(replica_sets::start(world.clone()));
     tasks.spawn(jobs::start(world.clone()));
     tasks.spawn(budgets::start(world.clone()));
-    tasks.spawn(namespaces::start(world.clone(), root_ca));
-    tasks.spawn(garbage::run(world.client.clone(), world.cancel.clone()));
-    world.watch(&tasks);
-    Local {
-        world,
-        nodes: handle,
-        tasks,
-    }
+    tasks.spawn(furnish::start(world.clone(), root_ca));
+    running.end_deletions();
+    world.watch(tasks);
+    Local { running, nodes }
+}
+
+/// Starts only the controllers without which deletions never end: garbage collection and the emptying of namespaces.
+pub fn start_cleanup(client: Client) -> Running {
+    let running = Running::new(client, Timings::default());
+    running.end_deletions();
+    running.world.watch(&running.tasks);
+    running
 }
 
 impl Local {
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
+    }
+
+    /// Returns once everything that was there at the start has been seen.
+    pub async fn synced(&self) {
+        self.running.synced().await;
+    }
+
+    /// Stops everything and returns when it has stopped. Objects stay as they are.
+    pub async fn stop(self) {
+        self.running.stop().await;
+    }
+}
+
+impl Running {
+    fn new(client: Client, timings: Timings) -> Self {
+        Self {
+            world: World::new(client, timings),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    fn end_deletions(&self) {
+        let world = &self.world;
+        self.tasks.spawn(namespaces::start(world.clone()));
+        let garbage = garbage::run(world.client.clone(), world.cancel.clone());
+        self.tasks.spawn(garbage);
     }
 
     /// Returns once everything that was there at the start has been seen.

@@ -1,44 +1,36 @@
-//! Gives new namespaces what every pod in them needs, and empties those that are being deleted.
+//! Empties namespaces that are being deleted.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{ConfigMap, Namespace, NamespaceCondition, ServiceAccount},
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    api::core::v1::{Namespace, NamespaceCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
 };
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
+use serde_json::json;
 
 use crate::{
     cache::Key,
     kinds::Kinds,
     queue::{Next, Queue},
-    world::{Failure, World, already_exists, is_conflict, is_gone},
+    requests::{Failure, Part, is_gone},
+    world::World,
 };
 
 const WORKERS: usize = 4;
 /// Things that take time to go (pods stop, others wait for a finalizer) are looked at this often.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// A missing account or certificate bundle is put back at the latest after this time.
-const REPAIR: Duration = Duration::from_secs(30);
-const ROOT_CA: &str = "kube-root-ca.crt";
 
 struct Namespaces {
     world: Arc<World>,
-    root_ca: String,
 }
 
-#[derive(Debug, PartialEq)]
-enum Plan {
-    Furnish,
-    Empty,
-    Nothing,
-}
-
-fn plan(namespace: &Namespace) -> Plan {
+/// Whether it is up to us to empty it before it can go.
+fn awaits_us(namespace: &Namespace) -> bool {
     let finalizers = namespace
         .spec
         .as_ref()
@@ -47,15 +39,11 @@ fn plan(namespace: &Namespace) -> Plan {
         .into_iter()
         .flatten()
         .any(|finalizer| finalizer == "kubernetes");
-    match (&namespace.metadata.deletion_timestamp, ours) {
-        (None, _) => Plan::Furnish,
-        (Some(_), true) => Plan::Empty,
-        (Some(_), false) => Plan::Nothing,
-    }
+    ours && namespace.metadata.deletion_timestamp.is_some()
 }
 
 /// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>, root_ca: String) -> impl Future<Output = ()> {
+pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
     let queue = Queue::new();
     let wake = queue.clone();
     world.namespaces.listen(move |change| {
@@ -66,7 +54,7 @@ pub(crate) fn start(world: Arc<World>, root_ca: String) -> impl Future<Output = 
     async move {
         world.synced().await;
         let cancel = world.cancel.clone();
-        let controller = Namespaces { world, root_ca };
+        let controller = Namespaces { world };
         let work = |key| controller.update(key);
         queue.run("namespaces", WORKERS, cancel, work).await;
     }
@@ -74,40 +62,11 @@ pub(crate) fn start(world: Arc<World>, root_ca: String) -> impl Future<Output = 
 
 impl Namespaces {
     async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(namespace) = self.world.namespaces.get(&key) else {
-            return Ok(Next::Idle);
-        };
-        match plan(&namespace) {
-            Plan::Furnish => self.furnish(&key.name).await,
-            Plan::Empty => self.empty(&namespace, &key.name).await,
-            Plan::Nothing => Ok(Next::Idle),
+        let namespace = self.world.namespaces.get(&key);
+        match namespace.filter(|namespace| awaits_us(namespace)) {
+            Some(namespace) => self.empty(&namespace, &key.name).await,
+            None => Ok(Next::Idle),
         }
-    }
-
-    /// The account that pods run as by default, and the certificates by which they know the server.
-    async fn furnish(&self, namespace: &str) -> Result<Next, Failure> {
-        let named = |name: &str| ObjectMeta {
-            name: Some(name.into()),
-            ..ObjectMeta::default()
-        };
-        let account = ServiceAccount {
-            metadata: named("default"),
-            ..ServiceAccount::default()
-        };
-        let bundle = ConfigMap {
-            metadata: named(ROOT_CA),
-            data: Some([("ca.crt".to_owned(), self.root_ca.clone())].into()),
-            ..ConfigMap::default()
-        };
-        let accounts: Api<ServiceAccount> = self.world.namespaced(namespace);
-        if accounts.get_metadata_opt("default").await?.is_none() {
-            ignore_existing(accounts.create(&PostParams::default(), &account).await)?;
-        }
-        let bundles: Api<ConfigMap> = self.world.namespaced(namespace);
-        if bundles.get_metadata_opt(ROOT_CA).await?.is_none() {
-            ignore_existing(bundles.create(&PostParams::default(), &bundle).await)?;
-        }
-        Ok(Next::After(REPAIR))
     }
 
     async fn empty(&self, namespace: &Namespace, name: &str) -> Result<Next, Failure> {
@@ -139,7 +98,7 @@ impl Namespaces {
             self.finalize(namespace, name).await?;
             return Ok(Next::Idle);
         }
-        self.report(namespace, name, &left).await?;
+        self.report(namespace, &left).await?;
         Ok(Next::After(PATIENCE))
     }
 
@@ -153,7 +112,7 @@ impl Namespaces {
         {
             finalizers.retain(|finalizer| finalizer != "kubernetes");
         }
-        let api: Api<Namespace> = self.world.cluster();
+        let api: Api<Namespace> = Api::all(self.world.client.clone());
         match api
             .replace_subresource("finalize", name, &PostParams::default(), &namespace)
             .await
@@ -164,28 +123,18 @@ impl Namespaces {
     }
 
     /// Says what holds the namespace up, for `kubectl describe`.
-    async fn report(
-        &self,
-        namespace: &Namespace,
-        name: &str,
-        left: &[Left],
-    ) -> Result<(), Failure> {
+    async fn report(&self, namespace: &Namespace, left: &[Left]) -> Result<(), Failure> {
         let conditions = conditions(namespace, left, Timestamp::now());
         let status = namespace.status.clone().unwrap_or_default();
         if status.conditions.as_ref() == Some(&conditions) {
             return Ok(());
         }
-        let mut namespace = namespace.clone();
-        namespace.status.get_or_insert_default().conditions = Some(conditions);
-        let api: Api<Namespace> = self.world.cluster();
-        match api
-            .replace_status(name, &PostParams::default(), &namespace)
-            .await
-        {
-            // It will be said next time.
-            Err(error) if is_gone(&error) || is_conflict(&error) => Ok(()),
-            result => Ok(result.map(drop)?),
-        }
+        let fields = json!({"status": {"conditions": conditions}});
+        let requests = &self.world.requests;
+        requests
+            .merge::<Namespace>(&namespace.metadata, Part::Status, fields)
+            .await?;
+        Ok(())
     }
 }
 
@@ -252,52 +201,37 @@ fn conditions(namespace: &Namespace, left: &[Left], now: Timestamp) -> Vec<Names
     ]
 }
 
-fn ignore_existing<K>(result: Result<K, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        // A namespace that is being deleted takes nothing new.
-        Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(()),
-        Err(error) if already_exists(&error) || is_gone(&error) => Ok(()),
-        result => result.map(drop),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
-    fn a_namespace_is_furnished_while_it_lives_and_emptied_while_it_dies() {
+    fn only_a_dying_namespace_with_our_finalizer_is_emptied() {
         let dying = "2026-01-01T00:00:00Z";
         for (case, namespace, want) in [
             (
-                "new",
-                json!({"spec": {"finalizers": ["kubernetes"]}}),
-                Plan::Furnish,
+                "alive",
+                json!({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}),
+                false,
             ),
             (
                 "dying",
                 json!({"metadata": {"deletionTimestamp": dying}, "spec": {"finalizers": ["kubernetes"]}}),
-                Plan::Empty,
+                true,
             ),
             (
                 "held by others",
                 json!({"metadata": {"deletionTimestamp": dying}, "spec": {"finalizers": ["x.y/z"]}}),
-                Plan::Nothing,
+                false,
             ),
             (
                 "going",
                 json!({"metadata": {"deletionTimestamp": dying}, "spec": {}}),
-                Plan::Nothing,
+                false,
             ),
         ] {
-            let mut whole = json!({"metadata": {}});
-            crate::pod::testing::merge(&mut whole, namespace);
-            assert_eq!(
-                plan(&serde_json::from_value(whole).unwrap()),
-                want,
-                "{case}"
-            );
+            let namespace = serde_json::from_value(namespace).unwrap();
+            assert_eq!(awaits_us(&namespace), want, "{case}");
         }
     }
 

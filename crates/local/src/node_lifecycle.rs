@@ -12,19 +12,16 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, Taint},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-    runtime::events::EventType,
-};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
     cache::{Key, Link},
-    pod::Pod,
+    events::Severity,
+    objects::Pod,
     queue::{Next, Queue},
-    world::{Failure, World, is_gone, patch_of},
+    requests::{Failure, Part},
+    world::World,
 };
 
 const WORKERS: usize = 16;
@@ -250,62 +247,43 @@ impl NodeLifecycle {
     }
 
     async fn doubt(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), Failure> {
-        let name = node.metadata.name.as_deref().unwrap_or_default();
         let fields = json!({"status": {"conditions": conditions}});
-        let patch = Patch::Strategic(patch_of(node.metadata.uid.as_deref(), fields));
-        let api = self.world.cluster::<Node>();
-        match api
-            .patch_status(name, &PatchParams::default(), &patch)
-            .await
+        let requests = &self.world.requests;
+        if requests
+            .strategic::<Node>(&node.metadata, Part::Status, fields)
+            .await?
+            .is_some()
         {
-            Err(error) if is_gone(&error) => return Ok(()),
-            result => result?,
-        };
-        let note = format!("Node {name} status is now: NodeNotReady");
-        self.world
-            .tell(
-                node.object_ref(&()),
-                EventType::Normal,
-                "NodeNotReady",
-                note,
-            )
-            .await;
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            let message = format!("Node {name} status is now: NodeNotReady");
+            self.world
+                .tell(node, Severity::Normal, "NodeNotReady", &message)
+                .await;
+        }
         Ok(())
     }
 
-    /// With the node's revision, because the list is replaced whole and people taint nodes too.
+    /// Only if the node has not changed, because the list is replaced whole and people taint nodes too.
     async fn set_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), Failure> {
-        let fields = json!({
-            "metadata": {"resourceVersion": node.metadata.resource_version},
-            "spec": {"taints": taints},
-        });
-        let patch = Patch::Merge(patch_of(node.metadata.uid.as_deref(), fields));
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        let api = self.world.cluster::<Node>();
-        match api.patch(name, &PatchParams::default(), &patch).await {
-            Err(error) if is_gone(&error) => Ok(()),
-            result => Ok(result.map(drop)?),
-        }
+        let fields = json!({"spec": {"taints": taints}});
+        let requests = &self.world.requests;
+        requests
+            .merge_unchanged::<Node>(&node.metadata, Part::Object, fields)
+            .await?;
+        Ok(())
     }
 
     /// The pods of a node that cannot vouch for them are not ready either.
     async fn mark_pods_not_ready(&self, node: &str) -> Result<(), Failure> {
         for pod in self.world.pods.linked(&Link::Node(node.into())) {
-            if !pod.is_ready() || pod.is_finished() {
-                continue;
-            }
-            let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": Time(Timestamp::now())});
-            let fields = json!({"status": {"conditions": [ready]}});
-            let patch = Patch::Strategic(patch_of(pod.metadata.uid.as_deref(), fields));
-            let api = self
-                .world
-                .namespaced::<Pod>(&Key::of(&pod.metadata).namespace);
-            match api
-                .patch_status(pod.name(), &PatchParams::default(), &patch)
-                .await
-            {
-                Err(error) if is_gone(&error) => {}
-                result => drop(result?),
+            if pod.is_ready() && !pod.is_finished() {
+                let now = Time(Timestamp::now());
+                let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
+                let fields = json!({"status": {"conditions": [ready]}});
+                self.world
+                    .requests
+                    .strategic::<Pod>(&pod.metadata, Part::Status, fields)
+                    .await?;
             }
         }
         Ok(())

@@ -1,15 +1,16 @@
 //! Simulated nodes: every Node of the cluster, whoever made it, behaves as if a kubelet ran there.
 //!
-//! One engine serves all nodes: it completes their status, renews their leases, and takes bound pods through
-//! their lives. No containers run. Pods are not refused yet: the kubelet's admission checks are a module of
-//! the engine crate, and come with it. Extended resources that a node does not have are ignored.
+//! They complete their status, renew their leases, refuse bound pods that do not fit, and take the others through
+//! their lives. No containers run.
 
 mod addresses;
+mod admission;
+mod heartbeat;
 mod life;
 mod shape;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     future::Future,
     net::Ipv4Addr,
     sync::{Arc, Mutex, MutexGuard},
@@ -18,23 +19,18 @@ use std::{
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        coordination::v1::{Lease, LeaseSpec},
-        core::v1::Node,
-    },
-    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference},
-};
+use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
-    runtime::events::EventType,
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+    core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::{
     addresses::{Addresses, Range},
+    admission::Decision,
     life::{Site, Stage, Step},
 };
 pub use self::{
@@ -43,9 +39,11 @@ pub use self::{
 };
 use crate::{
     cache::{Key, Link},
-    pod::Pod,
+    events::Severity,
+    objects::Pod,
     queue::{Next, Queue},
-    world::{Failure, NODE_LEASES, World, already_exists, is_gone, patch_of},
+    requests::{Failure, Part},
+    world::World,
 };
 
 /// On a Node: `off` makes its kubelet fall silent, and the node not ready after a while.
@@ -53,20 +51,27 @@ pub const HEARTBEAT: &str = "tidepool.io/heartbeat";
 
 const POD_WORKERS: usize = 32;
 const NODE_WORKERS: usize = 32;
+/// A critical pod looks this often whether those who make room for it have gone.
+const ROOM_CHECK: Duration = Duration::from_millis(100);
 
 /// Adds, removes and disturbs nodes while the cluster runs.
 #[derive(Clone)]
 pub struct Nodes {
-    engine: Arc<Engine>,
+    kubelets: Arc<Kubelets>,
 }
 
 impl Nodes {
     /// Adds a node that is ready at once.
     pub async fn add(&self, shape: &Shape) -> Result<(), kube::Error> {
-        let place = self.engine.memory().addresses.place(&shape.name);
+        let place = self.kubelets.memory().addresses.place(&shape.name);
         let node = shape::completed(&shape.node(), &place, Timestamp::now());
-        let api: Api<Node> = self.engine.world.cluster();
-        api.create(&PostParams::default(), &node).await.map(drop)
+        let node = serde_json::to_value(&node).map_err(kube::Error::SerdeError)?;
+        self.kubelets
+            .world
+            .requests
+            .create::<Node>(None, &node)
+            .await
+            .map(drop)
     }
 
     /// Adds `count` demo nodes.
@@ -80,19 +85,22 @@ impl Nodes {
 
     /// Removes a node; its pods follow after a while.
     pub async fn remove(&self, name: &str) -> Result<(), kube::Error> {
-        let api: Api<Node> = self.engine.world.cluster();
-        api.delete(name, &DeleteParams::background())
+        self.api()
+            .delete(name, &DeleteParams::background())
             .await
             .map(drop)
     }
 
-    /// Takes a node out of scheduling, or puts it back.
-    pub async fn cordon(&self, name: &str, cordoned: bool) -> Result<(), kube::Error> {
-        self.patch(
-            name,
-            json!({"spec": {"unschedulable": cordoned.then_some(true)}}),
-        )
-        .await
+    /// Takes a node out of scheduling.
+    pub async fn cordon(&self, name: &str) -> Result<(), kube::Error> {
+        self.patch(name, json!({"spec": {"unschedulable": true}}))
+            .await
+    }
+
+    /// Puts it back.
+    pub async fn uncordon(&self, name: &str) -> Result<(), kube::Error> {
+        self.patch(name, json!({"spec": {"unschedulable": null}}))
+            .await
     }
 
     /// Makes a node's kubelet fall silent: no heartbeats, and its pods are left as they are.
@@ -113,10 +121,15 @@ impl Nodes {
     }
 
     async fn patch(&self, name: &str, fields: Value) -> Result<(), kube::Error> {
-        let api: Api<Node> = self.engine.world.cluster();
-        api.patch(name, &PatchParams::default(), &Patch::Merge(fields))
+        let options = PatchParams::default();
+        self.api()
+            .patch(name, &options, &Patch::Merge(fields))
             .await
             .map(drop)
+    }
+
+    fn api(&self) -> Api<PartialObjectMeta<Node>> {
+        Api::all(self.kubelets.world.client.clone())
     }
 }
 
@@ -125,30 +138,36 @@ fn is_silent(node: &Node) -> bool {
     annotations.is_some_and(|a| a.get(HEARTBEAT).is_some_and(|value| value == "off"))
 }
 
-struct Engine {
+fn pod_cidr(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.pod_cidr.as_deref()
+}
+
+struct Kubelets {
     world: Arc<World>,
     memory: Mutex<Memory>,
 }
 
-/// What the engine knows that no object says.
+/// What kubelets know that no object says.
 #[derive(Default)]
 struct Memory {
     addresses: Addresses,
     /// The stage of each pod, by uid, and since when: objects only keep whole seconds.
     stages: HashMap<String, (Stage, Instant)>,
+    /// The uids of pods that their nodes took and that may not show it yet.
+    taken: HashSet<String>,
     /// When each node last renewed its lease.
     renewed: HashMap<String, Instant>,
 }
 
 /// Registers for changes at once; the work begins when the future runs.
 pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
-    let engine = Arc::new(Engine {
+    let kubelets = Arc::new(Kubelets {
         world: world.clone(),
         memory: Mutex::default(),
     });
     let (pods, nodes) = (Queue::new(), Queue::new());
 
-    let (wake, seen) = (pods.clone(), engine.clone());
+    let (wake, seen) = (pods.clone(), kubelets.clone());
     world
         .pods
         .listen(move |change| match (change.old, change.new) {
@@ -164,11 +183,12 @@ pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
         for node in change.sides() {
             wake.add(Key::of(&node.metadata));
         }
-        // Pods move on when their node appears or speaks again.
+        // Pods move on when their node appears, gets its range of addresses or speaks again.
+        let waits_for = |node: &Node| (is_silent(node), pod_cidr(node).map(str::to_owned));
         if let Some(node) = change.new
             && change
                 .old
-                .is_none_or(|old| is_silent(old) != is_silent(node))
+                .is_none_or(|old| waits_for(old) != waits_for(node))
         {
             let name = node.metadata.name.clone().unwrap_or_default();
             for pod in on_node.linked(&Link::Node(name)) {
@@ -177,13 +197,13 @@ pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
         }
     });
     let handle = Nodes {
-        engine: engine.clone(),
+        kubelets: kubelets.clone(),
     };
     let run = async move {
         world.synced().await;
         let cancel = world.cancel.clone();
-        let work_on_pod = |key| engine.update_pod(key);
-        let work_on_node = |key| engine.update_node(key);
+        let work_on_pod = |key| kubelets.update_pod(key);
+        let work_on_node = |key| kubelets.update_node(key);
         tokio::join!(
             pods.run("pods on nodes", POD_WORKERS, cancel.clone(), work_on_pod),
             nodes.run("nodes", NODE_WORKERS, cancel, work_on_node),
@@ -196,6 +216,7 @@ impl Memory {
     fn forget_pod(&mut self, uid: &str) {
         self.addresses.release(uid);
         self.stages.remove(uid);
+        self.taken.remove(uid);
     }
 
     fn note_address(&mut self, pod: &Pod) {
@@ -222,7 +243,7 @@ impl Memory {
     }
 }
 
-impl Engine {
+impl Kubelets {
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().expect("no panic while held")
     }
@@ -246,13 +267,17 @@ impl Engine {
                 return Ok(Next::Idle);
             }
             Step::Start => {
+                if stage == Stage::Starting
+                    && let Some(next) = self.turned_away(&pod, &node).await?
+                {
+                    return Ok(next);
+                }
                 let Some(site) = self.site(&pod, &node) else {
                     return self.complain_about_address(&pod, &node).await;
                 };
-                for note in life::complaints(&pod) {
-                    let about = pod.object_ref(&());
+                for message in life::complaints(&pod) {
                     self.world
-                        .tell(about, EventType::Warning, "InvalidAnnotation", note)
+                        .tell(&*pod, Severity::Warning, "InvalidAnnotation", &message)
                         .await;
                 }
                 life::running(&pod, &site, now)
@@ -261,20 +286,74 @@ impl Engine {
             Step::Crash { code } => life::crashed(&pod, code, now),
             Step::End { code } => life::ended(&pod, code, now),
         };
-        let patch = Patch::Strategic(patch_of(
-            pod.metadata.uid.as_deref(),
-            json!({"status": status}),
-        ));
-        let api: Api<Pod> = self.world.namespaced(&key.namespace);
-        match api
-            .patch_status(&key.name, &PatchParams::default(), &patch)
-            .await
-        {
-            Err(error) if is_gone(&error) => {}
-            result => drop(result?),
-        }
+        self.write(&pod, status).await?;
         // The watch brings the pod back in its next stage.
         Ok(Next::Idle)
+    }
+
+    /// None when the node takes the pod. If not, the pod is refused, or whoever must go first is told to.
+    async fn turned_away(&self, pod: &Pod, node: &Node) -> Result<Option<Next>, Failure> {
+        let mut decision = self.decide(pod, node);
+        if matches!(decision, Decision::Refuse { .. }) {
+            // The node may have become another since the cache saw it.
+            let nodes: Api<Node> = Api::all(self.world.client.clone());
+            let Some(node) = nodes.get_opt(&pod.spec.node_name).await? else {
+                return Ok(Some(Next::Idle));
+            };
+            decision = self.decide(pod, &node);
+        }
+        let now = Timestamp::now();
+        match decision {
+            Decision::Take => Ok(None),
+            Decision::Refuse { reason, message } => {
+                self.world
+                    .tell(pod, Severity::Warning, &reason, &message)
+                    .await;
+                self.write(pod, admission::refused(&reason, &message, now))
+                    .await?;
+                Ok(Some(Next::Idle))
+            }
+            Decision::Evict(victims) => {
+                for victim in victims {
+                    self.write(&victim, admission::evicted(&victim, now))
+                        .await?;
+                }
+                Ok(Some(Next::After(ROOM_CHECK)))
+            }
+        }
+    }
+
+    async fn write(&self, pod: &Pod, status: Value) -> Result<(), Failure> {
+        let (requests, fields) = (&self.world.requests, json!({"status": status}));
+        requests
+            .strategic::<Pod>(&pod.metadata, Part::Status, fields)
+            .await?;
+        Ok(())
+    }
+
+    /// Decides about one pod at a time, so that two never take the same room.
+    fn decide(&self, pod: &Pod, node: &Node) -> Decision {
+        let mut memory = self.memory();
+        if memory.taken.contains(pod.uid()) {
+            return Decision::Take;
+        }
+        let place = memory.addresses.place(&pod.spec.node_name);
+        let node = shape::completed(node, &place, Timestamp::now());
+        let mut others = self
+            .world
+            .pods
+            .linked(&Link::Node(pod.spec.node_name.clone()));
+        others.retain(|other| {
+            let started = !other.status.container_statuses.is_empty();
+            other.uid() != pod.uid()
+                && life::stage(other) != Stage::Ended
+                && (started || memory.taken.contains(other.uid()))
+        });
+        let decision = admission::decide(pod, &node, others);
+        if matches!(decision, Decision::Take) {
+            memory.taken.insert(pod.uid().to_owned());
+        }
+        decision
     }
 
     fn site(&self, pod: &Pod, node: &Node) -> Option<Site> {
@@ -293,7 +372,7 @@ impl Engine {
                 host_ip,
             });
         }
-        let range = Range::parse(node.spec.as_ref()?.pod_cidr.as_deref()?)?;
+        let range = Range::parse(pod_cidr(node)?)?;
         let address = self.memory().addresses.give(pod.uid(), range)?;
         Some(Site {
             pod_ip: address.to_string(),
@@ -302,153 +381,15 @@ impl Engine {
     }
 
     async fn complain_about_address(&self, pod: &Pod, node: &Node) -> Result<Next, Failure> {
-        let cidr = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.pod_cidr.as_deref())
-            .unwrap_or("<none>");
-        let note = format!(
-            "node {} has no free address for the pod in its podCIDR {cidr}",
-            pod.spec.node_name
-        );
+        let name = &pod.spec.node_name;
+        let will_have_one = || self.memory().addresses.place(name).pod_cidr.is_some();
+        let Some(cidr) = pod_cidr(node).or_else(|| (!will_have_one()).then_some("<none>")) else {
+            return Ok(Next::Idle);
+        };
+        let message = format!("node {name} has no free address for the pod in its podCIDR {cidr}");
         self.world
-            .tell(
-                pod.object_ref(&()),
-                EventType::Warning,
-                "FailedCreatePodSandBox",
-                note,
-            )
+            .tell(pod, Severity::Warning, "FailedCreatePodSandBox", &message)
             .await;
         Ok(Next::After(Duration::from_secs(10)))
     }
-
-    async fn update_node(&self, key: Key) -> Result<Next, Failure> {
-        let Some(node) = self.world.nodes.get(&key) else {
-            let mut memory = self.memory();
-            memory.addresses.forget_node(&key.name);
-            memory.renewed.remove(&key.name);
-            return Ok(Next::Idle);
-        };
-        if is_silent(&node) || node.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Idle);
-        }
-        // The lease first: a status that says ready, next to an old lease, would be doubted at once.
-        let wait = self.renew_lease(&node, &key.name).await?;
-        self.report(&node, &key.name).await?;
-        Ok(Next::After(wait))
-    }
-
-    /// Renews the node's lease if it is time, and returns how long it then has.
-    async fn renew_lease(&self, node: &Node, name: &str) -> Result<Duration, Failure> {
-        let interval = self.world.timings.lease_renewal;
-        let last = self.memory().renewed.get(name).copied();
-        if let Some(last) = last
-            && let left = interval.saturating_sub(last.elapsed())
-            && !left.is_zero()
-        {
-            return Ok(left);
-        }
-        let now = MicroTime(Timestamp::now());
-        let api: Api<Lease> = self.world.namespaced(NODE_LEASES);
-        let patch = Patch::Merge(json!({"spec": {"renewTime": now}}));
-        match api.patch(name, &PatchParams::default(), &patch).await {
-            Err(error) if is_gone(&error) => self.create_lease(&api, node, name, now).await?,
-            result => drop(result?),
-        }
-        // Nodes that appeared together are spread over the interval from the second renewal on.
-        let head_start = if last.is_none() {
-            interval.mul_f64(fraction(name))
-        } else {
-            Duration::ZERO
-        };
-        let renewed = Instant::now()
-            .checked_sub(head_start)
-            .unwrap_or_else(Instant::now);
-        self.memory().renewed.insert(name.to_owned(), renewed);
-        Ok(interval.saturating_sub(head_start))
-    }
-
-    async fn create_lease(
-        &self,
-        api: &Api<Lease>,
-        node: &Node,
-        name: &str,
-        now: MicroTime,
-    ) -> Result<(), Failure> {
-        let seconds = self.world.timings.node_grace.as_secs().max(1);
-        let lease = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                owner_references: node.owner_ref(&()).map(|owner| {
-                    vec![OwnerReference {
-                        controller: None,
-                        ..owner
-                    }]
-                }),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(name.to_owned()),
-                lease_duration_seconds: i32::try_from(seconds).ok(),
-                renew_time: Some(now),
-                ..LeaseSpec::default()
-            }),
-        };
-        match api.create(&PostParams::default(), &lease).await {
-            Err(error) if already_exists(&error) => Ok(()),
-            result => Ok(result.map(drop)?),
-        }
-    }
-
-    /// Writes what the node has to say that is not written yet, and now and then all of it.
-    async fn report(&self, node: &Node, name: &str) -> Result<(), Failure> {
-        let now = Timestamp::now();
-        let place = self.memory().addresses.place(name);
-        let mut wanted = shape::completed(node, &place, now);
-        let api: Api<Node> = self.world.cluster();
-        if wanted.spec != node.spec {
-            let patch = patch_of(
-                node.metadata.uid.as_deref(),
-                json!({"spec": {
-                    "podCIDR": wanted.spec.as_ref().and_then(|spec| spec.pod_cidr.clone()),
-                    "podCIDRs": wanted.spec.as_ref().and_then(|spec| spec.pod_cidrs.clone()),
-                }}),
-            );
-            gone_is_fine(
-                api.patch(name, &PatchParams::default(), &Patch::Strategic(patch))
-                    .await,
-            )?;
-        }
-        let last = shape::last_report(node);
-        let silent_for = last.and_then(|last| Duration::try_from(now.duration_since(last)).ok());
-        if silent_for.is_none_or(|silence| silence >= self.world.timings.node_status) {
-            wanted = shape::with_heartbeat(wanted, now);
-        }
-        if wanted.status != node.status {
-            let patch = patch_of(
-                node.metadata.uid.as_deref(),
-                json!({"status": wanted.status}),
-            );
-            gone_is_fine(
-                api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch))
-                    .await,
-            )?;
-        }
-        Ok(())
-    }
-}
-
-fn gone_is_fine<K>(result: Result<K, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(error) if is_gone(&error) => Ok(()),
-        result => result.map(drop),
-    }
-}
-
-/// A number from 0 to 1 that belongs to the name.
-fn fraction(name: &str) -> f64 {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    f64::from(hash) / f64::from(u32::MAX)
 }

@@ -7,21 +7,18 @@ use std::{
     time::Duration,
 };
 
-use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, core::PartialObjectMeta};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     cache::{Key, Link},
-    pod::Pod,
+    objects::Pod,
     queue::{Next, Queue},
-    world::{Failure, World, is_gone, patch_of},
+    requests::{Failure, Part, holds_now},
+    world::World,
 };
 
 const WORKERS: usize = 4;
@@ -111,8 +108,8 @@ impl PodGc {
             return Ok(Next::After(left));
         }
         // The cache may be behind; removing pods of a living node would be a disaster.
-        let api: Api<Node> = self.world.cluster();
-        if api.get_metadata_opt(&node.name).await?.is_some() {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.world.client.clone());
+        if api.get_opt(&node.name).await?.is_some() {
             return Ok(Next::After(Duration::from_secs(1)));
         }
         for pod in pods {
@@ -127,23 +124,13 @@ impl PodGc {
 
     async fn remove(&self, pod: &Pod) -> Result<(), Failure> {
         if !pod.is_finished() {
-            let why = json!({
-                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-                "message": "PodGC: node no longer exists",
-                "lastTransitionTime": Time(Timestamp::now()),
-            });
+            let message = "PodGC: node no longer exists";
+            let why = holds_now("DisruptionTarget", "DeletionByPodGC", message);
             let fields = json!({"status": {"phase": "Failed", "conditions": [why]}});
-            let patch = Patch::Strategic(patch_of(pod.metadata.uid.as_deref(), fields));
-            let api = self
-                .world
-                .namespaced::<Pod>(&Key::of(&pod.metadata).namespace);
-            match api
-                .patch_status(pod.name(), &PatchParams::default(), &patch)
-                .await
-            {
-                Err(error) if is_gone(&error) => return Ok(()),
-                result => drop(result?),
-            }
+            self.world
+                .requests
+                .strategic::<Pod>(&pod.metadata, Part::Status, fields)
+                .await?;
         }
         Ok(self.world.delete_pod(pod, Some(0)).await?)
     }
@@ -172,7 +159,7 @@ impl PodGc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::testing::pod;
+    use crate::objects::pod::testing::pod;
 
     #[test]
     fn the_oldest_finished_pods_go_first() {

@@ -68,6 +68,12 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
         }
     }
 
+    /// Something new is known about the key, perhaps what half of a failed attempt achieved: the waits begin anew.
+    fn change(&mut self, key: K) {
+        self.failures.remove(&key);
+        self.add(key);
+    }
+
     /// An earlier appointment stays.
     fn add_at(&mut self, key: K, at: Instant) {
         if let Some(&due) = self.due.get(&key) {
@@ -134,7 +140,7 @@ where
     }
 
     pub(crate) fn add(&self, key: K) {
-        self.lock().add(key);
+        self.lock().change(key);
         self.changed.notify_one();
     }
 
@@ -242,6 +248,10 @@ mod tests {
             state.done("a", &Err(()), now);
         }
         assert_eq!(state.pop(now + LONGEST_RETRY), Some("a"));
+
+        state.change("a");
+        state.done("a", &Err(()), now);
+        assert_eq!(state.pop(now + FIRST_RETRY), Some("a"), "it got further");
     }
 
     #[tokio::test]

@@ -4,21 +4,17 @@ use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc, time::D
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod as NewPod};
-use kube::{
-    Resource,
-    api::{Patch, PatchParams, PostParams},
-    runtime::events::EventType,
-};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     cache::Key,
     claims::{claims, concerned, controlled_by, pod_from},
     echo::Echoes,
-    pod::Pod,
+    events::Severity,
+    objects::{Pod, ReplicaSet, replica_set::ReplicaSetStatus},
     queue::{Next, Queue},
-    world::{Failure, World, brief, is_gone, patch_of},
+    requests::{Failure, Part, brief},
+    world::World,
 };
 
 /// Pods made or removed in one go; the rest follows when these have been seen.
@@ -31,50 +27,37 @@ const REQUESTS: usize = 16;
 struct Plan {
     create: usize,
     delete: Vec<Arc<Pod>>,
-    status: Option<Counts>,
+    /// When it differs from what is written.
+    status: Option<ReplicaSetStatus>,
     /// A pod becomes available then, without any event.
     recheck: Option<Duration>,
 }
 
-/// The numbers of a ReplicaSet's status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    replicas: usize,
-    fully_labeled: usize,
-    ready: usize,
-    available: usize,
-    observed_generation: i64,
-}
-
 /// What to do for `set`, which owns `pods`.
 fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
-    let spec = set.spec.clone().unwrap_or_default();
-    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
-    let min_ready = SignedDuration::from_secs(spec.min_ready_seconds.unwrap_or(0).into());
+    let wanted = usize::try_from(set.spec.replicas).unwrap_or(0);
+    let min_ready = SignedDuration::from_secs(set.spec.min_ready_seconds.into());
     let mut active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
 
-    let template_labels = spec
-        .template
-        .and_then(|t| t.metadata)
-        .and_then(|m| m.labels);
-    let fully_labeled = |pod: &&Arc<Pod>| {
-        let labels = pod.metadata.labels.as_ref();
-        template_labels
-            .iter()
-            .flatten()
-            .all(|(key, value)| labels.is_some_and(|labels| labels.get(key) == Some(value)))
-    };
+    // How long each ready pod still has to wait until it counts as available.
     let waits: Vec<SignedDuration> = active
         .iter()
         .filter_map(|pod| pod.ready_since())
-        .map(|since| (since + min_ready).duration_since(now))
+        .map(|since| min_ready - now.duration_since(since))
         .collect();
     let available = |wait: &&SignedDuration| **wait <= SignedDuration::ZERO;
-    let counts = Counts {
-        replicas: active.len(),
-        fully_labeled: active.iter().filter(fully_labeled).count(),
-        ready: waits.len(),
-        available: waits.iter().filter(available).count(),
+    let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
+    let template_labels = &set.spec.template["metadata"]["labels"];
+    let status = ReplicaSetStatus {
+        replicas: count(active.len()),
+        fully_labeled_replicas: count(
+            active
+                .iter()
+                .filter(|pod| has_all(pod, template_labels))
+                .count(),
+        ),
+        ready_replicas: count(waits.len()),
+        available_replicas: count(waits.iter().filter(available).count()),
         observed_generation: set.metadata.generation.unwrap_or(0),
     };
     let recheck = waits.iter().filter(|wait| !available(wait)).min();
@@ -91,7 +74,7 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
             delete = active;
         }
     }
-    let status = (Some(counts) != observed(set)).then_some(counts);
+    let status = (status != set.status).then_some(status);
     Plan {
         create,
         delete,
@@ -100,16 +83,16 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     }
 }
 
-fn observed(set: &ReplicaSet) -> Option<Counts> {
-    let status = set.status.as_ref()?;
-    let count = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
-    Some(Counts {
-        replicas: count(Some(status.replicas)),
-        fully_labeled: count(status.fully_labeled_replicas),
-        ready: count(status.ready_replicas),
-        available: count(status.available_replicas),
-        observed_generation: status.observed_generation.unwrap_or(0),
-    })
+fn has_all(pod: &Pod, labels: &Value) -> bool {
+    let has = pod.metadata.labels.as_ref();
+    labels
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| {
+            let label = has.and_then(|labels| labels.get(key)).map(String::as_str);
+            label == value.as_str()
+        })
 }
 
 /// The order in which surplus pods go: those that do no work yet, then the cheap ones, the crowded, the restless and the young.
@@ -163,9 +146,7 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
     let (wake, sets) = (queue.clone(), world.replica_sets.clone());
     world.pods.listen(move |change| {
         for pod in change.sides() {
-            for key in concerned(&pod.metadata, &sets, |set| {
-                Some(&set.spec.as_ref()?.selector)
-            }) {
+            for key in concerned(&pod.metadata, &sets, |set| &set.spec.selector) {
                 wake.add(key);
             }
         }
@@ -191,41 +172,39 @@ impl ReplicaSets {
         if !self.pods.all_back(&key) || !self.sets.all_back(&key) {
             return Ok(Next::After(Duration::from_secs(1)));
         }
-        let Some(spec) = &set.spec else {
-            return Ok(Next::Idle);
-        };
-        let claims = claims(&set.metadata, &spec.selector, &self.world.pods)?;
-        let api = self.world.namespaced(&key.namespace);
-        if claims.settle(&controlled_by(&*set), &api).await? {
+        let claims = claims(&set.metadata, &set.spec.selector, &self.world.pods)?;
+        let requests = &self.world.requests;
+        if claims.settle(&controlled_by(&*set), requests).await? {
             return Ok(Next::After(Duration::from_secs(1)));
         }
         let plan = plan(&set, &claims.owned, Timestamp::now());
         self.delete(&key, &plan.delete).await?;
         self.create(&key, &set, plan.create).await?;
-        if let Some(counts) = plan.status {
-            self.set_status(&key, &set, counts).await?;
+        if let Some(status) = plan.status {
+            let fields = json!({"status": status});
+            let written = requests
+                .merge::<ReplicaSet>(&set.metadata, Part::Status, fields)
+                .await?;
+            self.sets.wrote(&key, written.as_ref());
         }
         Ok(plan.recheck.map_or(Next::Idle, Next::After))
     }
 
     async fn create(&self, key: &Key, set: &ReplicaSet, count: usize) -> Result<(), Failure> {
-        let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
-        let pod = pod_from(&template.unwrap_or_default(), controlled_by(set));
-        let api = self.world.namespaced::<NewPod>(&key.namespace);
-        let options = PostParams::default();
+        let pod = pod_from(&set.spec.template, &controlled_by(set));
+        let namespace = Some(key.namespace.as_str());
         let result = stream::iter(0..count)
-            .map(|_| api.create(&options, &pod))
+            .map(|_| self.world.requests.create::<Pod>(namespace, &pod))
             .buffer_unordered(REQUESTS)
             .try_for_each(|made| async move {
-                self.pods.wrote(key, &made.metadata);
+                self.pods.wrote(key, Some(&made));
                 Ok(())
             })
             .await;
         if let Err(error) = &result {
-            let note = format!("Error creating: {}", brief(error));
-            let about = set.object_ref(&());
+            let message = format!("Error creating: {}", brief(error));
             self.world
-                .tell(about, EventType::Warning, "FailedCreate", note)
+                .tell(set, Severity::Warning, "FailedCreate", &message)
                 .await;
         }
         Ok(result?)
@@ -242,34 +221,12 @@ impl ReplicaSets {
             .try_collect()
             .await
     }
-
-    async fn set_status(&self, key: &Key, set: &ReplicaSet, counts: Counts) -> Result<(), Failure> {
-        let status = json!({"status": {
-            "replicas": counts.replicas,
-            "fullyLabeledReplicas": counts.fully_labeled,
-            "readyReplicas": counts.ready,
-            "availableReplicas": counts.available,
-            "observedGeneration": counts.observed_generation,
-        }});
-        let patch = Patch::Merge(patch_of(set.metadata.uid.as_deref(), status));
-        let api = self.world.namespaced::<ReplicaSet>(&key.namespace);
-        match api
-            .patch_status(&key.name, &PatchParams::default(), &patch)
-            .await
-        {
-            Ok(written) => self.sets.wrote(key, &written.metadata),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::testing::pod;
-    use serde_json::Value;
+    use crate::objects::pod::testing::{merge, pod};
 
     fn now() -> Timestamp {
         "2026-01-01T00:01:00Z".parse().unwrap()
@@ -328,7 +285,7 @@ mod tests {
     fn the_least_useful_pod_goes_first() {
         let with = |parts: Value| {
             let mut whole = ready(100);
-            crate::pod::testing::merge(&mut whole, parts);
+            merge(&mut whole, parts);
             whole
         };
         let cost = |cost: &str| {
@@ -367,11 +324,11 @@ mod tests {
     fn the_status_counts_and_knows_when_to_look_again() {
         let pods = [Arc::new(pod("a", ready(40))), Arc::new(pod("b", ready(10)))];
         let first = plan(&set(2, json!({"replicas": 0})), &pods, now());
-        let counts = Counts {
+        let counts = ReplicaSetStatus {
             replicas: 2,
-            fully_labeled: 2,
-            ready: 2,
-            available: 1,
+            fully_labeled_replicas: 2,
+            ready_replicas: 2,
+            available_replicas: 1,
             observed_generation: 2,
         };
         assert_eq!(first.status, Some(counts));

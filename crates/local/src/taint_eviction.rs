@@ -8,22 +8,16 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::core::v1::{Node, Taint, Toleration},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
-use kube::{
-    Resource,
-    api::{Patch, PatchParams},
-    runtime::events::EventType,
-};
+use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 use serde_json::json;
 
 use crate::{
     cache::{Key, Link},
-    pod::Pod,
+    events::Severity,
+    objects::Pod,
     queue::{Next, Queue},
-    world::{Failure, World, is_gone, patch_of},
+    requests::{Failure, Part, holds_now},
+    world::World,
 };
 
 const WORKERS: usize = 16;
@@ -164,30 +158,17 @@ impl TaintEviction {
     }
 
     async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
-        let note = format!("Marking for deletion Pod {key}");
+        let message = format!("Marking for deletion Pod {key}");
         self.world
-            .tell(
-                pod.object_ref(&()),
-                EventType::Normal,
-                "TaintManagerEviction",
-                note,
-            )
+            .tell(pod, Severity::Normal, "TaintManagerEviction", &message)
             .await;
-        let why = json!({
-            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-            "message": "Taint manager: deleting due to NoExecute taint",
-            "lastTransitionTime": Time(Timestamp::now()),
-        });
+        let message = "Taint manager: deleting due to NoExecute taint";
+        let why = holds_now("DisruptionTarget", "DeletionByTaintManager", message);
         let fields = json!({"status": {"conditions": [why]}});
-        let patch = Patch::Strategic(patch_of(pod.metadata.uid.as_deref(), fields));
-        let api = self.world.namespaced::<Pod>(&key.namespace);
-        match api
-            .patch_status(&key.name, &PatchParams::default(), &patch)
-            .await
-        {
-            Err(error) if is_gone(&error) => return Ok(()),
-            result => drop(result?),
-        }
+        self.world
+            .requests
+            .strategic::<Pod>(&pod.metadata, Part::Status, fields)
+            .await?;
         Ok(self.world.delete_pod(pod, None).await?)
     }
 }
@@ -195,6 +176,7 @@ impl TaintEviction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     #[test]
     fn a_pod_leaves_when_its_patience_ends() {

@@ -3,22 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::{
-    apps::v1::{Deployment, ReplicaSet},
-    batch::v1::Job,
     coordination::v1::Lease,
-    core::v1::{Namespace, Node, ObjectReference},
+    core::v1::{Namespace, Node},
     policy::v1::PodDisruptionBudget,
 };
-use kube::{
-    Api, Client, Resource,
-    api::{DeleteParams, Preconditions},
-    runtime::events::{Event, EventType, Recorder, Reporter},
-};
+use kube::{Api, Client, Resource, api::DeleteParams};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cache::{Cache, Key, Kind, by_owner},
-    pod::Pod,
+    cache::{Cache, Kind, by_owner},
+    events::{Events, Severity},
+    objects::{Deployment, Job, Pod, ReplicaSet},
+    requests::Requests,
 };
 
 /// How long simulated things take, and how patient the controllers are.
@@ -70,15 +66,12 @@ pub(crate) struct World {
     pub(crate) budgets: Arc<Cache<PodDisruptionBudget>>,
     /// Everything stops when this is cancelled.
     pub(crate) cancel: CancellationToken,
-    events: Recorder,
+    pub(crate) requests: Requests,
+    events: Events,
 }
 
 impl World {
     pub(crate) fn new(client: Client, timings: Timings) -> Arc<Self> {
-        let reporter = Reporter {
-            controller: "tidepool-local".into(),
-            instance: Some("tidepool-local".into()),
-        };
         Arc::new(Self {
             timings,
             pods: Cache::new(Pod::links),
@@ -90,7 +83,8 @@ impl World {
             jobs: Cache::new(by_owner),
             budgets: Cache::new(by_owner),
             cancel: CancellationToken::new(),
-            events: Recorder::new(client.clone(), reporter),
+            requests: Requests::new(client.clone()),
+            events: Events::new(client.clone()),
             client,
         })
     }
@@ -129,109 +123,28 @@ impl World {
         self.cancel.run_until_cancelled(all).await;
     }
 
-    pub(crate) fn namespaced<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-    {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    pub(crate) fn cluster<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>,
-    {
-        Api::all(self.client.clone())
-    }
-
-    /// Deletes exactly this pod and none that took its name; one that is gone already is fine.
+    /// Deletes a pod with its own grace period, or with this one.
     pub(crate) async fn delete_pod(
         &self,
         pod: &Pod,
         grace_seconds: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let api = self.namespaced::<Pod>(&Key::of(&pod.metadata).namespace);
         let options = DeleteParams {
             grace_period_seconds: grace_seconds,
-            preconditions: Some(Preconditions {
-                uid: pod.metadata.uid.clone(),
-                resource_version: None,
-            }),
             ..DeleteParams::background()
         };
-        match api.delete(pod.name(), &options).await {
-            Err(error) if is_gone(&error) => Ok(()),
-            result => result.map(drop),
-        }
+        self.requests.delete::<Pod>(&pod.metadata, options).await
     }
 
-    /// Tells whoever describes the object. Nothing depends on it, so a failure is only logged.
     pub(crate) async fn tell(
         &self,
-        about: ObjectReference,
-        type_: EventType,
+        about: &impl Resource<DynamicType = ()>,
+        severity: Severity,
         reason: &str,
-        note: String,
+        message: &str,
     ) {
-        let event = Event {
-            type_,
-            reason: reason.into(),
-            note: Some(cut(note)),
-            action: reason.into(),
-            secondary: None,
-        };
-        if let Err(error) = self.events.publish(&event, &about).await {
-            tracing::debug!(reason, error = %brief(&error), "an event could not be written");
-        }
+        self.events
+            .tell(about.object_ref(&()), severity, reason, message)
+            .await;
     }
-}
-
-/// Longer notes are refused by the API.
-fn cut(mut note: String) -> String {
-    const LIMIT: usize = 1024;
-    if note.len() > LIMIT {
-        let end = (0..=LIMIT - 3)
-            .rev()
-            .find(|&end| note.is_char_boundary(end));
-        note.truncate(end.unwrap_or(0));
-        note.push_str("...");
-    }
-    note
-}
-
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
-}
-
-pub(crate) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_conflict())
-}
-
-pub(crate) fn already_exists(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.is_already_exists())
-}
-
-/// The server's own sentence, without the client's wrapping.
-pub(crate) fn brief(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// A patch that is refused when the object was replaced by another of the same name.
-pub(crate) fn patch_of(uid: Option<&str>, fields: serde_json::Value) -> serde_json::Value {
-    let mut patch = fields;
-    patch["metadata"]["uid"] = uid.into();
-    patch
-}
-
-/// Why a key could not be brought up to date; it will be tried again.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("{}", brief(.0))]
-    Request(#[from] kube::Error),
-    #[error("the selector cannot be used: {0}")]
-    Selector(#[from] kube::core::ParseExpressionError),
-    #[error("an object cannot be written as JSON: {0}")]
-    Json(#[from] serde_json::Error),
 }

@@ -6,23 +6,19 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        apps::v1::{Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetSpec},
-        core::v1::PodTemplateSpec,
+use serde_json::Value;
+
+use super::{sets, status};
+use crate::{
+    objects::{
+        Deployment, ReplicaSet,
+        deployment::{DeploymentSpec, DeploymentStatus},
     },
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    share::{Rounding, share},
 };
-
-use super::status;
-use crate::claims::{Rounding, controlled_by, share};
-
-pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
-const HASH: &str = "pod-template-hash";
 
 pub(super) struct Observed<'a> {
     pub(super) deployment: &'a Deployment,
-    pub(super) spec: &'a DeploymentSpec,
     /// The ReplicaSets it owns.
     pub(super) sets: &'a [Arc<ReplicaSet>],
     /// Whether a set still has pods that are not finished, dying ones included.
@@ -30,7 +26,7 @@ pub(super) struct Observed<'a> {
     pub(super) now: Timestamp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,
     /// When it differs from what is written.
@@ -43,7 +39,11 @@ pub(super) struct Plan {
 
 #[derive(Debug)]
 pub(super) enum Step {
-    Create(Box<ReplicaSet>),
+    Create {
+        name: String,
+        replicas: i32,
+        set: Value,
+    },
     Scale {
         set: Arc<ReplicaSet>,
         replicas: i32,
@@ -62,36 +62,30 @@ pub(super) struct Bounds {
     pub(super) unavailable: i32,
 }
 
-pub(super) fn plan(observed: &Observed<'_>) -> Result<Plan, serde_json::Error> {
-    let Observed {
-        deployment, spec, ..
-    } = *observed;
+pub(super) fn plan(observed: &Observed<'_>) -> Plan {
+    let deployment = observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
-        return Ok(Plan {
-            steps: Vec::new(),
-            status: None,
-            revision: None,
-            recheck: None,
-        });
+        return Plan::default();
     }
-    let (current, old) = split(spec, observed.sets);
+    let spec = &deployment.spec;
+    let (current, old) = sets::split(spec, observed.sets);
     let bounds = bounds(spec);
-    let mut steps = Vec::new();
-    let revision = (old.iter().map(|set| revision_of(set)).max().unwrap_or(0) + 1)
-        .max(current.map_or(0, |set| revision_of(set)));
+    let newest_old = old.iter().map(|set| sets::revision(set)).max().unwrap_or(0);
+    let revision = (newest_old + 1).max(current.map_or(0, |set| sets::revision(set)));
 
-    if spec.paused == Some(true) {
+    let mut steps = Vec::new();
+    if spec.paused {
         steps.extend(resize_newest(spec, observed.sets));
     } else if let Some(step) = current.and_then(|set| annotate(deployment, set, revision)) {
         // Scaling waits for the next plan, which sees the set as it then is.
         steps.push(step);
-    } else if is_recreate(spec) {
-        steps.extend(recreate(observed, current, &old, revision)?);
+    } else if spec.strategy.type_.as_deref() == Some("Recreate") {
+        steps.extend(recreate(observed, current, &old, revision));
     } else {
-        steps.extend(roll(observed, current, &old, bounds, revision)?);
+        steps.extend(roll(observed, current, &old, bounds, revision));
     }
     let creates = steps.iter().find_map(|step| match step {
-        Step::Create(set) => set.metadata.name.clone(),
+        Step::Create { name, .. } => Some(name.clone()),
         _ => None,
     });
     let progress = status::Progress {
@@ -101,81 +95,42 @@ pub(super) fn plan(observed: &Observed<'_>) -> Result<Plan, serde_json::Error> {
     };
     let status = status::of(observed, &progress);
     if status::is_complete(spec, &status) {
-        steps.extend(forget_history(spec, &old));
+        steps.extend(
+            sets::beyond_history(spec, &old)
+                .into_iter()
+                .map(Step::Delete),
+        );
     }
     let recheck = status::until_deadline(spec, &status, observed.now);
     let noted = deployment
         .metadata
         .annotations
         .as_ref()
-        .and_then(|a| a.get(REVISION));
-    let revision = (spec.paused != Some(true) && noted != Some(&revision.to_string()))
-        .then(|| revision.to_string());
-    let written = deployment.status.clone().unwrap_or_default();
-    let changed = !status::same(&written, &status) || revision.is_some();
-    Ok(Plan {
+        .and_then(|a| a.get(sets::REVISION));
+    let revision = revision.to_string();
+    let revision = (!spec.paused && noted != Some(&revision)).then_some(revision);
+    let changed = status != deployment.status || revision.is_some();
+    Plan {
         steps,
         status: changed.then_some(status),
         revision,
         recheck,
-    })
-}
-
-fn is_recreate(spec: &DeploymentSpec) -> bool {
-    let strategy = spec.strategy.as_ref().and_then(|s| s.type_.as_deref());
-    strategy == Some("Recreate")
-}
-
-/// The set of the present template, if it exists, and all others, oldest first.
-fn split<'a>(
-    spec: &DeploymentSpec,
-    sets: &'a [Arc<ReplicaSet>],
-) -> (Option<&'a Arc<ReplicaSet>>, Vec<&'a Arc<ReplicaSet>>) {
-    let mut sorted: Vec<_> = sets.iter().collect();
-    sorted.sort_by_key(|set| {
-        (
-            set.metadata.creation_timestamp.clone(),
-            set.metadata.name.clone(),
-        )
-    });
-    let is_current = |set: &&&Arc<ReplicaSet>| {
-        let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
-        template.is_some_and(|template| same_template(template, &spec.template))
-    };
-    let current = sorted.iter().find(is_current).copied();
-    sorted.retain(|set| current.is_none_or(|current| !Arc::ptr_eq(set, current)));
-    (current, sorted)
-}
-
-fn same_template(of_set: &PodTemplateSpec, wanted: &PodTemplateSpec) -> bool {
-    let mut plain = of_set.clone();
-    if let Some(meta) = &mut plain.metadata
-        && let Some(labels) = &mut meta.labels
-    {
-        labels.remove(HASH);
-        if labels.is_empty() {
-            meta.labels = None;
-        }
     }
-    let plain_meta = plain.metadata.take().unwrap_or_default();
-    let wanted_meta = wanted.metadata.clone().unwrap_or_default();
-    plain_meta == wanted_meta && plain.spec == wanted.spec
 }
 
-pub(super) fn bounds(spec: &DeploymentSpec) -> Bounds {
-    let replicas = spec.replicas.unwrap_or(1);
-    let rolling = spec
-        .strategy
-        .as_ref()
-        .and_then(|s| s.rolling_update.clone());
-    let Some(rolling) = rolling else {
+fn bounds(spec: &DeploymentSpec) -> Bounds {
+    let Some(rolling) = &spec.strategy.rolling_update else {
         return Bounds {
             surge: 0,
             unavailable: 0,
         };
     };
-    let surge = share(rolling.max_surge.as_ref(), replicas, Rounding::Up);
-    let unavailable = share(rolling.max_unavailable.as_ref(), replicas, Rounding::Down);
+    let surge = share(rolling.max_surge.as_ref(), spec.replicas, Rounding::Up);
+    let unavailable = share(
+        rolling.max_unavailable.as_ref(),
+        spec.replicas,
+        Rounding::Down,
+    );
     // Both zero would never move; validation forbids it, but two percentages may round to it.
     let unavailable = if surge == 0 {
         unavailable.max(1)
@@ -184,33 +139,8 @@ pub(super) fn bounds(spec: &DeploymentSpec) -> Bounds {
     };
     Bounds {
         surge,
-        unavailable: unavailable.min(replicas),
+        unavailable: unavailable.min(spec.replicas),
     }
-}
-
-pub(super) fn replicas_of(set: &ReplicaSet) -> i32 {
-    set.spec
-        .as_ref()
-        .and_then(|spec| spec.replicas)
-        .unwrap_or(0)
-}
-
-/// Never more than asked for: the status of a set that was just scaled down is old.
-pub(super) fn available_of(set: &ReplicaSet) -> i32 {
-    let available = set
-        .status
-        .as_ref()
-        .and_then(|status| status.available_replicas);
-    available.unwrap_or(0).min(replicas_of(set))
-}
-
-fn revision_of(set: &ReplicaSet) -> i64 {
-    let annotation = set
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|a| a.get(REVISION));
-    annotation.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// New pods up as far as the surge allows, old ones down as far as availability allows.
@@ -220,39 +150,44 @@ fn roll(
     old: &[&Arc<ReplicaSet>],
     bounds: Bounds,
     revision: i64,
-) -> Result<Vec<Step>, serde_json::Error> {
-    let wanted = observed.spec.replicas.unwrap_or(1);
-    let total: i32 = observed.sets.iter().map(|set| replicas_of(set)).sum();
-    let room = (wanted + bounds.surge - total).max(0);
-    let mut steps = Vec::new();
+) -> Vec<Step> {
+    let wanted = observed.deployment.spec.replicas;
+    let total = sets::sum(observed.sets, |set| set.spec.replicas);
+    let room = wanted
+        .saturating_add(bounds.surge)
+        .saturating_sub(total)
+        .max(0);
     let Some(set) = current else {
-        let set = new_set(observed, room.min(wanted), revision)?;
-        return Ok(vec![Step::Create(Box::new(set))]);
+        return vec![create(observed, room.min(wanted), revision)];
     };
-    let now = replicas_of(set);
+    let now = set.spec.replicas;
     let next = if now > wanted {
         wanted
     } else {
         now + room.min(wanted - now)
     };
     if next != now {
-        steps.push(Step::Scale {
+        // What follows must count the new pods, which the next plan does.
+        return vec![Step::Scale {
             set: set.clone(),
             replicas: next,
-        });
-        // What follows must count the new pods, which the next plan does.
-        return Ok(steps);
+        }];
     }
 
     let least = wanted - bounds.unavailable;
-    let not_yet_available = now - available_of(set);
-    let mut removable = (total - least - not_yet_available).max(0);
-    let mut spare = (observed.sets.iter().map(|s| available_of(s)).sum::<i32>() - least).max(0);
+    let not_yet_available = now - sets::available(set);
+    let available = sets::sum(observed.sets, sets::available);
+    let mut removable = (total - least).saturating_sub(not_yet_available).max(0);
+    let mut spare = (available - least).max(0);
+    let mut steps = Vec::new();
     for set in old {
-        let now = replicas_of(set);
+        let now = set.spec.replicas;
         // Pods that do not work cost nothing; those that do cost availability.
-        let broken = (now - available_of(set)).clamp(0, removable);
-        let working = available_of(set).min(spare).min(removable - broken).max(0);
+        let broken = (now - sets::available(set)).clamp(0, removable);
+        let working = sets::available(set)
+            .min(spare)
+            .min(removable - broken)
+            .max(0);
         removable -= broken + working;
         spare -= working;
         if broken + working > 0 {
@@ -262,7 +197,7 @@ fn roll(
             });
         }
     }
-    Ok(steps)
+    steps
 }
 
 /// First nothing old, then everything new.
@@ -271,47 +206,57 @@ fn recreate(
     current: Option<&Arc<ReplicaSet>>,
     old: &[&Arc<ReplicaSet>],
     revision: i64,
-) -> Result<Vec<Step>, serde_json::Error> {
+) -> Vec<Step> {
     let stop: Vec<Step> = old
         .iter()
-        .filter(|set| replicas_of(set) > 0)
+        .filter(|set| set.spec.replicas > 0)
         .map(|set| Step::Scale {
             set: (*set).clone(),
             replicas: 0,
         })
         .collect();
     if !stop.is_empty() || old.iter().any(|set| (observed.has_pods)(set)) {
-        return Ok(stop);
+        return stop;
     }
-    let wanted = observed.spec.replicas.unwrap_or(1);
-    Ok(match current {
-        None => vec![Step::Create(Box::new(new_set(observed, wanted, revision)?))],
-        Some(set) if replicas_of(set) != wanted => {
+    let wanted = observed.deployment.spec.replicas;
+    match current {
+        None => vec![create(observed, wanted, revision)],
+        Some(set) if set.spec.replicas != wanted => {
             vec![Step::Scale {
                 set: set.clone(),
                 replicas: wanted,
             }]
         }
         Some(_) => Vec::new(),
-    })
+    }
+}
+
+fn create(observed: &Observed<'_>, replicas: i32, revision: i64) -> Step {
+    let (name, set) = sets::new(observed.deployment, replicas, revision);
+    Step::Create {
+        name,
+        replicas,
+        set,
+    }
 }
 
 /// A paused Deployment can still be resized; the newest set in use takes the difference.
-fn resize_newest(spec: &DeploymentSpec, sets: &[Arc<ReplicaSet>]) -> Option<Step> {
-    let newest = sets
+fn resize_newest(spec: &DeploymentSpec, all: &[Arc<ReplicaSet>]) -> Option<Step> {
+    let newest = all
         .iter()
-        .filter(|set| replicas_of(set) > 0)
-        .max_by_key(|set| (revision_of(set), set.metadata.name.clone()))?;
-    let total: i32 = sets.iter().map(|set| replicas_of(set)).sum();
-    let replicas = (replicas_of(newest) + spec.replicas.unwrap_or(1) - total).max(0);
-    (replicas != replicas_of(newest)).then(|| Step::Scale {
+        .filter(|set| set.spec.replicas > 0)
+        .max_by_key(|set| (sets::revision(set), set.metadata.name.clone()))?;
+    let total = sets::sum(all, |set| set.spec.replicas);
+    let difference = spec.replicas.saturating_sub(total);
+    let replicas = newest.spec.replicas.saturating_add(difference).max(0);
+    (replicas != newest.spec.replicas).then(|| Step::Scale {
         set: newest.clone(),
         replicas,
     })
 }
 
 fn annotate(deployment: &Deployment, set: &Arc<ReplicaSet>, revision: i64) -> Option<Step> {
-    let mut annotations = set_annotations(deployment, revision);
+    let mut annotations = sets::annotations(deployment, revision);
     let written = set.metadata.annotations.as_ref();
     annotations.retain(|key, value| written.and_then(|w| w.get(key)) != Some(value));
     (!annotations.is_empty()).then(|| Step::Annotate {
@@ -320,94 +265,14 @@ fn annotate(deployment: &Deployment, set: &Arc<ReplicaSet>, revision: i64) -> Op
     })
 }
 
-/// A set carries its Deployment's annotations, so that `rollout history` shows the cause of each change.
-fn set_annotations(deployment: &Deployment, revision: i64) -> BTreeMap<String, String> {
-    let mut annotations = deployment.metadata.annotations.clone().unwrap_or_default();
-    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    annotations.insert(REVISION.into(), revision.to_string());
-    annotations
-}
-
-fn new_set(
-    observed: &Observed<'_>,
-    replicas: i32,
-    revision: i64,
-) -> Result<ReplicaSet, serde_json::Error> {
-    let Observed {
-        deployment, spec, ..
-    } = *observed;
-    let collisions = deployment.status.as_ref().and_then(|s| s.collision_count);
-    let hash = template_hash(&spec.template, collisions.unwrap_or(0))?;
-    let owner = controlled_by(deployment);
-    let mut template = spec.template.clone();
-    let meta = template.metadata.get_or_insert_default();
-    meta.labels
-        .get_or_insert_default()
-        .insert(HASH.into(), hash.clone());
-    let mut match_labels = spec.selector.match_labels.clone().unwrap_or_default();
-    match_labels.insert(HASH.into(), hash.clone());
-    Ok(ReplicaSet {
-        metadata: ObjectMeta {
-            namespace: deployment.metadata.namespace.clone(),
-            name: Some(format!("{}-{hash}", owner.name)),
-            labels: meta.labels.clone(),
-            annotations: Some(set_annotations(deployment, revision)),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(ReplicaSetSpec {
-            min_ready_seconds: spec.min_ready_seconds,
-            replicas: Some(replicas),
-            selector: LabelSelector {
-                match_labels: Some(match_labels),
-                ..spec.selector.clone()
-            },
-            template: Some(template),
-        }),
-        status: None,
-    })
-}
-
-/// Ten letters that name a template: FNV-1a, spelled without vowels so that no words appear.
-fn template_hash(template: &PodTemplateSpec, collisions: i32) -> Result<String, serde_json::Error> {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in serde_json::to_vec(&(template, collisions))? {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    let mut name = String::with_capacity(10);
-    for _ in 0..10 {
-        name.push(char::from(LETTERS[(hash % 27) as usize]));
-        hash /= 27;
-    }
-    Ok(name)
-}
-
-/// Old revisions beyond the limit, oldest first; only sets without any pod.
-fn forget_history(spec: &DeploymentSpec, old: &[&Arc<ReplicaSet>]) -> Vec<Step> {
-    let limit = usize::try_from(spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
-    let mut idle: Vec<_> = old
-        .iter()
-        .filter(|set| {
-            let has_pods = set
-                .status
-                .as_ref()
-                .is_some_and(|status| status.replicas > 0);
-            replicas_of(set) == 0 && !has_pods && set.metadata.deletion_timestamp.is_none()
-        })
-        .collect();
-    idle.sort_by_key(|set| (revision_of(set), set.metadata.name.clone()));
-    let surplus = idle.len().saturating_sub(limit);
-    idle.truncate(surplus);
-    idle.into_iter()
-        .map(|set| Step::Delete((*set).clone()))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use serde_json::{Value, json};
+    use super::{
+        sets::{HASH, REVISION},
+        *,
+    };
+    use crate::objects::pod::testing::merge;
+    use serde_json::json;
 
     fn deployment(spec: Value) -> Deployment {
         let mut whole = json!({
@@ -421,7 +286,7 @@ mod tests {
                 "revisionHistoryLimit": 1,
             },
         });
-        crate::pod::testing::merge(&mut whole["spec"], spec);
+        merge(&mut whole["spec"], spec);
         serde_json::from_value(whole).unwrap()
     }
 
@@ -446,34 +311,34 @@ mod tests {
     }
 
     fn steps(deployment: &Deployment, sets: &[Arc<ReplicaSet>], has_pods: bool) -> Vec<String> {
-        let observed = Observed {
+        let plan = plan(&Observed {
             deployment,
-            spec: deployment.spec.as_ref().unwrap(),
             sets,
             has_pods: &|_| has_pods,
             now: "2026-01-01T00:01:00Z".parse().unwrap(),
-        };
+        });
         let name = |set: &ReplicaSet| set.metadata.name.clone().unwrap();
-        let plan = plan(&observed).unwrap();
-        plan.steps
-            .iter()
-            .map(|step| match step {
-                Step::Create(set) => {
-                    format!("create {} rev {}", replicas_of(set), revision_of(set))
-                }
-                Step::Scale { set, replicas } => {
-                    format!("{} {} -> {replicas}", name(set), replicas_of(set))
-                }
-                Step::Annotate { set, annotations } => format!("{} {annotations:?}", name(set)),
-                Step::Delete(set) => format!("delete {}", name(set)),
-            })
-            .collect()
+        let say = |step: &Step| match step {
+            Step::Create { replicas, set, .. } => {
+                format!(
+                    "create {replicas} rev {}",
+                    set["metadata"]["annotations"][REVISION].as_str().unwrap()
+                )
+            }
+            Step::Scale { set, replicas } => {
+                format!("{} {} -> {replicas}", name(set), set.spec.replicas)
+            }
+            Step::Annotate { set, annotations } => format!("{} {annotations:?}", name(set)),
+            Step::Delete(set) => format!("delete {}", name(set)),
+        };
+        plan.steps.iter().map(say).collect()
     }
 
     #[test]
     fn a_rollout_goes_step_by_step_within_its_bounds() {
         // 10 replicas, at most 13 pods, at least 8 available.
         let web = deployment(json!({}));
+        let second_revision = "r1 {\"deployment.kubernetes.io/revision\": \"3\"}";
         for (case, sets, want) in [
             ("first revision", vec![], vec!["create 10 rev 1"]),
             (
@@ -519,7 +384,7 @@ mod tests {
             (
                 "a rollback takes a new revision",
                 vec![set(1, "app:2", 0, 0), set(2, "app:1", 10, 10)],
-                vec!["r1 {\"deployment.kubernetes.io/revision\": \"3\"}"],
+                vec![second_revision],
             ),
             (
                 "too large",
@@ -564,18 +429,15 @@ mod tests {
     #[test]
     fn old_revisions_are_forgotten_when_the_rollout_is_complete() {
         let web = deployment(json!({}));
-        let sets = [
-            set(1, "app:0", 0, 0),
-            set(2, "app:1", 0, 0),
-            set(3, "app:2", 10, 10),
-        ];
-        assert_eq!(steps(&web, &sets, false), ["delete r1"]);
-        let sets = [
-            set(1, "app:0", 0, 0),
-            set(2, "app:1", 0, 0),
-            set(3, "app:2", 10, 9),
-        ];
-        assert_eq!(steps(&web, &sets, false), [""; 0]);
+        let sets = |available| {
+            [
+                set(1, "app:0", 0, 0),
+                set(2, "app:1", 0, 0),
+                set(3, "app:2", 10, available),
+            ]
+        };
+        assert_eq!(steps(&web, &sets(10), false), ["delete r1"]);
+        assert_eq!(steps(&web, &sets(9), false), [""; 0]);
     }
 
     #[test]
@@ -589,45 +451,8 @@ mod tests {
         ] {
             let web = deployment(json!({"replicas": replicas,
                 "strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}}}));
-            let bounds = bounds(web.spec.as_ref().unwrap());
+            let bounds = bounds(&web.spec);
             assert_eq!((bounds.surge, bounds.unavailable), want, "{case}");
         }
-    }
-
-    #[test]
-    fn a_new_set_is_named_and_selected_by_its_template() {
-        let web = deployment(json!({}));
-        let spec = web.spec.as_ref().unwrap();
-        let sets = [];
-        let observed = Observed {
-            deployment: &web,
-            spec,
-            sets: &sets,
-            has_pods: &|_| false,
-            now: Timestamp::UNIX_EPOCH,
-        };
-        let made = new_set(&observed, 3, 1).unwrap();
-        let hash = &made.metadata.labels.as_ref().unwrap()[HASH];
-        assert_eq!(
-            made.metadata.name.as_deref(),
-            Some(format!("web-{hash}").as_str())
-        );
-        let made_spec = made.spec.unwrap();
-        assert_eq!(
-            made_spec.selector.match_labels.as_ref().unwrap()[HASH],
-            *hash
-        );
-        assert!(same_template(
-            made_spec.template.as_ref().unwrap(),
-            &spec.template
-        ));
-        let other = deployment(json!({"template": template("app:3")}));
-        let other = &other.spec.as_ref().unwrap().template;
-        assert_ne!(template_hash(other, 0).unwrap(), *hash);
-        assert_ne!(
-            template_hash(&spec.template, 1).unwrap(),
-            *hash,
-            "a collision changes the name"
-        );
     }
 }

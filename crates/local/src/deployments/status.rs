@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::apps::v1::{DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet},
-    apimachinery::pkg::apis::meta::v1::Time,
-};
+use k8s_openapi::{api::apps::v1::DeploymentCondition, apimachinery::pkg::apis::meta::v1::Time};
 
-use super::plan::{Bounds, Observed, available_of, replicas_of};
+use super::{
+    plan::{Bounds, Observed},
+    sets,
+};
+use crate::objects::{
+    ReplicaSet,
+    deployment::{DeploymentSpec, DeploymentStatus},
+};
 
 const DONE: &str = "NewReplicaSetAvailable";
 const MOVING: &str = "ReplicaSetUpdated";
@@ -26,30 +30,20 @@ pub(super) struct Progress<'a> {
 }
 
 pub(super) fn of(observed: &Observed<'_>, progress: &Progress<'_>) -> DeploymentStatus {
-    let written = observed.deployment.status.clone().unwrap_or_default();
-    let sum =
-        |count: fn(&ReplicaSet) -> i32| observed.sets.iter().map(|set| count(set)).sum::<i32>();
-    let live = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
-    let ready = |set: &ReplicaSet| {
-        set.status
-            .as_ref()
-            .and_then(|s| s.ready_replicas)
-            .unwrap_or(0)
-    };
-    let available = sum(available_of);
+    let (spec, before) = (&observed.deployment.spec, &observed.deployment.status);
+    let sum = |count| sets::sum(observed.sets, count);
+    let available = sum(sets::available);
     let mut status = DeploymentStatus {
-        observed_generation: observed.deployment.metadata.generation,
-        replicas: Some(sum(live)),
-        updated_replicas: Some(progress.current.map_or(0, live)),
-        ready_replicas: Some(sum(ready)),
-        available_replicas: Some(available),
-        unavailable_replicas: Some((sum(replicas_of) - available).max(0)),
-        terminating_replicas: written.terminating_replicas,
-        collision_count: written.collision_count,
-        conditions: written.conditions.clone(),
+        replicas: sum(|set| set.status.replicas),
+        updated_replicas: progress.current.map_or(0, |set| set.status.replicas),
+        ready_replicas: sum(|set| set.status.ready_replicas),
+        available_replicas: available,
+        unavailable_replicas: (sum(|set| set.spec.replicas) - available).max(0),
+        observed_generation: observed.deployment.metadata.generation.unwrap_or(0),
+        collision_count: before.collision_count,
+        conditions: before.conditions.clone(),
     };
-    let least = observed.spec.replicas.unwrap_or(1) - progress.bounds.unavailable;
-    let (truth, reason, message) = if available >= least {
+    let (truth, reason, message) = if available >= spec.replicas - progress.bounds.unavailable {
         (
             "True",
             "MinimumReplicasAvailable",
@@ -70,7 +64,7 @@ pub(super) fn of(observed: &Observed<'_>, progress: &Progress<'_>) -> Deployment
         message.into(),
         observed.now,
     );
-    if let Some((truth, reason, message)) = progressing(observed, progress, &written, &status) {
+    if let Some((truth, reason, message)) = progressing(observed, progress, before, &status) {
         set_condition(
             &mut status,
             "Progressing",
@@ -93,7 +87,7 @@ fn progressing(
     let reason = condition(before)
         .and_then(|c| c.reason.as_deref())
         .unwrap_or("");
-    if observed.spec.paused == Some(true) {
+    if observed.deployment.spec.paused {
         return (reason != PAUSED).then(|| ("Unknown", PAUSED, "Deployment is paused".into()));
     }
     if let Some(name) = &progress.creates {
@@ -110,7 +104,7 @@ fn progressing(
         Some(name) => format!("ReplicaSet \"{name}\""),
         None => "Deployment".into(),
     };
-    if is_complete(observed.spec, now) {
+    if is_complete(&observed.deployment.spec, now) {
         return (reason != DONE).then(|| {
             (
                 "True",
@@ -128,17 +122,16 @@ fn progressing(
     if reason == PAUSED {
         return Some(("Unknown", RESUMED, "Deployment is resumed".into()));
     }
-    let old = |status: &DeploymentStatus| {
-        status.replicas.unwrap_or(0) - status.updated_replicas.unwrap_or(0)
-    };
-    let moved = now.updated_replicas.unwrap_or(0) > before.updated_replicas.unwrap_or(0)
+    let old = |status: &DeploymentStatus| status.replicas - status.updated_replicas;
+    let moved = now.updated_replicas > before.updated_replicas
         || old(now) < old(before)
-        || now.ready_replicas.unwrap_or(0) > before.ready_replicas.unwrap_or(0)
-        || now.available_replicas.unwrap_or(0) > before.available_replicas.unwrap_or(0);
+        || now.ready_replicas > before.ready_replicas
+        || now.available_replicas > before.available_replicas;
     if moved || reason.is_empty() || reason == DONE {
         return Some(("True", MOVING, format!("{subject} is progressing.")));
     }
-    let late = until_deadline(observed.spec, before, observed.now) == Some(Duration::ZERO);
+    let late =
+        until_deadline(&observed.deployment.spec, before, observed.now) == Some(Duration::ZERO);
     (late && reason != LATE).then(|| {
         (
             "False",
@@ -149,23 +142,18 @@ fn progressing(
 }
 
 fn condition(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
-    status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|c| c.type_ == "Progressing")
+    status.conditions.iter().find(|c| c.type_ == "Progressing")
 }
 
 /// Every pod is of the present template, available, and none is left of an old one.
 pub(super) fn is_complete(spec: &DeploymentSpec, status: &DeploymentStatus) -> bool {
-    let wanted = spec.replicas.unwrap_or(1);
     [
         status.updated_replicas,
         status.replicas,
         status.available_replicas,
     ]
     .iter()
-    .all(|count| count.unwrap_or(0) == wanted)
+    .all(|count| *count == spec.replicas)
 }
 
 /// The time left until a rollout that does not move is called late; zero when it is.
@@ -180,7 +168,7 @@ pub(super) fn until_deadline(
     let condition = condition(status)?;
     let waiting = [MOVING, CREATED, RESUMED].contains(&condition.reason.as_deref()?);
     let updated = condition.last_update_time.as_ref().filter(|_| waiting)?;
-    let left = (updated.0 + SignedDuration::from_secs(deadline.into())).duration_since(now);
+    let left = SignedDuration::from_secs(deadline.into()) - now.duration_since(updated.0);
     Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
 }
 
@@ -192,7 +180,7 @@ fn set_condition(
     message: String,
     now: Timestamp,
 ) {
-    let conditions = status.conditions.get_or_insert_default();
+    let conditions = &mut status.conditions;
     let old = conditions.iter().position(|c| c.type_ == type_);
     let mut since = Time(now);
     if let Some(at) = old {
@@ -222,28 +210,10 @@ fn set_condition(
     }
 }
 
-/// Equal but for zeros, which the server leaves out.
-pub(super) fn same(a: &DeploymentStatus, b: &DeploymentStatus) -> bool {
-    let plain = |status: &DeploymentStatus| {
-        let mut status = status.clone();
-        for count in [
-            &mut status.replicas,
-            &mut status.updated_replicas,
-            &mut status.ready_replicas,
-            &mut status.available_replicas,
-            &mut status.unavailable_replicas,
-        ] {
-            *count = count.filter(|&n| n != 0);
-        }
-        status
-    };
-    plain(a) == plain(b)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::apps::v1::Deployment;
+    use crate::objects::{Deployment, pod::testing::merge};
     use serde_json::{Value, json};
     use std::sync::Arc;
 
@@ -251,13 +221,9 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    /// Plans the status of a two-replica Deployment whose one set has `live` pods, `available` of them so.
-    fn next(
-        deployment: &mut Deployment,
-        live: i32,
-        available: i32,
-        now: i64,
-    ) -> (String, String, bool) {
+    /// Writes the status of a two-replica Deployment whose one set has `live` pods, `available` of them so.
+    /// Returns the conditions, and whether anything changed.
+    fn next(web: &mut Deployment, live: i32, available: i32, now: i64) -> (String, String, bool) {
         let set: ReplicaSet = serde_json::from_value(json!({
             "metadata": {"name": "web-1"},
             "spec": {"replicas": 2, "selector": {}},
@@ -265,10 +231,8 @@ mod tests {
         }))
         .unwrap();
         let sets = [Arc::new(set)];
-        let spec = deployment.spec.clone().unwrap();
         let observed = Observed {
-            deployment,
-            spec: &spec,
+            deployment: web,
             sets: &sets,
             has_pods: &|_| false,
             now: at(now),
@@ -277,29 +241,25 @@ mod tests {
             surge: 1,
             unavailable: 0,
         };
-        let progress = Progress {
-            current: Some(&sets[0]),
-            creates: None,
-            bounds,
-        };
-        let status = of(&observed, &progress);
+        let status = of(
+            &observed,
+            &Progress {
+                current: Some(&sets[0]),
+                creates: None,
+                bounds,
+            },
+        );
         let find = |type_: &str| {
-            let condition = status
-                .conditions
-                .iter()
-                .flatten()
-                .find(|c| c.type_ == type_)
-                .unwrap();
+            let condition = status.conditions.iter().find(|c| c.type_ == type_).unwrap();
             format!(
                 "{} {}",
                 condition.status,
                 condition.reason.as_deref().unwrap()
             )
         };
-        let told = (find("Available"), find("Progressing"));
-        let changed = !same(&deployment.status.clone().unwrap_or_default(), &status);
-        deployment.status = Some(status);
-        (told.0, told.1, changed)
+        let told = (find("Available"), find("Progressing"), status != web.status);
+        web.status = status;
+        told
     }
 
     fn deployment(spec: Value) -> Deployment {
@@ -307,29 +267,25 @@ mod tests {
             "metadata": {"name": "web", "generation": 4},
             "spec": {"replicas": 2, "selector": {}, "template": {}, "progressDeadlineSeconds": 60},
         });
-        crate::pod::testing::merge(&mut whole["spec"], spec);
+        merge(&mut whole["spec"], spec);
         serde_json::from_value(whole).unwrap()
     }
 
     #[test]
     fn conditions_tell_a_rollout_from_start_to_end() {
         let mut web = deployment(json!({}));
+        let (less, enough) = (
+            "False MinimumReplicasUnavailable",
+            "True MinimumReplicasAvailable",
+        );
         for (case, live, available, now, ready, progress, changed) in [
-            (
-                "starting",
-                0,
-                0,
-                0,
-                "False MinimumReplicasUnavailable",
-                "True ReplicaSetUpdated",
-                true,
-            ),
+            ("starting", 0, 0, 0, less, "True ReplicaSetUpdated", true),
             (
                 "waiting changes nothing",
                 0,
                 0,
                 10,
-                "False MinimumReplicasUnavailable",
+                less,
                 "True ReplicaSetUpdated",
                 false,
             ),
@@ -338,7 +294,7 @@ mod tests {
                 1,
                 0,
                 20,
-                "False MinimumReplicasUnavailable",
+                less,
                 "True ReplicaSetUpdated",
                 true,
             ),
@@ -347,7 +303,7 @@ mod tests {
                 1,
                 0,
                 79,
-                "False MinimumReplicasUnavailable",
+                less,
                 "True ReplicaSetUpdated",
                 false,
             ),
@@ -356,7 +312,7 @@ mod tests {
                 1,
                 0,
                 80,
-                "False MinimumReplicasUnavailable",
+                less,
                 "False ProgressDeadlineExceeded",
                 true,
             ),
@@ -365,7 +321,7 @@ mod tests {
                 2,
                 2,
                 90,
-                "True MinimumReplicasAvailable",
+                enough,
                 "True NewReplicaSetAvailable",
                 true,
             ),
@@ -374,7 +330,7 @@ mod tests {
                 2,
                 1,
                 99,
-                "False MinimumReplicasUnavailable",
+                less,
                 "True NewReplicaSetAvailable",
                 true,
             ),
@@ -382,7 +338,7 @@ mod tests {
             let got = next(&mut web, live, available, now);
             assert_eq!(got, (ready.into(), progress.into(), changed), "{case}");
         }
-        assert_eq!(web.status.unwrap().observed_generation, Some(4));
+        assert_eq!(web.status.observed_generation, 4);
     }
 
     #[test]
@@ -390,7 +346,7 @@ mod tests {
         let mut web = deployment(json!({"paused": true}));
         assert_eq!(next(&mut web, 1, 0, 0).1, "Unknown DeploymentPaused");
         assert_eq!(next(&mut web, 1, 0, 1000).1, "Unknown DeploymentPaused");
-        web.spec.as_mut().unwrap().paused = None;
+        web.spec.paused = false;
         assert_eq!(next(&mut web, 1, 0, 1001).1, "Unknown DeploymentResumed");
         assert_eq!(
             next(&mut web, 1, 0, 1062).1,

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::{
-    pod::{Container, Pod},
+    objects::pod::{Container, Pod},
     world::Timings,
 };
 
@@ -300,7 +300,7 @@ fn conditions(pod: &Pod, now: Timestamp, wanted: &[(&str, bool, &str)]) -> Vec<V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pod::testing::{merge, pod};
+    use crate::objects::pod::testing::{merge, pod};
 
     const SECOND: Duration = Duration::from_secs(1);
 

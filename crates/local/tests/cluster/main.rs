@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod cleanup;
+mod faults;
 mod nodes;
 mod support;
 mod workloads;

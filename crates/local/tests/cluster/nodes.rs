@@ -12,7 +12,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use local::Local;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     Fixture, cluster, deployment, eventually, gone, is_ready, object, phase, short,
@@ -41,8 +41,11 @@ fn taints(node: &Node) -> Vec<String> {
     taints
 }
 
+/// The taint of a node that takes no more pods.
+pub(crate) const CORDONED: &str = "node.kubernetes.io/unschedulable:NoSchedule";
+
 /// Returns once the node is in this state: its Ready condition and its taints.
-async fn node_is(fixture: &Fixture, name: &str, ready: &str, wanted: &[&str]) -> Node {
+pub(crate) async fn node_is(fixture: &Fixture, name: &str, ready: &str, wanted: &[&str]) -> Node {
     eventually(&format!("{name} is {ready} with {wanted:?}"), || async {
         let node = fixture.nodes().get(name).await.unwrap();
         let state = (condition(&node, "Ready"), taints(&node));
@@ -223,21 +226,21 @@ async fn annotations_say_how_long_a_pod_runs_and_how_it_ends() {
         })
         .await;
     }
-    let events = eventually("both values are complained about", || async {
+    let mut events = eventually("both values are complained about", || async {
         let events = fixture.events_about("nonsense").await;
-        if events.is_empty() {
+        if events.len() < 2 {
             Err(events)
         } else {
             Ok(events)
         }
     })
     .await;
-    let (reason, message) = &events[0];
-    assert_eq!(reason, "InvalidAnnotation");
-    assert!(
-        message.contains("\"soon\"") && message.contains("90s"),
-        "{message}"
-    );
+    events.sort();
+    for ((reason, message), words) in events.iter().zip([["\"-1\"", "255"], ["\"soon\"", "90s"]]) {
+        assert_eq!(reason, "InvalidAnnotation");
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+    assert_eq!(events.len(), 2);
 }
 
 #[tokio::test]
@@ -326,25 +329,9 @@ async fn a_silent_node_loses_its_pods_and_comes_back() {
 async fn cordoned_and_removed_nodes_are_noticed() {
     let fixture = cluster(2).await;
     node_is(&fixture, "node-001", "True", &[]).await;
-    fixture
-        .local
-        .nodes()
-        .cordon("node-001", true)
-        .await
-        .unwrap();
-    node_is(
-        &fixture,
-        "node-001",
-        "True",
-        &["node.kubernetes.io/unschedulable:NoSchedule"],
-    )
-    .await;
-    fixture
-        .local
-        .nodes()
-        .cordon("node-001", false)
-        .await
-        .unwrap();
+    fixture.local.nodes().cordon("node-001").await.unwrap();
+    node_is(&fixture, "node-001", "True", &[CORDONED]).await;
+    fixture.local.nodes().uncordon("node-001").await.unwrap();
     node_is(&fixture, "node-001", "True", &[]).await;
 
     fixture
@@ -387,4 +374,67 @@ async fn stopping_stops_everything() {
     let revision = cluster.revision();
     tokio::time::sleep(2 * short().lease_renewal).await;
     assert_eq!(cluster.revision(), revision, "nobody writes any more");
+}
+
+#[tokio::test]
+async fn pods_that_do_not_fit_are_refused_as_a_kubelet_does() {
+    let fixture = cluster(0).await;
+    let small = json!({"metadata": {"name": "small"}, "status": {"capacity": {"cpu": "2"}, "allocatable": {"cpu": "2"}}});
+    fixture
+        .nodes()
+        .create(&PostParams::default(), &object(small))
+        .await
+        .unwrap();
+    let bound = |name: &str, requests: Value, priority_class: &str| {
+        json!({"metadata": {"name": name, "labels": {"app": "crowd"}}, "spec": {
+            "nodeName": "small", "priorityClassName": priority_class, "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "i", "resources": {"requests": requests, "limits": requests}}],
+        }})
+    };
+    let half = json!({"cpu": "500m", "example.com/gpu": "1"});
+    for at in 0..10 {
+        let pod = bound(&format!("crowd-{at}"), half.clone(), "");
+        fixture.create::<Pod>(pod).await;
+    }
+    let phases = |running: usize, failed: usize| {
+        let fixture = &fixture;
+        eventually("as many run as fit", move || async move {
+            let pods = fixture.pods("crowd").await;
+            let count = |wanted: &str| pods.iter().filter(|pod| phase(pod) == wanted).count();
+            let now = (count("Running"), count("Failed"));
+            if now == (running, failed) {
+                Ok(pods)
+            } else {
+                Err(now)
+            }
+        })
+    };
+    let pods = phases(4, 6).await;
+    let refused = pods.iter().find(|pod| phase(pod) == "Failed").unwrap();
+    let status = refused.status.as_ref().unwrap();
+    let message =
+        "Node didn't have enough resource: cpu, requested: 500, used: 2000, capacity: 2000";
+    assert_eq!(
+        (status.reason.as_deref(), status.message.as_deref()),
+        (
+            Some("OutOfcpu"),
+            Some(&*format!("Pod was rejected: {message}"))
+        )
+    );
+    let events = fixture.events_about(&refused.name_any()).await;
+    assert_eq!(events, [("OutOfcpu".to_owned(), message.to_owned())]);
+
+    // Room that becomes free is given again.
+    let gone_pod = pods.iter().find(|pod| phase(pod) == "Running").unwrap();
+    let api = fixture.api::<Pod>();
+    let options = DeleteParams::default().grace_period(0);
+    api.delete(&gone_pod.name_any(), &options).await.unwrap();
+    fixture.create::<Pod>(bound("next", half.clone(), "")).await;
+    phases(4, 6).await;
+
+    // A critical pod gets its room from another.
+    let vital = bound("vital", half, "system-node-critical");
+    fixture.create::<Pod>(vital).await;
+    phases(4, 7).await;
+    assert_eq!(phase(&api.get("vital").await.unwrap()), "Running");
 }

@@ -102,8 +102,9 @@ pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) {
         "metadata": {"name": pod.name_any()}, "target": {"kind": "Node", "name": node},
     }));
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap());
+    let options = PostParams::default();
     let _: Result<Value, _> = api
-        .create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding)
+        .create_subresource("binding", &pod.name_any(), &options, &binding)
         .await;
 }
 

@@ -12,7 +12,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, cluster, deployment, eventually, gone, is_ready, template};
+use crate::{
+    nodes::{CORDONED, node_is},
+    support::{Fixture, cluster, deployment, eventually, gone, is_ready, template},
+};
 
 /// What `kubectl rollout status` waits for.
 async fn rolled_out(fixture: &Fixture, name: &str) -> Deployment {
@@ -368,6 +371,11 @@ async fn budgets_allow_what_can_be_spared() {
     };
     // A third of three, rounded up, is two.
     budget_is(2).await;
+    // No replacement starts meanwhile, however slow this test is.
+    for node in ["node-001", "node-002"] {
+        fixture.local.nodes().cordon(node).await.unwrap();
+        node_is(&fixture, node, "True", &[CORDONED]).await;
+    }
     let api = fixture.api::<Pod>();
     let evict = |pod: &Pod| {
         let (api, name) = (api.clone(), pod.name_any());
@@ -378,6 +386,9 @@ async fn budgets_allow_what_can_be_spared() {
     match evict(&pods[2]).await {
         Err(kube::Error::Api(status)) => assert_eq!(status.code, 429),
         other => panic!("the budget is spent, but: {other:?}"),
+    }
+    for node in ["node-001", "node-002"] {
+        fixture.local.nodes().uncordon(node).await.unwrap();
     }
     fixture.ready("web", 3).await;
     budget_is(2).await;

@@ -1,19 +1,24 @@
-//! A pod as the controllers and nodes here need it: a tenth of the whole, because there are many.
-//!
-//! It is only ever read. What is written to a pod is a patch, and new pods are made from whole templates.
+//! Pods.
 
-use std::borrow::Cow;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
+use api::{
+    parse::{self, ParseError},
+    wire::{core as wire, meta},
+};
 use jiff::Timestamp;
 use k8s_openapi::{
-    NamespaceResourceScope,
     api::core::v1::{PodReadinessGate, Toleration},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use kube::Resource;
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::cache::{Link, by_owner};
+
+super::kind!(Pod, "", "pods");
 
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Pod {
@@ -21,6 +26,9 @@ pub(crate) struct Pod {
     pub(crate) spec: PodSpec,
     #[serde(default)]
     pub(crate) status: PodStatus,
+    /// What decisions read of it, once somebody asked.
+    #[serde(skip)]
+    model: OnceLock<Result<Arc<engine::model::Pod>, ParseError>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -33,6 +41,25 @@ pub(crate) struct PodSpec {
     pub(crate) init_containers: Vec<Container>,
     pub(crate) tolerations: Vec<Toleration>,
     pub(crate) readiness_gates: Vec<PodReadinessGate>,
+    pub(crate) priority: i32,
+    pub(crate) os: Os,
+    pub(crate) security_context: SecurityContext,
+    node_selector: Option<BTreeMap<String, String>>,
+    affinity: wire::Affinity,
+    resources: Option<wire::ResourceRequirements>,
+    overhead: meta::ResourceList,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Os {
+    pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SecurityContext {
+    pub(crate) supplemental_groups_policy: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -42,6 +69,8 @@ pub(crate) struct Container {
     pub(crate) image: String,
     /// `Always` on an init container makes it a sidecar.
     pub(crate) restart_policy: String,
+    resources: wire::ResourceRequirements,
+    ports: Vec<wire::ContainerPort>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -130,7 +159,8 @@ impl Pod {
     /// When it became ready, if it is.
     pub(crate) fn ready_since(&self) -> Option<Timestamp> {
         let ready = self.condition("Ready").filter(|c| c.status == "True")?;
-        ready.last_transition_time.as_ref().map(|time| time.0)
+        let time = ready.last_transition_time.as_ref();
+        Some(time.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
     }
 
     pub(crate) fn restarts(&self) -> i32 {
@@ -149,33 +179,58 @@ impl Pod {
         ends.map(|time| time.0).max()
     }
 
+    /// The pod as the engine knows it, or why it cannot be read.
+    pub(crate) fn model(&self) -> Result<&Arc<engine::model::Pod>, &ParseError> {
+        let parsed = self
+            .model
+            .get_or_init(|| parse::pod(&self.wire()).map(Arc::new));
+        parsed.as_ref()
+    }
+
+    fn wire(&self) -> wire::Pod {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (meta, spec) = (&self.metadata, &self.spec);
+        let container = |container: &Container| wire::Container {
+            name: container.name.clone(),
+            image: container.image.clone(),
+            resources: container.resources.clone(),
+            ports: container.ports.clone(),
+            restart_policy: Some(container.restart_policy.clone()),
+            ..wire::Container::default()
+        };
+        let toleration = |toleration: &Toleration| wire::Toleration {
+            key: text(&toleration.key),
+            operator: text(&toleration.operator),
+            value: text(&toleration.value),
+            effect: text(&toleration.effect),
+        };
+        wire::Pod {
+            metadata: meta::ObjectMeta {
+                name: text(&meta.name),
+                namespace: text(&meta.namespace),
+                uid: text(&meta.uid),
+                labels: meta.labels.clone().unwrap_or_default(),
+                ..meta::ObjectMeta::default()
+            },
+            spec: wire::PodSpec {
+                node_name: spec.node_name.clone(),
+                priority: Some(spec.priority),
+                containers: spec.containers.iter().map(container).collect(),
+                init_containers: spec.init_containers.iter().map(container).collect(),
+                resources: spec.resources.clone(),
+                overhead: spec.overhead.clone(),
+                node_selector: spec.node_selector.clone(),
+                affinity: spec.affinity.clone(),
+                tolerations: spec.tolerations.iter().map(toleration).collect(),
+                ..wire::PodSpec::default()
+            },
+            status: wire::PodStatus::default(),
+        }
+    }
+
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
-    }
-}
-
-impl Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

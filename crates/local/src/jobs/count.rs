@@ -1,0 +1,144 @@
+//! Counts how pods ended, each exactly once, also across lost answers.
+//!
+//! A finished pod keeps a finalizer until its end is in the Job's status, and its uid stays there until the
+//! finalizer is gone; only then the number is raised. Successes of indexed Jobs are counted by their indexes.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use super::{
+    member::{index_of, is_tracked},
+    plan::BURST,
+};
+use crate::objects::{
+    Pod,
+    job::{JobSpec, JobStatus},
+};
+
+pub(super) struct Count {
+    /// How many pods ended which way, counted or about to be.
+    pub(super) succeeded: i32,
+    pub(super) failed: i32,
+    /// Pods whose end is written in the Job, so that they may go.
+    pub(super) counted: Vec<Arc<Pod>>,
+    /// No pod waits to be counted.
+    pub(super) none_left: bool,
+}
+
+/// Moves finished pods one step through the status: end noted, finalizer removed, number raised.
+pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -> Count {
+    let members = || pods.iter().filter(|pod| is_tracked(pod));
+    let tracked: HashSet<&str> = members().map(|pod| pod.uid()).collect();
+    let noted = &mut status.uncounted_terminated_pods;
+    let written: HashSet<String> = noted
+        .succeeded
+        .iter()
+        .chain(&noted.failed)
+        .cloned()
+        .collect();
+    for (number, uids) in [
+        (&mut status.succeeded, &mut noted.succeeded),
+        (&mut status.failed, &mut noted.failed),
+    ] {
+        let before = uids.len();
+        uids.retain(|uid| tracked.contains(uid.as_str()));
+        *number = number.saturating_add(to_i32(before - uids.len()));
+    }
+    let written_indexes = completed(spec, status);
+    let mut indexes = written_indexes.clone();
+    let noted = &mut status.uncounted_terminated_pods;
+    let mut counted = Vec::new();
+    for pod in members() {
+        let ended_well = pod.status.phase == "Succeeded";
+        let index = index_of(pod).filter(|_| spec.is_indexed() && ended_well);
+        let is_written = match index {
+            Some(index) => written_indexes.contains(&index),
+            None => written.contains(pod.uid()),
+        };
+        if is_written {
+            counted.push(pod.clone());
+        } else if noted.succeeded.len() + noted.failed.len() >= BURST {
+            continue;
+        } else if let Some(index) = index {
+            indexes.insert(index);
+        } else if ended_well {
+            noted.succeeded.push(pod.uid().to_owned());
+        } else if pod.status.phase == "Failed" || pod.is_deleting() {
+            noted.failed.push(pod.uid().to_owned());
+        }
+    }
+    let none_left = counted.is_empty() && noted.succeeded.is_empty() && noted.failed.is_empty();
+    if spec.is_indexed() {
+        status.succeeded = to_i32(indexes.len());
+        status.completed_indexes = Some(format_indexes(&indexes)).filter(|text| !text.is_empty());
+    }
+    let noted = &status.uncounted_terminated_pods;
+    Count {
+        succeeded: status
+            .succeeded
+            .saturating_add(to_i32(noted.succeeded.len())),
+        failed: status.failed.saturating_add(to_i32(noted.failed.len())),
+        counted,
+        none_left,
+    }
+}
+
+/// The indexes that are done, as the status says.
+pub(super) fn completed(spec: &JobSpec, status: &JobStatus) -> BTreeSet<i32> {
+    let text = status.completed_indexes.as_deref().unwrap_or_default();
+    parse_indexes(text, spec.completions.unwrap_or(0))
+}
+
+/// Reads `0-2,5`; what makes no sense or is not below `limit` is left out.
+fn parse_indexes(text: &str, limit: i32) -> BTreeSet<i32> {
+    let mut indexes = BTreeSet::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
+            indexes.extend(first.max(0)..limit.min(last.saturating_add(1)));
+        }
+    }
+    indexes
+}
+
+fn format_indexes(indexes: &BTreeSet<i32>) -> String {
+    let mut runs: Vec<(i32, i32)> = Vec::new();
+    for &index in indexes {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == index => *last = index,
+            _ => runs.push((index, index)),
+        }
+    }
+    let text = runs.iter().map(|(first, last)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    });
+    text.collect::<Vec<_>>().join(",")
+}
+
+pub(super) fn to_i32(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn index_lists_are_written_short() {
+        for text in ["", "3", "0,1", "0-2", "0-2,4,6,7,9-12"] {
+            assert_eq!(format_indexes(&parse_indexes(text, 100)), text);
+        }
+        for (text, want) in [
+            ("0-99999", "0-3"),
+            ("x,2,-1", "2"),
+            ("3-1", ""),
+            ("0-2147483647", "0-3"),
+        ] {
+            assert_eq!(format_indexes(&parse_indexes(text, 4)), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether a node takes a pod that was bound to it, as its kubelet would decide. The engine decides; this translates.
+//!
+//! A real kubelet chooses whom it evicts for a critical pod by QoS class and size; here the lowest priority goes first.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use api::{
+    parse,
+    wire::{core as wire, meta},
+};
+use engine::kubelet::{self, Admission, Applicant, CRITICAL_PRIORITY, Host};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::{Value, json};
+
+use super::life;
+use crate::{objects::Pod, requests::holds_now};
+
+/// The reason when the kubelet cannot decide or cannot make room.
+const UNEXPECTED: &str = "UnexpectedAdmissionError";
+/// The exit code of a killed container.
+const KILLED: i32 = 137;
+/// On the API object of a pod that the node itself brought.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+#[derive(Debug)]
+pub(super) enum Decision {
+    Take,
+    /// These must go first, because the pod is critical.
+    Evict(Vec<Arc<Pod>>),
+    Refuse {
+        reason: String,
+        message: String,
+    },
+}
+
+/// What the kubelet of `node` does with a pod, given the others that it has already taken.
+pub(super) fn decide(pod: &Pod, node: &Node, others: Vec<Arc<Pod>>) -> Decision {
+    let refuse = |reason: &str, message: String| Decision::Refuse {
+        reason: reason.to_owned(),
+        message,
+    };
+    let (model, machine) = match (pod.model(), parse::node(&wire(node))) {
+        (Ok(model), Ok(node)) => (model, node),
+        (Err(error), _) => return refuse(UNEXPECTED, error.to_string()),
+        (_, Err(error)) => return refuse(UNEXPECTED, error.to_string()),
+    };
+    let applicant = Applicant {
+        pod: model,
+        os: Some(pod.spec.os.name.as_str()).filter(|os| !os.is_empty()),
+        strict_groups: pod.spec.security_context.supplemental_groups_policy == "Strict",
+        is_static: pod.annotation(MIRROR).is_some(),
+    };
+    let status = node.status.as_ref();
+    let info = status.and_then(|status| status.node_info.as_ref());
+    let host = Host {
+        os: info.map_or("linux", |info| &info.operating_system),
+        ..Host::linux(&machine)
+    };
+    let admit = |others: &[Arc<Pod>]| {
+        let others: Vec<_> = others.iter().filter_map(|pod| pod.model().ok()).collect();
+        let others: Vec<_> = others.iter().map(|pod| &***pod).collect();
+        kubelet::admit(applicant, host, &others)
+    };
+    match admit(&others) {
+        Admission::Admitted => Decision::Take,
+        Admission::Rejected(failure) => refuse(&failure.reason(), failure.to_string()),
+        Admission::MakeRoom(_) => match victims(pod, others, |rest| admit(rest)) {
+            Some(victims) => Decision::Evict(victims),
+            None => {
+                let message =
+                    "no set of running pods found to reclaim resources for a critical pod";
+                refuse(UNEXPECTED, message.to_owned())
+            }
+        },
+    }
+}
+
+/// Pods of lower priority without which the pod would be admitted, none of them in vain.
+fn victims(
+    pod: &Pod,
+    mut others: Vec<Arc<Pod>>,
+    admit: impl Fn(&[Arc<Pod>]) -> Admission,
+) -> Option<Vec<Arc<Pod>>> {
+    let may_go = |other: &Pod| {
+        let priority = other.spec.priority;
+        priority < pod.spec.priority
+            || (priority < CRITICAL_PRIORITY && other.annotation(MIRROR).is_none())
+    };
+    // The last one goes first: the lowest priority, and of those the youngest.
+    others.sort_by_key(|other| {
+        let created = other.metadata.creation_timestamp.as_ref();
+        let created = created.map(|time| time.0);
+        (!may_go(other), other.spec.priority, Reverse(created))
+    });
+    others.reverse();
+    let mut victims = Vec::new();
+    while admit(&others) != Admission::Admitted {
+        let last = others.pop().filter(|last| may_go(last))?;
+        victims.push(last);
+    }
+    // Whoever did not help stays.
+    let needed = victims.len();
+    for at in (0..needed).rev() {
+        others.push(victims[at].clone());
+        if admit(&others) == Admission::Admitted {
+            victims.remove(at);
+        } else {
+            others.pop();
+        }
+    }
+    Some(victims)
+}
+
+fn wire(node: &Node) -> wire::Node {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
+    let taints = spec.and_then(|spec| spec.taints.as_ref());
+    let taints = taints.into_iter().flatten().map(|taint| wire::Taint {
+        key: taint.key.clone(),
+        value: text(&taint.value),
+        effect: taint.effect.clone(),
+    });
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    let allocatable = allocatable.into_iter().flatten();
+    wire::Node {
+        metadata: meta::ObjectMeta {
+            name: text(&node.metadata.name),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            ..meta::ObjectMeta::default()
+        },
+        spec: wire::NodeSpec {
+            taints: taints.collect(),
+            ..wire::NodeSpec::default()
+        },
+        status: wire::NodeStatus {
+            allocatable: allocatable
+                .map(|(name, amount)| (name.clone(), meta::Quantity(amount.0.clone())))
+                .collect(),
+            ..wire::NodeStatus::default()
+        },
+    }
+}
+
+/// The status of a pod that its node does not take.
+pub(super) fn refused(reason: &str, message: &str, now: Timestamp) -> Value {
+    json!({
+        "phase": "Failed", "reason": reason, "startTime": Time(now),
+        "message": format!("Pod was rejected: {message}"),
+    })
+}
+
+/// The status of a pod that goes because a critical one comes.
+pub(super) fn evicted(pod: &Pod, now: Timestamp) -> Value {
+    let mut status = life::ended(pod, KILLED, now);
+    status["reason"] = "Preempting".into();
+    status["message"] = "Preempted in order to admit critical pod".into();
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        let message = "Pod was preempted by Kubelet to accommodate a critical pod.";
+        conditions.push(holds_now(
+            "DisruptionTarget",
+            "TerminationByKubelet",
+            message,
+        ));
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::pod::testing::pod;
+
+    fn node() -> Node {
+        serde_json::from_value(json!({
+            "metadata": {"name": "n", "labels": {"zone": "a"}},
+            "spec": {"taints": [{"key": "old", "effect": "NoSchedule"}]},
+            "status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "3"}},
+        }))
+        .unwrap()
+    }
+
+    fn asking(name: &str, cpu: &str, priority: i32) -> Arc<Pod> {
+        let requests = json!({"cpu": cpu, "example.com/unknown": "9"});
+        Arc::new(pod(
+            name,
+            json!({"spec": {"nodeName": "n", "priority": priority, "containers": [
+                {"name": "main", "image": "i", "resources": {"requests": requests}},
+            ]}}),
+        ))
+    }
+
+    /// `take`, `evict` and the names, or the reason and the message.
+    fn words(decision: Decision) -> String {
+        match decision {
+            Decision::Take => "take".into(),
+            Decision::Evict(pods) => {
+                let names: Vec<_> = pods.iter().map(|pod| pod.name()).collect();
+                format!("evict {}", names.join(" "))
+            }
+            Decision::Refuse { reason, message } => format!("{reason}: {message}"),
+        }
+    }
+
+    #[test]
+    fn a_pod_that_does_not_fit_is_refused_in_the_kubelets_words() {
+        let elsewhere = pod(
+            "p",
+            json!({"spec": {"nodeName": "n", "nodeSelector": {"zone": "b"}}}),
+        );
+        let windows = pod(
+            "p",
+            json!({"spec": {"nodeName": "n", "os": {"name": "windows"}}}),
+        );
+        let unreadable = asking("p", "lots", 0);
+        for (case, pod, others, want) in [
+            (
+                "there is room, and nobody counts unknown resources",
+                &*asking("p", "2", 0),
+                vec![],
+                "take",
+            ),
+            (
+                "no room",
+                &asking("p", "1", 0),
+                vec![asking("o", "1500m", 0)],
+                "OutOfcpu: Node didn't have enough resource: cpu, requested: 1000, used: 1500, capacity: 2000",
+            ),
+            (
+                "wrong node",
+                &elsewhere,
+                vec![],
+                "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+            ),
+            (
+                "wrong system",
+                &windows,
+                vec![],
+                "PodOSNotSupported: Failed to admit pod as the OS field doesn't match node OS",
+            ),
+            (
+                "no number",
+                &unreadable,
+                vec![],
+                "UnexpectedAdmissionError: pod ns/p: cpu of spec.containers: `lots` is not a quantity",
+            ),
+        ] {
+            let got = words(decide(pod, &node(), others));
+            assert!(got.starts_with(want), "{case}: {got}");
+        }
+    }
+
+    #[test]
+    fn the_least_important_pods_make_room_for_a_critical_one() {
+        let critical = |cpu| asking("p", cpu, CRITICAL_PRIORITY);
+        let full = || {
+            vec![
+                asking("low", "500m", 1),
+                asking("tiny", "0", 0),
+                asking("mid", "1500m", 5),
+            ]
+        };
+        for (case, pod, others, want) in [
+            (
+                "one is enough",
+                critical("500m"),
+                full()[..1].to_vec(),
+                "take",
+            ),
+            ("the lowest", critical("400m"), full(), "evict low"),
+            ("the lowest two", critical("1900m"), full(), "evict low mid"),
+            (
+                "too large for the node",
+                critical("3"),
+                full(),
+                "UnexpectedAdmissionError: no set of running pods found to reclaim resources for a critical pod",
+            ),
+        ] {
+            assert_eq!(words(decide(&pod, &node(), others)), want, "{case}");
+        }
+        let others = vec![asking("o", "2", CRITICAL_PRIORITY)];
+        let got = words(decide(&critical("1"), &node(), others));
+        assert!(got.starts_with(UNEXPECTED), "its equals stay: {got}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Counts that may be given as percentages.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+#[derive(Clone, Copy)]
+pub(crate) enum Rounding {
+    Up,
+    Down,
+}
+
+/// A count or a percentage of `whole`; the server has checked its form.
+pub(crate) fn share(value: Option<&IntOrString>, whole: i32, rounding: Rounding) -> i32 {
+    match value {
+        None => 0,
+        Some(IntOrString::Int(count)) => (*count).max(0),
+        Some(IntOrString::String(text)) => {
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            let hundredths = percent.clamp(0, 100_000) * i64::from(whole.max(0));
+            let share = match rounding {
+                Rounding::Up => (hundredths + 99) / 100,
+                Rounding::Down => hundredths / 100,
+            };
+            i32::try_from(share).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentages_are_rounded_as_asked() {
+        let percent = |text: &str| Some(IntOrString::String(text.into()));
+        for (case, value, up, down) in [
+            ("nothing", None, 0, 0),
+            ("a count", Some(IntOrString::Int(3)), 3, 3),
+            ("a negative count", Some(IntOrString::Int(-3)), 0, 0),
+            ("a share", percent("25%"), 3, 2),
+            ("all", percent("100%"), 10, 10),
+            ("nonsense", percent("many"), 0, 0),
+        ] {
+            let value = value.as_ref();
+            assert_eq!(share(value, 10, Rounding::Up), up, "{case}");
+            assert_eq!(share(value, 10, Rounding::Down), down, "{case}");
+        }
+    }
+}
