@@ -1,0 +1,404 @@
+//! From a configuration to what the engine runs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use engine::framework::{ConfigureError, Entry, Plugin, Point};
+use engine::model::Name;
+use engine::plugins::retired::RETIRED;
+use engine::profile::{self, Enabled};
+use engine::queue::Timing;
+use engine::scheduler::Settings;
+
+use super::args::{ArgsHead, Build, Dictated};
+use super::merge::{Choice, Chosen};
+use super::types::{Configuration, PluginConfig, Profile, field};
+use super::{Findings, Version};
+use crate::yaml::{self, suggest};
+
+/// Plugins of the co-location documents that this version does not have.
+const MISSING: &[&str] = &[
+    "QoSAwareNodeResourcesFit",
+    "QoSAwareNodeResourcesBalancedAllocation",
+    "QoSAwareTaintToleration",
+    "QoSAwarePreemption",
+    "NodeResourcesFitPlus",
+    "ScarceResourceAvoidance",
+];
+
+impl Configuration {
+    /// What the engine needs besides the profiles. Times that the configuration does not have keep their defaults.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            timing: Timing {
+                initial_backoff: self.initial_backoff,
+                max_backoff: self.max_backoff,
+                ..Timing::default()
+            },
+            extenders: self.extenders.iter().map(extender).collect(),
+            ..Settings::default()
+        }
+    }
+}
+
+fn extender(given: &super::Extender) -> engine::extender::Extender {
+    let managed = given
+        .managed_resources
+        .iter()
+        .map(|resource| Name::from(&resource.name[..]));
+    engine::extender::Extender {
+        url: given.url_prefix.clone(),
+        filters: !given.filter_verb.is_empty(),
+        preempts: !given.preempt_verb.is_empty(),
+        binds: !given.bind_verb.is_empty(),
+        weight: (!given.prioritize_verb.is_empty()).then_some(given.weight),
+        ignorable: given.ignorable,
+        managed: managed.collect(),
+    }
+}
+
+/// Profiles without what is wrong with them; they are of use only if no error was found.
+pub(super) fn profiles(
+    configuration: &Configuration,
+    plugins: &[Entry],
+    findings: &mut Findings<'_>,
+) -> Vec<profile::Profile> {
+    let build = |profile| {
+        ProfileBuilder {
+            configuration,
+            profile,
+            plugins,
+            findings: &mut *findings,
+            named: BTreeSet::new(),
+        }
+        .build()
+    };
+    configuration.profiles.iter().map(build).collect()
+}
+
+struct ProfileBuilder<'a, 'f> {
+    configuration: &'a Configuration,
+    profile: &'a Profile,
+    plugins: &'a [Entry],
+    findings: &'a mut Findings<'f>,
+    /// Plugins that something was said about, which is enough.
+    named: BTreeSet<String>,
+}
+
+impl ProfileBuilder<'_, '_> {
+    fn build(mut self) -> profile::Profile {
+        let choice = Choice::new(self.profile, self.configuration.version);
+        self.check_names(&choice);
+        let plugins = self.plugins;
+        let find = |name: &str| find(plugins, name).copied();
+        let chosen = Point::ALL.map(|point| self.known(point, choice.at(point, find)));
+        self.check_counts(&chosen);
+        let is_used = |entry: &&Entry| chosen.iter().flatten().any(|name| name == entry.name);
+        let used: Vec<&Entry> = plugins.iter().chain(RETIRED).filter(is_used).collect();
+        let mut enabled = Vec::new();
+        for entry in &used {
+            let weight = i64::from(choice.weight(entry.name));
+            let scores = chosen[Point::Score as usize]
+                .iter()
+                .any(|name| name == entry.name);
+            if scores && weight < 0 {
+                let place = format!("{}.plugins.score", self.profile.place);
+                let text = format!(
+                    "plugin \"{}\" has weight {weight}: a weight must not be negative",
+                    entry.name
+                );
+                self.findings.error(place, text);
+            }
+            if let Some(plugin) = self.configured(entry) {
+                enabled.push(Enabled {
+                    name: entry.name,
+                    points: entry.points,
+                    plugin,
+                    weight,
+                });
+            }
+        }
+        self.check_unused_arguments(&used);
+        let position = |name: &String| enabled.iter().position(|plugin| plugin.name == *name);
+        let orders = chosen.map(|names| names.iter().filter_map(position).collect::<Vec<usize>>());
+        let built = profile::Profile::new(&self.profile.scheduler_name[..], enabled);
+        Point::ALL
+            .into_iter()
+            .zip(orders)
+            .fold(built, |built, (point, order)| {
+                built.with_order(point, order)
+            })
+    }
+
+    /// Names that nobody knows, plugins without effect, and defaults that this program lacks.
+    fn check_names(&mut self, choice: &Choice<'_>) {
+        for (point, set) in self.profile.plugins.all() {
+            for (i, plugin) in set.disabled.iter().enumerate() {
+                let is_known = plugin.name == "*" || MISSING.contains(&&plugin.name[..]);
+                if !is_known && find(self.plugins, &plugin.name).is_none() {
+                    let place = format!("{}.plugins.{point}.disabled[{i}]", self.profile.place);
+                    let text = format!(
+                        "there is no plugin `{0}` to disable{1}",
+                        plugin.name,
+                        self.nearest(&plugin.name)
+                    );
+                    self.findings.warn(place, text);
+                }
+            }
+        }
+        let own = Point::ALL.into_iter().flat_map(|point| choice.own(point));
+        let chosen: Vec<Chosen> = choice.multi_point().iter().cloned().chain(own).collect();
+        for chosen in chosen {
+            let Some(place) = &chosen.place else {
+                if find(self.plugins, &chosen.name).is_none()
+                    && self.named.insert(chosen.name.clone())
+                {
+                    let text = format!(
+                        "the default plugin `{}` is not built in and is left out",
+                        chosen.name
+                    );
+                    self.findings.warn("", text);
+                }
+                continue;
+            };
+            match find(self.plugins, &chosen.name) {
+                None => self.unknown(&chosen.name, place),
+                Some(entry) => {
+                    if let Some(warning) = entry.warning()
+                        && self.named.insert(chosen.name.clone())
+                    {
+                        self.findings.warn(place, warning);
+                    }
+                }
+            }
+        }
+    }
+
+    fn unknown(&mut self, name: &str, place: &str) {
+        if name.is_empty() || !self.named.insert(name.to_owned()) {
+            return;
+        }
+        let why = if MISSING.contains(&name) {
+            ": it is missing in this version".to_owned()
+        } else {
+            self.nearest(name)
+        };
+        self.findings
+            .error(place, format!("plugin \"{name}\" does not exist{why}"));
+    }
+
+    fn nearest(&self, name: &str) -> String {
+        suggest(name, self.plugins.iter().map(|entry| entry.name))
+    }
+
+    /// The names that can run at a point, each once.
+    fn known(&mut self, point: Point, chosen: Vec<Chosen>) -> Vec<String> {
+        let kind = format!("{point:?}Plugin");
+        let mut names: Vec<String> = Vec::new();
+        for chosen in chosen {
+            let Some(entry) = find(self.plugins, &chosen.name) else {
+                continue;
+            };
+            let place = chosen.place.unwrap_or_default();
+            let name = chosen.name;
+            if !entry.points.contains(point) {
+                self.findings.error(
+                    place,
+                    format!("plugin \"{name}\" does not extend {kind} plugin"),
+                );
+            } else if names.contains(&name) {
+                self.findings.error(
+                    place,
+                    format!("plugin \"{name}\" already registered as \"{kind}\""),
+                );
+            } else {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    fn check_counts(&mut self, chosen: &[Vec<String>; Point::ALL.len()]) {
+        let name = &self.profile.scheduler_name;
+        let sorters = chosen[Point::QueueSort as usize].len();
+        let place = |point| format!("{}.plugins.{}", self.profile.place, field(point));
+        if sorters != 1 {
+            let text = format!(
+                "only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorters}"
+            );
+            self.findings.error(place(Point::QueueSort), text);
+        }
+        if chosen[Point::Bind as usize].is_empty() {
+            let text = format!(
+                "at least one bind plugin is needed for profile with scheduler name \"{name}\""
+            );
+            self.findings.error(place(Point::Bind), text);
+        }
+    }
+
+    /// Arguments of plugins that do not run are read all the same, so that their faults are known.
+    fn check_unused_arguments(&mut self, used: &[&Entry]) {
+        for config in &self.profile.plugin_config {
+            let is_used = used.iter().any(|entry| entry.name == config.name);
+            match find(self.plugins, &config.name) {
+                _ if is_used => {}
+                None if config.name.is_empty() => {
+                    self.findings.error(
+                        &config.place,
+                        "Required value: arguments need the name of a plugin",
+                    );
+                }
+                None => self.unknown(&config.name, &config.place),
+                Some(entry) if !self.named.contains(&config.name) => drop(self.configured(entry)),
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// `None` if its arguments are wrong.
+    fn configured(&mut self, entry: &Entry) -> Option<Arc<dyn Plugin>> {
+        let config = self
+            .profile
+            .plugin_config
+            .iter()
+            .find(|config| config.name == entry.name);
+        let place = config
+            .map(|config| format!("{}.args", config.place))
+            .unwrap_or_default();
+        let mut dictated = self.dictated(entry.name);
+        let built = match config.filter(|config| config.given) {
+            Some(config) => {
+                let head = self.head(config, &place)?;
+                dictated.extend(self.dictated_by_version(entry.name, &head, &place));
+                let build = Build {
+                    entry,
+                    dictated: &dictated,
+                };
+                match yaml::decode_at(self.findings.text, &place, build) {
+                    Ok(built) => built.unwrap_or_else(|| entry.build()),
+                    Err(mut finding) => {
+                        finding.field = place;
+                        self.findings.errors.push(finding);
+                        return None;
+                    }
+                }
+            }
+            None if dictated.is_empty() => entry.build(),
+            None => Build {
+                entry,
+                dictated: &dictated,
+            }
+            .without_text(),
+        };
+        match built {
+            Ok(plugin) => Some(plugin.into()),
+            Err(ConfigureError::Invalid(errors)) => {
+                for error in errors {
+                    self.findings
+                        .error(format!("{place}.{}", error.field), error.text);
+                }
+                None
+            }
+            Err(error) => {
+                self.named.insert(entry.name.to_owned());
+                let place = if place.is_empty() {
+                    &self.profile.place
+                } else {
+                    &place
+                };
+                self.findings.error(place, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// The head of arguments, if it is that of this plugin in this version.
+    fn head(&mut self, config: &PluginConfig, place: &str) -> Option<ArgsHead> {
+        let head = match yaml::decode_at(self.findings.text, place, ArgsHead::seed()) {
+            Ok(head) => head.unwrap_or_default(),
+            Err(mut finding) => {
+                finding.field = place.to_owned();
+                self.findings.errors.push(finding);
+                return None;
+            }
+        };
+        let (version, name) = (self.configuration.version, &config.name);
+        if let Some(found) = head
+            .api_version
+            .as_ref()
+            .filter(|found| **found != version.to_string())
+        {
+            let text = format!(
+                "args for plugin {name} are of version {found}, but the file is of version {version}"
+            );
+            self.findings.error(format!("{place}.apiVersion"), text);
+            return None;
+        }
+        if let Some(found) = head
+            .kind
+            .as_ref()
+            .filter(|kind| **kind != format!("{name}Args"))
+        {
+            let text = format!("args for plugin {name} were not of type {name}Args, got {found}");
+            self.findings.error(format!("{place}.kind"), text);
+            return None;
+        }
+        if name == "DefaultPreemption" {
+            for field in head
+                .fields
+                .iter()
+                .filter(|field| field.starts_with("minCandidateNodes"))
+            {
+                let text = "has no effect: every node that may help is looked at";
+                self.findings.warn(format!("{place}.{field}"), text);
+            }
+        }
+        Some(head)
+    }
+
+    /// Resources that an extender takes care of are no matter of NodeResourcesFit, in every profile.
+    fn dictated(&self, plugin: &str) -> Vec<Dictated> {
+        let extenders = self.configuration.extenders.iter();
+        let ignored: Vec<String> = extenders
+            .flat_map(|extender| &extender.managed_resources)
+            .filter(|resource| resource.ignored_by_scheduler)
+            .map(|resource| resource.name.clone())
+            .collect();
+        if plugin == "NodeResourcesFit" && !ignored.is_empty() {
+            vec![Dictated::Names("ignoredResources", ignored)]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// What v1beta1 means by arguments that later versions read otherwise.
+    fn dictated_by_version(
+        &mut self,
+        plugin: &str,
+        head: &ArgsHead,
+        place: &str,
+    ) -> Option<Dictated> {
+        if self.configuration.version > Version::V1beta1 {
+            return None;
+        }
+        match plugin {
+            "PodTopologySpread"
+                if head.has("defaultConstraints") && !head.has("defaultingType") =>
+            {
+                Some(Dictated::Text("defaultingType", "List".to_owned()))
+            }
+            "NodeResourcesFit" if head.has("scoringStrategy") => {
+                let text = "unknown field in v1beta1, where NodeResourcesFit gives no scores: it came with v1beta2";
+                self.findings
+                    .error(format!("{place}.scoringStrategy"), text);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+fn find<'a>(plugins: &'a [Entry], name: &str) -> Option<&'a Entry> {
+    let mut known = plugins.iter().chain(RETIRED);
+    known.find(|entry| entry.name == name)
+}

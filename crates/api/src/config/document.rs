@@ -1,0 +1,74 @@
+//! A file as it is written, all versions in one: which fields a version lacks is checked afterwards.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{Extender, Plugins};
+use crate::wire::nullable;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Document {
+    pub(super) api_version: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) parallelism: Option<i32>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) leader_election: LeaderElection,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) client_connection: ClientConnection,
+    pub(super) healthz_bind_address: Option<String>,
+    pub(super) metrics_bind_address: Option<String>,
+    pub(super) enable_profiling: Option<bool>,
+    pub(super) enable_contention_profiling: Option<bool>,
+    pub(super) percentage_of_nodes_to_score: Option<i32>,
+    pub(super) pod_initial_backoff_seconds: Option<i64>,
+    pub(super) pod_max_backoff_seconds: Option<i64>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) profiles: Vec<Profile>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) extenders: Vec<Extender>,
+    pub(super) delay_cache_until_active: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct LeaderElection {
+    pub(super) leader_elect: Option<bool>,
+    pub(super) lease_duration: Option<String>,
+    pub(super) renew_deadline: Option<String>,
+    pub(super) retry_period: Option<String>,
+    pub(super) resource_lock: Option<String>,
+    pub(super) resource_name: Option<String>,
+    pub(super) resource_namespace: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct ClientConnection {
+    pub(super) kubeconfig: Option<String>,
+    pub(super) accept_content_types: Option<String>,
+    pub(super) content_type: Option<String>,
+    pub(super) qps: Option<f32>,
+    pub(super) burst: Option<i32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Profile {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) scheduler_name: String,
+    pub(super) percentage_of_nodes_to_score: Option<i32>,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) plugins: Plugins,
+    #[serde(deserialize_with = "nullable")]
+    pub(super) plugin_config: Vec<PluginConfig>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PluginConfig {
+    #[serde(deserialize_with = "nullable")]
+    pub(super) name: String,
+    /// Read when the plugin is known that they are for.
+    pub(super) args: Option<IgnoredAny>,
+}

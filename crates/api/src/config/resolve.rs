@@ -1,0 +1,311 @@
+//! From a file as written to a configuration: which version it is, which fields that version lacks, defaults.
+
+use std::time::Duration;
+
+use engine::model::parse_duration;
+
+use super::args::ArgsHead;
+use super::document::{self, Document};
+use super::types::{ClientConnection, Configuration, LeaderElection, PluginConfig, Profile};
+use super::{Errors, Findings, Version};
+use crate::yaml::{self, suggest};
+
+const KIND: &str = "KubeSchedulerConfiguration";
+
+/// Default of `resourceName`, and of a single profile's name.
+const SCHEDULER: &str = "kube-scheduler";
+const DEFAULT_PROFILE: &str = "default-scheduler";
+
+impl Default for Configuration {
+    fn default() -> Self {
+        with_defaults("", Document::default(), Version::V1, &mut Findings::new(""))
+    }
+}
+
+pub(super) fn configuration(
+    text: &str,
+    document: Document,
+    findings: &mut Findings<'_>,
+) -> Result<Configuration, Errors> {
+    let Some(version) = version(text, &document, findings) else {
+        return Err(Errors(std::mem::take(&mut findings.errors)));
+    };
+    lacks(&document, version, findings);
+    Ok(with_defaults(text, document, version, findings))
+}
+
+/// `None` if it cannot be told; that is an error then.
+fn version(text: &str, document: &Document, findings: &mut Findings<'_>) -> Option<Version> {
+    let known = Version::ALL.map(|version| version.to_string());
+    let known = || known.iter().map(String::as_str);
+    if let Some(kind) = document.kind.as_deref().filter(|kind| *kind != KIND) {
+        findings.error(
+            "kind",
+            format!("`{kind}` is not a scheduler's configuration: use {KIND}"),
+        );
+        return None;
+    }
+    if let Some(found) = &document.api_version {
+        let version = Version::parse(found);
+        if version.is_none() {
+            let text = format!("`{found}` is not known{}", suggest(found, known()));
+            findings.error("apiVersion", text);
+        }
+        return version;
+    }
+    let version = version_of_args(text, document);
+    let why = match version {
+        Some(_) => "as its args say",
+        None => "the newest",
+    };
+    let version = version.unwrap_or(Version::V1);
+    findings.warn(
+        "",
+        format!("the file has no apiVersion; it is read as {version}, {why}"),
+    );
+    Some(version)
+}
+
+/// The version that the arguments of some plugin name.
+fn version_of_args(text: &str, document: &Document) -> Option<Version> {
+    let places = document
+        .profiles
+        .iter()
+        .enumerate()
+        .flat_map(|(i, profile)| {
+            let args = 0..profile.plugin_config.len();
+            args.map(move |j| format!("profiles[{i}].pluginConfig[{j}].args"))
+        });
+    places
+        .filter_map(|place| {
+            yaml::decode_at(text, &place, ArgsHead::seed())
+                .ok()
+                .flatten()
+        })
+        .find_map(|head| Version::parse(head.api_version.as_deref()?))
+}
+
+/// Fields that other versions have.
+fn lacks(document: &Document, version: Version, findings: &mut Findings<'_>) {
+    use Version::{V1, V1beta2, V1beta3};
+    let mut since = |first: Version, given: bool, field: String| {
+        if given && version < first {
+            findings.error(
+                &field,
+                format!("unknown field in {version}: it came with {}", first.short()),
+            );
+        }
+    };
+    since(
+        V1,
+        document.delay_cache_until_active.is_some(),
+        "delayCacheUntilActive".to_owned(),
+    );
+    for (i, profile) in document.profiles.iter().enumerate() {
+        let plugins = &profile.plugins;
+        let percentage = profile.percentage_of_nodes_to_score.is_some();
+        since(
+            V1,
+            percentage,
+            format!("profiles[{i}].percentageOfNodesToScore"),
+        );
+        let at = |point: &str| format!("profiles[{i}].plugins.{point}");
+        since(V1beta2, !plugins.pre_enqueue.is_empty(), at("preEnqueue"));
+        since(V1beta3, !plugins.multi_point.is_empty(), at("multiPoint"));
+        since(
+            V1,
+            !plugins.placement_generate.is_empty(),
+            at("placementGenerate"),
+        );
+        since(
+            V1,
+            !plugins.placement_score.is_empty(),
+            at("placementScore"),
+        );
+    }
+    for (given, field) in [
+        (&document.healthz_bind_address, "healthzBindAddress"),
+        (&document.metrics_bind_address, "metricsBindAddress"),
+    ] {
+        if given.is_some() && version > V1beta2 {
+            findings.error(
+                field,
+                format!("unknown field in {version}: it went with v1beta3"),
+            );
+        }
+    }
+}
+
+fn with_defaults(
+    text: &str,
+    document: Document,
+    version: Version,
+    findings: &mut Findings<'_>,
+) -> Configuration {
+    if document.parallelism.is_some_and(|given| given > 0) {
+        findings.warn("parallelism", "has no effect: one thread decides");
+    }
+    if document
+        .percentage_of_nodes_to_score
+        .is_some_and(|given| given > 0)
+    {
+        findings.warn("percentageOfNodesToScore", EVERY_NODE);
+    }
+    percentage(
+        "percentageOfNodesToScore",
+        document.percentage_of_nodes_to_score,
+        findings,
+    );
+    let initial = document.pod_initial_backoff_seconds.unwrap_or(1);
+    let max = document.pod_max_backoff_seconds.unwrap_or(10);
+    if initial <= 0 {
+        let text = format!("Invalid value: {initial}: must be greater than 0");
+        findings.error("podInitialBackoffSeconds", text);
+    }
+    if max < initial {
+        let text = format!(
+            "Invalid value: {max}: must be greater than or equal to PodInitialBackoffSeconds"
+        );
+        findings.error("podMaxBackoffSeconds", text);
+    }
+    let profiling = document.enable_profiling.unwrap_or(true);
+    let mut extenders = document.extenders;
+    super::validate::extenders(&extenders, findings);
+    extenders.sort_by_key(|extender| extender.ignorable);
+    Configuration {
+        version,
+        parallelism: document.parallelism.unwrap_or(16),
+        leader_election: leader_election(document.leader_election, version, findings),
+        client_connection: client_connection(document.client_connection),
+        healthz_bind_address: document.healthz_bind_address,
+        metrics_bind_address: document.metrics_bind_address,
+        enable_profiling: profiling,
+        enable_contention_profiling: profiling
+            && document.enable_contention_profiling.unwrap_or(true),
+        initial_backoff: Duration::from_secs(u64::try_from(initial).unwrap_or(0)),
+        max_backoff: Duration::from_secs(u64::try_from(max).unwrap_or(0)),
+        profiles: profiles(document.profiles, findings),
+        extenders,
+        delay_cache_until_active: document.delay_cache_until_active.unwrap_or(false),
+        text: text.into(),
+    }
+}
+
+const EVERY_NODE: &str = "has no effect: every node is scored";
+
+fn percentage(field: &str, given: Option<i32>, findings: &mut Findings<'_>) {
+    if let Some(given) = given.filter(|given| !(0..=100).contains(given)) {
+        findings.error(
+            field,
+            format!("Invalid value: {given}: not in valid range [0-100]"),
+        );
+    }
+}
+
+fn profiles(given: Vec<document::Profile>, findings: &mut Findings<'_>) -> Vec<Profile> {
+    let given = if given.is_empty() {
+        vec![document::Profile::default()]
+    } else {
+        given
+    };
+    let is_alone = given.len() == 1;
+    let profiles = given.into_iter().enumerate().map(|(i, profile)| {
+        let place = format!("profiles[{i}]");
+        let field = format!("{place}.percentageOfNodesToScore");
+        if profile
+            .percentage_of_nodes_to_score
+            .is_some_and(|given| given > 0)
+        {
+            findings.warn(&field, EVERY_NODE);
+        }
+        percentage(&field, profile.percentage_of_nodes_to_score, findings);
+        let plugin_config = profile.plugin_config.into_iter().enumerate();
+        Profile {
+            scheduler_name: match profile.scheduler_name {
+                name if name.is_empty() && is_alone => DEFAULT_PROFILE.to_owned(),
+                name => name,
+            },
+            plugins: profile.plugins,
+            plugin_config: plugin_config
+                .map(|(j, config)| PluginConfig {
+                    name: config.name,
+                    given: config.args.is_some(),
+                    place: format!("{place}.pluginConfig[{j}]"),
+                })
+                .collect(),
+            place,
+        }
+    });
+    profiles.collect()
+}
+
+fn client_connection(given: document::ClientConnection) -> ClientConnection {
+    ClientConnection {
+        kubeconfig: given.kubeconfig.unwrap_or_default(),
+        accept_content_types: given.accept_content_types.unwrap_or_default(),
+        content_type: given_or(given.content_type, "application/vnd.kubernetes.protobuf"),
+        qps: given.qps.filter(|qps| *qps != 0.0).unwrap_or(50.0),
+        burst: given.burst.filter(|burst| *burst != 0).unwrap_or(100),
+    }
+}
+
+fn leader_election(
+    given: document::LeaderElection,
+    version: Version,
+    findings: &mut Findings<'_>,
+) -> LeaderElection {
+    let at = |field: &str| format!("leaderElection.{field}");
+    let is_on = given.leader_elect.unwrap_or(true);
+    let mut span = |field: &str, given: Option<String>, default: u64| {
+        let nanos = match given.as_deref().map(parse_duration) {
+            Some(Err(error)) => {
+                findings.error(at(field), error.to_string());
+                0
+            }
+            Some(Ok(nanos)) => nanos,
+            None => 0,
+        };
+        if nanos < 0 && is_on {
+            let given = given.unwrap_or_default();
+            findings.error(
+                at(field),
+                format!("Invalid value: \"{given}\": must be greater than zero"),
+            );
+        }
+        match u64::try_from(nanos) {
+            Ok(0) | Err(_) => Duration::from_secs(default),
+            Ok(nanos) => Duration::from_nanos(nanos),
+        }
+    };
+    let lease_duration = span("leaseDuration", given.lease_duration, 15);
+    let renew_deadline = span("renewDeadline", given.renew_deadline, 10);
+    let retry_period = span("retryPeriod", given.retry_period, 2);
+    let lock = given_or(given.resource_lock, "leases");
+    // Locks of older days that hold a lease too.
+    let holds_lease =
+        matches!(&lock[..], "endpointsleases" | "configmapsleases") && version < Version::V1;
+    if holds_lease {
+        findings.warn(
+            at("resourceLock"),
+            format!("`{lock}` is read as leases: no other object is written"),
+        );
+    } else if is_on && lock != "leases" {
+        let text = format!("Invalid value: \"{lock}\": resourceLock value must be \"leases\"");
+        findings.error(at("resourceLock"), text);
+    }
+    LeaderElection {
+        leader_elect: is_on,
+        lease_duration,
+        renew_deadline,
+        retry_period,
+        resource_name: given_or(given.resource_name, SCHEDULER),
+        resource_namespace: given_or(given.resource_namespace, "kube-system"),
+    }
+}
+
+/// Empty text is "not given".
+fn given_or(given: Option<String>, default: &str) -> String {
+    given
+        .filter(|text| !text.is_empty())
+        .unwrap_or_else(|| default.to_owned())
+}

@@ -1,0 +1,266 @@
+//! The configuration as plain data, defaults filled in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::framework::Point;
+use serde::Deserialize;
+
+use super::Version;
+use crate::wire::nullable;
+
+/// A KubeSchedulerConfiguration that holds together. [`super::load`] makes it; `default()` is that of an empty v1 file.
+#[derive(Debug, Clone)]
+pub struct Configuration {
+    pub version: Version,
+    pub parallelism: i32,
+    pub leader_election: LeaderElection,
+    pub client_connection: ClientConnection,
+    /// `host:port` of v1beta1 and v1beta2.
+    pub healthz_bind_address: Option<String>,
+    pub metrics_bind_address: Option<String>,
+    pub enable_profiling: bool,
+    pub enable_contention_profiling: bool,
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
+    /// At least one; names are not empty and differ.
+    pub profiles: Vec<Profile>,
+    /// Those that may be ignored come last, so that positions are those of [`engine::scheduler::Settings`].
+    pub extenders: Vec<Extender>,
+    pub delay_cache_until_active: bool,
+    /// Where arguments of plugins are read from when the plugins are known.
+    pub(super) text: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaderElection {
+    pub leader_elect: bool,
+    pub lease_duration: Duration,
+    pub renew_deadline: Duration,
+    pub retry_period: Duration,
+    pub resource_name: String,
+    pub resource_namespace: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientConnection {
+    /// Empty: the cluster around this process.
+    pub kubeconfig: String,
+    pub accept_content_types: String,
+    pub content_type: String,
+    pub qps: f32,
+    pub burst: i32,
+}
+
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub scheduler_name: String,
+    /// What the file says on top of the defaults of its version.
+    pub plugins: Plugins,
+    pub plugin_config: Vec<PluginConfig>,
+    /// Where the profile is in the file.
+    pub(super) place: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct PluginConfig {
+    pub name: String,
+    /// Whether arguments are given.
+    pub(super) given: bool,
+    pub(super) place: String,
+}
+
+/// What a profile turns on and off, at single points and at all points at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Plugins {
+    #[serde(deserialize_with = "nullable")]
+    pub pre_enqueue: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub queue_sort: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub pre_filter: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub filter: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub post_filter: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub pre_score: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub score: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub reserve: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub permit: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub pre_bind: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub bind: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub post_bind: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub multi_point: PluginSet,
+    /// For groups of pods; nothing runs there.
+    #[serde(deserialize_with = "nullable")]
+    pub placement_generate: PluginSet,
+    #[serde(deserialize_with = "nullable")]
+    pub placement_score: PluginSet,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PluginSet {
+    #[serde(deserialize_with = "nullable")]
+    pub enabled: Vec<EnabledPlugin>,
+    /// `*` is all of them.
+    #[serde(deserialize_with = "nullable")]
+    pub disabled: Vec<DisabledPlugin>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EnabledPlugin {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// 0 is "not given".
+    #[serde(deserialize_with = "nullable")]
+    pub weight: i32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DisabledPlugin {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    /// Accepted because files have it; it says nothing here.
+    #[serde(deserialize_with = "nullable")]
+    pub weight: i32,
+}
+
+impl PluginSet {
+    pub fn disables(&self, name: &str) -> bool {
+        self.disabled.iter().any(|plugin| plugin.name == name)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.enabled.is_empty() && self.disabled.is_empty()
+    }
+}
+
+impl Plugins {
+    pub fn at(&self, point: Point) -> &PluginSet {
+        match point {
+            Point::PreEnqueue => &self.pre_enqueue,
+            Point::QueueSort => &self.queue_sort,
+            Point::PreFilter => &self.pre_filter,
+            Point::Filter => &self.filter,
+            Point::PostFilter => &self.post_filter,
+            Point::PreScore => &self.pre_score,
+            Point::Score => &self.score,
+            Point::Reserve => &self.reserve,
+            Point::Permit => &self.permit,
+            Point::PreBind => &self.pre_bind,
+            Point::Bind => &self.bind,
+            Point::PostBind => &self.post_bind,
+        }
+    }
+
+    /// Every set with the name of its field.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &PluginSet)> {
+        let points = Point::ALL.map(|point| (field(point), self.at(point)));
+        points
+            .into_iter()
+            .chain([("multiPoint", &self.multi_point)])
+    }
+}
+
+pub(super) fn field(point: Point) -> &'static str {
+    match point {
+        Point::PreEnqueue => "preEnqueue",
+        Point::QueueSort => "queueSort",
+        Point::PreFilter => "preFilter",
+        Point::Filter => "filter",
+        Point::PostFilter => "postFilter",
+        Point::PreScore => "preScore",
+        Point::Score => "score",
+        Point::Reserve => "reserve",
+        Point::Permit => "permit",
+        Point::PreBind => "preBind",
+        Point::Bind => "bind",
+        Point::PostBind => "postBind",
+    }
+}
+
+/// A program outside that is asked over HTTP.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Extender {
+    #[serde(deserialize_with = "nullable")]
+    pub url_prefix: String,
+    #[serde(deserialize_with = "nullable")]
+    pub filter_verb: String,
+    #[serde(deserialize_with = "nullable")]
+    pub preempt_verb: String,
+    #[serde(deserialize_with = "nullable")]
+    pub prioritize_verb: String,
+    #[serde(deserialize_with = "nullable")]
+    pub weight: i64,
+    #[serde(deserialize_with = "nullable")]
+    pub bind_verb: String,
+    #[serde(rename = "enableHTTPS", deserialize_with = "nullable")]
+    pub enable_https: bool,
+    pub tls_config: Option<ExtenderTls>,
+    /// As written; [`Extender::timeout`] has it parsed.
+    pub http_timeout: Option<String>,
+    #[serde(deserialize_with = "nullable")]
+    pub node_cache_capable: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub managed_resources: Vec<ManagedResource>,
+    #[serde(deserialize_with = "nullable")]
+    pub ignorable: bool,
+}
+
+impl Extender {
+    /// 5 s when none is given, as kube-scheduler has it.
+    pub fn timeout(&self) -> Duration {
+        let given = self
+            .http_timeout
+            .as_deref()
+            .map(engine::model::parse_duration);
+        match given {
+            Some(Ok(nanos)) if nanos > 0 => Duration::from_nanos(nanos.unsigned_abs()),
+            _ => Duration::from_secs(5),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ExtenderTls {
+    #[serde(deserialize_with = "nullable")]
+    pub insecure: bool,
+    #[serde(deserialize_with = "nullable")]
+    pub server_name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub cert_file: String,
+    #[serde(deserialize_with = "nullable")]
+    pub key_file: String,
+    #[serde(deserialize_with = "nullable")]
+    pub ca_file: String,
+    /// These three are base64 of PEM.
+    #[serde(deserialize_with = "nullable")]
+    pub cert_data: String,
+    #[serde(deserialize_with = "nullable")]
+    pub key_data: String,
+    #[serde(deserialize_with = "nullable")]
+    pub ca_data: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ManagedResource {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub ignored_by_scheduler: bool,
+}

@@ -1,0 +1,173 @@
+//! The checks of kube-scheduler that need no plugin, in its words.
+
+use std::collections::BTreeSet;
+
+use engine::model::Resource;
+
+use super::types::{Configuration, Extender, Profile};
+use super::{Findings, PluginSet, Version};
+
+pub(super) fn configuration(configuration: &Configuration, findings: &mut Findings<'_>) {
+    let burst = configuration.client_connection.burst;
+    if burst < 0 {
+        findings.error(
+            "clientConnection.burst",
+            format!("Invalid value: {burst}: must be non-negative"),
+        );
+    }
+    leader_election(configuration, findings);
+    let parallelism = configuration.parallelism;
+    if parallelism <= 0 {
+        let text =
+            format!("Invalid value: {parallelism}: should be an integer value greater than zero");
+        findings.error("parallelism", text);
+    }
+    let mut names = BTreeSet::new();
+    for profile in &configuration.profiles {
+        let field = format!("{}.schedulerName", profile.place);
+        let name = &profile.scheduler_name;
+        if name.is_empty() {
+            findings.error(
+                &field,
+                "Required value: each of several profiles needs a name",
+            );
+        } else if !names.insert(name) {
+            findings.error(&field, format!("Duplicate value: \"{name}\""));
+        }
+        plugins(profile, configuration.version, findings);
+    }
+    queue_sort(&configuration.profiles, findings);
+}
+
+fn leader_election(configuration: &Configuration, findings: &mut Findings<'_>) {
+    let election = &configuration.leader_election;
+    if !election.leader_elect {
+        return;
+    }
+    if election.lease_duration <= election.renew_deadline {
+        let text = format!(
+            "Invalid value: \"{:?}\": must be greater than `RenewDeadline`, which is {:?}",
+            election.lease_duration, election.renew_deadline
+        );
+        findings.error("leaderElection.leaseDuration", text);
+    }
+    // Who renews waits up to 1.2 retry periods between attempts.
+    if election.renew_deadline <= election.retry_period * 6 / 5 {
+        let text = format!(
+            "Invalid value: \"{:?}\": renewDeadline must be greater than retryPeriod*JitterFactor, which is {:?}",
+            election.renew_deadline,
+            election.retry_period * 6 / 5
+        );
+        findings.error("leaderElection.renewDeadline", text);
+    }
+}
+
+/// Names that this version no longer has, and arguments given twice.
+fn plugins(profile: &Profile, version: Version, findings: &mut Findings<'_>) {
+    for (point, set) in profile.plugins.all() {
+        for (i, plugin) in set.enabled.iter().enumerate() {
+            let field = format!("{}.plugins.{point}.enabled[{i}]", profile.place);
+            if plugin.name.is_empty() {
+                findings.error(field, "Required value: a plugin needs a name");
+            } else {
+                removed(&plugin.name, version, field, findings);
+            }
+        }
+    }
+    for (point, set) in [
+        ("placementGenerate", &profile.plugins.placement_generate),
+        ("placementScore", &profile.plugins.placement_score),
+    ] {
+        if !set.is_empty() {
+            let field = format!("{}.plugins.{point}", profile.place);
+            findings.warn(field, "has no effect: pods are placed one by one");
+        }
+    }
+    let mut names = BTreeSet::new();
+    for config in &profile.plugin_config {
+        if !names.insert(&config.name) {
+            findings.error(
+                &config.place,
+                format!("Duplicate value: \"{}\"", config.name),
+            );
+        }
+        removed(&config.name, version, config.place.clone(), findings);
+    }
+}
+
+fn removed(plugin: &str, version: Version, field: String, findings: &mut Findings<'_>) {
+    if let Some(since) = Version::removed(plugin).filter(|since| *since <= version) {
+        let text = format!(
+            "Invalid value: \"{plugin}\": was invalid in version \"{}\" (KubeSchedulerConfiguration is version \"{version}\")",
+            since.short()
+        );
+        findings.error(field, text);
+    }
+}
+
+/// There is one queue, so all profiles must sort it alike.
+fn queue_sort(profiles: &[Profile], findings: &mut Findings<'_>) {
+    let Some(first) = profiles.first() else {
+        return;
+    };
+    let names = |set: &PluginSet| -> (Vec<String>, Vec<String>) {
+        let enabled = set.enabled.iter().map(|plugin| plugin.name.clone());
+        let disabled = set.disabled.iter().map(|plugin| plugin.name.clone());
+        (enabled.collect(), disabled.collect())
+    };
+    for profile in profiles {
+        let field = format!("{}.plugins.queueSort", profile.place);
+        let set = &profile.plugins.queue_sort;
+        let count = set.enabled.len();
+        if count > 1 {
+            let text = format!("Invalid value: {count}: only one queue sort plugin can be enabled");
+            findings.error(format!("{field}.enabled"), text);
+        }
+        if names(set) != names(&first.plugins.queue_sort) {
+            findings.error(field, "must be the same for all profiles");
+        }
+    }
+}
+
+pub(super) fn extenders(extenders: &[Extender], findings: &mut Findings<'_>) {
+    let mut managed = BTreeSet::new();
+    for (i, extender) in extenders.iter().enumerate() {
+        let at = |field: &str| format!("extenders[{i}].{field}");
+        if !extender.prioritize_verb.is_empty() && extender.weight <= 0 {
+            let text = format!(
+                "Invalid value: {}: must have a positive weight applied to it",
+                extender.weight
+            );
+            findings.error(at("weight"), text);
+        }
+        let timeout = extender
+            .http_timeout
+            .as_deref()
+            .map(engine::model::parse_duration);
+        if let Some(Err(error)) = timeout {
+            findings.error(at("httpTimeout"), error.to_string());
+        }
+        for (j, resource) in extender.managed_resources.iter().enumerate() {
+            let (name, field) = (&resource.name, at(&format!("managedResources[{j}].name")));
+            if !Resource::parse(name).is_some_and(|resource| resource.is_extended()) {
+                let text =
+                    format!("Invalid value: \"{name}\": is an invalid extended resource name");
+                findings.error(field, text);
+            } else if !managed.insert(name) {
+                let text =
+                    format!("Invalid value: \"{name}\": duplicate extender managed resource name");
+                findings.error(field, text);
+            }
+        }
+    }
+    let binders = extenders
+        .iter()
+        .filter(|extender| !extender.bind_verb.is_empty())
+        .count();
+    if binders > 1 {
+        let text = format!(
+            "Invalid value: \"found {binders} extenders implementing bind\": only one extender can implement bind"
+        );
+        findings.error("extenders", text);
+    }
+}
