@@ -68,12 +68,25 @@ pub fn load(text: &str) -> Result<(Configuration, Vec<Warning>), Errors> {
     Ok((configuration, warnings))
 }
 
-/// All that can be said about a configuration before it is used; all warnings if it is good.
-pub fn check(text: &str, plugins: &[Entry]) -> Result<Vec<Warning>, Errors> {
+/// All that can be said about a configuration before it is used.
+pub fn check(text: &str, plugins: &[Entry]) -> Check {
     let mut findings = Findings::new(text);
-    let configuration = read(text, &mut findings)?;
-    build::profiles(&configuration, plugins, &mut findings);
-    findings.finish()
+    match read(text, &mut findings) {
+        Ok(configuration) => drop(build::profiles(&configuration, plugins, &mut findings)),
+        Err(Errors(errors)) => findings.errors = errors,
+    }
+    Check {
+        errors: findings.errors,
+        warnings: findings.warnings,
+    }
+}
+
+/// What [`check`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// None if the configuration can be used.
+    pub errors: Vec<Finding>,
+    pub warnings: Vec<Warning>,
 }
 
 impl Configuration {

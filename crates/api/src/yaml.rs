@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
+    Visitor,
 };
 use serde_saphyr::{Error, Options, Spanned};
 
@@ -36,6 +37,58 @@ impl std::error::Error for Finding {}
 /// Reads one document.
 pub fn decode<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Finding> {
     with_deserializer(text, PhantomData::<T>)
+}
+
+/// Reads one document in which every field must be read by somebody, however deep it is.
+pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>> {
+    let mut unread = Vec::new();
+    let value = with_deserializer(text, Watched(&mut unread, PhantomData::<T>));
+    let value = value.map_err(|finding| vec![finding])?;
+    if unread.is_empty() {
+        return Ok(value);
+    }
+    let findings = unread.into_iter().map(|field| Finding {
+        line: line(text, &field),
+        field,
+        text: "unknown field, or one that nothing here depends on".to_owned(),
+    });
+    Err(findings.collect())
+}
+
+/// Notes the paths of fields that are skipped.
+struct Watched<'u, T>(&'u mut Vec<String>, PhantomData<T>);
+
+impl<'de, T: DeserializeOwned> DeserializeSeed<'de> for Watched<'_, T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        serde_ignored::deserialize(deserializer, |path| {
+            let mut written = String::new();
+            write_path(&path, &mut written);
+            self.0.push(written);
+        })
+    }
+}
+
+fn write_path(path: &serde_ignored::Path<'_>, written: &mut String) {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => {}
+        Path::Seq { parent, index } => {
+            write_path(parent, written);
+            written.push_str(&format!("[{index}]"));
+        }
+        Path::Map { parent, key } => {
+            write_path(parent, written);
+            if !written.is_empty() {
+                written.push('.');
+            }
+            written.push_str(key);
+        }
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => write_path(parent, written),
+    }
 }
 
 /// Reads what is at a path and skips everything else; `None` if there is no such path.
@@ -125,8 +178,10 @@ fn explain(error: &Error) -> Finding {
         error => {
             let text = error.to_string();
             let text = text.lines().next().unwrap_or_default();
-            let text = text.split(" at line ").next().unwrap_or_default();
-            // Whoever erased the type of an error on its way left the words.
+            let (text, place) = text.split_once(" at line ").unwrap_or((text, ""));
+            // Whoever erased the type of an error on its way left the words, and the innermost place in them.
+            let number = place.split(|c: char| !c.is_ascii_digit()).next();
+            line = number.and_then(|number| number.parse().ok()).or(line);
             let words = text.strip_prefix("unknown field `");
             match words.and_then(|words| words.split_once("`, expected one of ")) {
                 Some((field, known)) => unknown_field(field, known.split(", ")),

@@ -92,6 +92,11 @@ impl Scheduler {
         self.cursor
     }
 
+    /// A pod that waits or is being decided about, with its history.
+    pub fn waiting(&self, uid: &str) -> Option<&Ticket> {
+        self.queue.get(uid)
+    }
+
     /// How many pods wait, and where.
     pub fn sizes(&self) -> Sizes {
         self.queue.sizes()

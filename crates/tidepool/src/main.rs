@@ -1,11 +1,18 @@
 //! The command line: flags, then one of the parts. Nothing is decided here.
 
+mod config;
 mod kubeconfig;
 mod logs;
+mod sim;
 mod up;
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{Read, Write},
+    path::Path,
+    process::ExitCode,
+};
 
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 /// QoS-aware co-location for Kubernetes.
@@ -20,6 +27,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Config(config::Flags),
+    Sim(sim::Flags),
     Up(up::Flags),
 }
 
@@ -28,6 +37,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logs.start();
     let result = match cli.command {
+        Command::Config(flags) => config::run(flags),
+        Command::Sim(flags) => sim::run(flags),
         Command::Up(flags) => up::run(flags),
     };
     match result {
@@ -38,4 +49,29 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// No file that a person writes is this long.
+const LONGEST_INPUT: u64 = 16 << 20;
+
+/// The text of a file, or of standard input if it is named `-`.
+fn read_input(path: &Path) -> Result<String> {
+    let what = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let length = if path == Path::new("-") {
+        std::io::stdin()
+            .take(LONGEST_INPUT)
+            .read_to_string(&mut text)
+    } else {
+        let file = std::fs::File::open(path).with_context(what)?;
+        file.take(LONGEST_INPUT).read_to_string(&mut text)
+    };
+    let length = length.with_context(what)?;
+    anyhow::ensure!(
+        (length as u64) < LONGEST_INPUT,
+        "{} is longer than {} MiB",
+        path.display(),
+        LONGEST_INPUT >> 20
+    );
+    Ok(text)
 }

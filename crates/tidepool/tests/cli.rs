@@ -309,3 +309,94 @@ fn flags_that_make_no_sense_are_refused() {
         assert!(output.stderr.contains(wanted), "{case}: {}", output.stderr);
     }
 }
+
+const CONFIGURATION: &str =
+    "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+
+/// Runs on a file with this text, and returns the output with the file's path taken out.
+fn run_on(arguments: &[&str], text: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file.yaml");
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let output = run(tidepool(arguments).arg(path));
+    Output {
+        stdout: output.stdout.replace(path, "FILE"),
+        stderr: output.stderr.replace(path, "FILE"),
+        ..output
+    }
+}
+
+#[test]
+fn config_check_says_what_is_wrong_and_where() {
+    let good = format!("{CONFIGURATION}percentageOfNodesToScore: 50\n");
+    let output = run_on(&["config", "check"], &good);
+    assert_eq!(
+        (output.code, &output.stdout[..]),
+        (
+            Some(0),
+            "FILE: warning: line 3: percentageOfNodesToScore: has no effect: every node is scored\nFILE: good\n"
+        )
+    );
+    let bad = format!("{CONFIGURATION}profils: []\n");
+    let output = run_on(&["config", "check"], &bad);
+    assert_eq!(
+        (output.code, &output.stdout[..], &output.stderr[..]),
+        (
+            Some(1),
+            "FILE: error: line 3: unknown field `profils`, did you mean `profiles`?\n",
+            "tidepool: FILE has an error\n"
+        )
+    );
+}
+
+#[test]
+fn sim_run_says_what_happened_and_checks_it() {
+    let scenario = "cluster: {nodes: [{name: a, cpu: 1}]}\npods: [{name: p, cpu: 1}]\n";
+    let output = run_on(&["sim", "run"], &format!("{scenario}expect: {{p: a}}\n"));
+    assert_eq!(
+        (output.code, &output.stdout[..]),
+        (
+            Some(0),
+            "FILE:\n        0s  pod default/p is bound to a\nFILE: ok\n"
+        )
+    );
+    let output = run_on(
+        &["sim", "run", "--quiet"],
+        &format!("{scenario}expect: {{p: b}}\n"),
+    );
+    assert_eq!(
+        (output.code, &output.stdout[..], &output.stderr[..]),
+        (
+            Some(1),
+            "FILE: not met: line 3: expect.p: it should be on b, but it is on a\n",
+            "tidepool: 1 of 1 scenarios failed\n"
+        )
+    );
+    let output = run_on(&["sim", "run"], "cluster: {node: []}\n");
+    assert_eq!(
+        (output.code, &output.stdout[..]),
+        (
+            Some(1),
+            "FILE: error: line 1: unknown field `node`, did you mean `nodes`?\n"
+        )
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    for arguments in [
+        ["config", "check", "/nowhere.yaml"],
+        ["sim", "run", "/nowhere.yaml"],
+    ] {
+        let output = run(&mut tidepool(&arguments));
+        assert_eq!(output.code, Some(1), "{arguments:?}");
+        assert!(
+            output
+                .stderr
+                .starts_with("tidepool: cannot read /nowhere.yaml: "),
+            "{}",
+            output.stderr
+        );
+    }
+}

@@ -144,7 +144,7 @@ mod tests {
         );
         assert_eq!(
             score("RequestedToCapacityRatio", "{}"),
-            Err("shape: at least one point must be specified".into())
+            Err("shape: Required value: at least one point must be specified".into())
         );
     }
 }

@@ -47,7 +47,8 @@ impl Configure for DefaultPreemption {
             errors.push(ArgsError::new("minCandidateNodesAbsolute", text));
         }
         if percentage == 0 && absolute == 0 {
-            let text = "cannot be zero at the same time as minCandidateNodesAbsolute";
+            let text =
+                "Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute";
             errors.push(ArgsError::new("minCandidateNodesPercentage", text));
         }
         if errors.is_empty() {

@@ -32,11 +32,11 @@ impl Configure for NodeResourcesBalancedAllocation {
         for (i, resource) in resources.iter().enumerate() {
             let name = &resource.name;
             if resource.weight != 1 {
-                let text = format!("{} for {name}: must be 1", resource.weight);
+                let text = format!("Invalid value: {}: must be 1", resource.weight);
                 errors.push(ArgsError::new(format!("resources[{i}].weight"), text));
             }
             if resources[..i].iter().any(|known| known.name == *name) {
-                let text = format!("`{name}` is given twice");
+                let text = format!("Duplicate value: \"{name}\"");
                 errors.push(ArgsError::new(format!("resources[{i}].name"), text));
             }
         }
@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(
             errors.err(),
             Some(vec![
-                ArgsError::new("resources[0].weight", "2 for cpu: must be 1"),
-                ArgsError::new("resources[2].name", "`memory` is given twice"),
+                ArgsError::new("resources[0].weight", "Invalid value: 2: must be 1"),
+                ArgsError::new("resources[2].name", "Duplicate value: \"memory\""),
             ])
         );
     }

@@ -63,13 +63,17 @@ impl Configure for NodeResourcesFit {
         {
             errors.push(ArgsError::new(
                 format!("ignoredResources[{i}]"),
-                format!("`{name}` is not a qualified name"),
+                format!("Invalid value: \"{name}\": is not a qualified name"),
             ));
         }
         for (i, name) in args.ignored_resource_groups.iter().enumerate() {
             let text = match name {
-                name if name.contains('/') => "resource group name can't contain '/'".to_owned(),
-                name if !is_qualified_name(name) => format!("`{name}` is not a qualified name"),
+                name if name.contains('/') => {
+                    format!("Invalid value: \"{name}\": resource group name can't contain '/'")
+                }
+                name if !is_qualified_name(name) => {
+                    format!("Invalid value: \"{name}\": is not a qualified name")
+                }
                 _ => continue,
             };
             errors.push(ArgsError::new(format!("ignoredResourceGroups[{i}]"), text));
@@ -108,15 +112,16 @@ fn strategy(given: &ScoringStrategy, errors: &mut Vec<ArgsError>) -> Strategy {
     if given.requested_to_capacity_ratio.is_some() {
         errors.push(ArgsError::new(
             RATIO,
-            "is only allowed with type RequestedToCapacityRatio",
+            "Forbidden: must be nil when type is not RequestedToCapacityRatio",
         ));
     }
     match &given.kind[..] {
         "LeastAllocated" => {}
         "MostAllocated" => return Strategy::MostAllocated,
         other => {
-            let text =
-                format!("`{other}`: use LeastAllocated, MostAllocated or RequestedToCapacityRatio");
+            let text = format!(
+                "Unsupported value: \"{other}\": supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\""
+            );
             errors.push(ArgsError::new("scoringStrategy.type", text));
         }
     }

@@ -59,7 +59,7 @@ impl Configure for PodTopologySpread {
         let system_defaulted = match args.defaulting_type.as_deref() {
             None | Some("System") => {
                 if !args.default_constraints.is_empty() {
-                    let text = "`System` is not allowed when .defaultConstraints are not empty";
+                    let text = "Invalid value: \"System\": when .defaultConstraints are not empty";
                     errors.push(ArgsError::new("defaultingType", text));
                 }
                 true
@@ -68,7 +68,7 @@ impl Configure for PodTopologySpread {
             Some(other) => {
                 errors.push(ArgsError::new(
                     "defaultingType",
-                    format!("`{other}`: use System or List"),
+                    format!("Invalid value: \"{other}\": use System or List"),
                 ));
                 false
             }
@@ -83,7 +83,7 @@ impl Configure for PodTopologySpread {
             };
             if defaults.iter().any(|known| same(&known)) {
                 let text = format!(
-                    "{{{}, {}}} is given twice",
+                    "Duplicate value: \"{{{}, {}}}\"",
                     given.topology_key, given.when_unsatisfiable
                 );
                 errors.push(ArgsError::new(format!("defaultConstraints[{i}]"), text));
@@ -125,30 +125,40 @@ fn default_constraint(
     if given.max_skew <= 0 {
         error(
             "maxSkew",
-            format!("{}: not in valid range (0, inf)", given.max_skew),
+            format!(
+                "Invalid value: {}: not in valid range (0, inf)",
+                given.max_skew
+            ),
         );
     }
     if !is_qualified_name(&given.topology_key) {
         error(
             "topologyKey",
-            format!("`{}` is not a label name", given.topology_key),
+            match &given.topology_key[..] {
+                "" => "Required value: can not be empty".to_owned(),
+                key => format!("Invalid value: \"{key}\": is not a label name"),
+            },
         );
     }
     let when_unsatisfiable = match &given.when_unsatisfiable[..] {
         "DoNotSchedule" => Unsatisfiable::DoNotSchedule,
         "ScheduleAnyway" => Unsatisfiable::ScheduleAnyway,
         other => {
-            error(
-                "whenUnsatisfiable",
-                format!("`{other}`: use DoNotSchedule or ScheduleAnyway"),
-            );
+            let text = match other {
+                "" => "Required value: can not be empty".to_owned(),
+                _ => format!(
+                    "Unsupported value: \"{other}\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\""
+                ),
+            };
+            error("whenUnsatisfiable", text);
             Unsatisfiable::DoNotSchedule
         }
     };
     if given.label_selector.is_some() {
         error(
             "labelSelector",
-            "constraint must not define a selector, as they deduced for each pod".to_owned(),
+            "Forbidden: constraint must not define a selector, as they deduced for each pod"
+                .to_owned(),
         );
     }
     let mut inclusion = |name: &str, policy: &Option<String>, default| match policy.as_deref() {

@@ -57,23 +57,26 @@ pub fn shape(
     if points.is_empty() {
         errors.push(ArgsError::new(
             field,
-            "at least one point must be specified",
+            "Required value: at least one point must be specified",
         ));
     }
     for (i, point) in points.iter().enumerate() {
         if !(0..=100).contains(&point.utilization) {
-            let text = format!("{} is not in the range 0 to 100", point.utilization);
+            let text = format!(
+                "Invalid value: {}: not in valid range [0, 100]",
+                point.utilization
+            );
             errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
         }
         if i > 0 && point.utilization <= points[i - 1].utilization {
             let text = format!(
-                "{}: utilization values must be sorted in increasing order",
+                "Invalid value: {}: values must be sorted in increasing order",
                 point.utilization
             );
             errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
         }
         if !(0..=10).contains(&point.score) {
-            let text = format!("{} is not in the range 0 to 10", point.score);
+            let text = format!("Invalid value: {}: not in valid range [0, 10]", point.score);
             errors.push(ArgsError::new(format!("{field}[{i}].score"), text));
         }
     }
@@ -111,7 +114,10 @@ impl Fullness {
         let too_heavy = |r: &WeightedResource| !(1..=100).contains(&r.weight);
         for (i, resource) in resources.iter().enumerate().filter(|(_, r)| too_heavy(r)) {
             let name = &resource.name;
-            let text = format!("resource weight of {name} not in valid range (0, 100]");
+            let weight = resource.weight;
+            let text = format!(
+                "Invalid value: {weight}: resource weight of {name} not in valid range (0, 100]"
+            );
             errors.push(ArgsError::new(format!("{field}[{i}].weight"), text));
         }
         let known = |r: &WeightedResource| Some((Resource::parse(&r.name)?, r.weight));

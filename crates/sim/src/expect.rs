@@ -1,0 +1,147 @@
+//! Whether the world is as a scenario says.
+
+use engine::evaluate::Scan;
+use engine::model::parse_duration;
+use indexmap::IndexMap;
+
+use crate::scenario::Expected;
+use crate::world::{SimPod, World, key, seconds};
+
+/// Everything that is not as expected of a pod, in words; an error if the expectation itself makes no sense.
+pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Vec<String>, String> {
+    let pod = world
+        .pods
+        .get(&key(name))
+        .ok_or_else(|| format!("there is no pod `{name}`"))?;
+    let mut unmet = Vec::new();
+    let is = || state(pod);
+    if expected.gone.unwrap_or(false) != pod.gone {
+        unmet.push(match pod.gone {
+            true => "it is gone".to_owned(),
+            false => format!("it should be gone, but {}", is()),
+        });
+        return Ok(unmet);
+    }
+    if let Some(node) = expected
+        .on
+        .as_deref()
+        .filter(|node| pod.node() != Some(node))
+    {
+        unmet.push(format!("it should be on {node}, but {}", is()));
+    }
+    if let Some(nodes) = &expected.among
+        && !pod
+            .node()
+            .is_some_and(|on| nodes.iter().any(|node| node == on))
+    {
+        unmet.push(format!(
+            "it should be on one of {}, but {}",
+            nodes.join(", "),
+            is()
+        ));
+    }
+    let must_wait = expected.rejected.is_some()
+        || expected.message.is_some()
+        || expected.nominated.is_some()
+        || expected.gated.is_some();
+    if must_wait && pod.node().is_some() {
+        unmet.push(format!("it should wait, but {}", is()));
+        return Ok(unmet);
+    }
+    if let Some(want) = &expected.rejected {
+        let found = rejections(world, pod)?;
+        if !same(want, &found) {
+            unmet.push(format!(
+                "it should be rejected by [{}], but is by [{}]",
+                listed(want),
+                listed(&found)
+            ));
+        }
+    }
+    if let Some(want) = &expected.message
+        && pod.message.as_ref() != Some(want)
+    {
+        unmet.push(format!(
+            "its last attempt should say `{want}`, but {}",
+            is()
+        ));
+    }
+    if let Some(want) = &expected.nominated {
+        let nominations = world.scheduler.cluster().nominations();
+        let mut kept = nominations.filter(|nominated| nominated.pod.uid == pod.pod.uid);
+        let found = kept.next().map(|nominated| nominated.node.to_string());
+        if found.as_ref() != Some(want) {
+            let found = found.unwrap_or_else(|| "nowhere".to_owned());
+            unmet.push(format!(
+                "room should be kept for it on {want}, but is on {found}"
+            ));
+        }
+    }
+    if let Some(want) = expected.gated {
+        let ticket = world.scheduler.waiting(&pod.pod.uid);
+        if ticket.is_some_and(|ticket| ticket.is_gated()) != want {
+            let not = if want { "" } else { "not " };
+            unmet.push(format!(
+                "it should {not}be gated, but is {}gated",
+                if want { "not " } else { "" }
+            ));
+        }
+    }
+    if let Some(want) = expected.attempts.filter(|want| *want != pod.attempts) {
+        unmet.push(format!(
+            "{want} attempts are expected, but there were {}",
+            pod.attempts
+        ));
+    }
+    if let Some(want) = &expected.at {
+        let nanos = parse_duration(want).map_err(|error| error.to_string())?;
+        if pod.bound.map(|bound| bound.0) != Some(nanos) {
+            let found = pod
+                .bound
+                .map_or_else(is, |bound| format!("it did at {}", seconds(bound)));
+            unmet.push(format!("it should get its node at {want}, but {found}"));
+        }
+    }
+    Ok(unmet)
+}
+
+fn state(pod: &SimPod) -> String {
+    match (pod.node(), &pod.message) {
+        _ if pod.gone => "it is gone".to_owned(),
+        (Some(node), _) => format!("it is on {node}"),
+        (None, Some(message)) => format!("it waits: {message}"),
+        (None, None) => "it waits and was not tried".to_owned(),
+    }
+}
+
+/// Per node, the plugin that refuses it to the pod now.
+fn rejections(world: &World, pod: &SimPod) -> Result<IndexMap<String, String>, String> {
+    let profiles = world.scheduler.profiles();
+    let scheduler = &pod.pod.scheduler_name;
+    let profile = profiles.find(scheduler);
+    let profile = profile.ok_or_else(|| format!("no profile is named `{scheduler}`"))?;
+    let verdicts =
+        Scan::new(world.scheduler.cluster(), profiles.get(profile), &pod.pod).verdicts()?;
+    let by = verdicts.into_iter().map(|verdict| {
+        let by = match (&verdict.rejection, verdict.plugin) {
+            (None, _) => "nobody",
+            (Some(_), Some(plugin)) => plugin,
+            (Some(_), None) => "several",
+        };
+        (verdict.node.to_string(), by.to_owned())
+    });
+    Ok(by.collect())
+}
+
+/// The order does not matter.
+fn same(a: &IndexMap<String, String>, b: &IndexMap<String, String>) -> bool {
+    a.len() == b.len() && a.iter().all(|(key, value)| b.get(key) == Some(value))
+}
+
+fn listed(map: &IndexMap<String, String>) -> String {
+    let pairs: Vec<String> = map
+        .iter()
+        .map(|(node, plugin)| format!("{node}: {plugin}"))
+        .collect();
+    pairs.join(", ")
+}

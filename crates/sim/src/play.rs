@@ -1,0 +1,343 @@
+//! Plays a scenario, step by step.
+
+use std::time::Duration;
+
+use api::{config, yaml};
+use engine::model::parse_duration;
+use engine::profile::Profile;
+use engine::scheduler::{Scheduler, Settings};
+
+use crate::expect;
+use crate::kinds;
+use crate::objects;
+use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
+use crate::world::{World, key};
+use crate::{BadScenario, Finding, Report};
+
+/// Longer than anything that waits in a queue.
+const LONGEST_ADVANCE: i64 = 366 * 86_400 * 1_000_000_000;
+
+pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario> {
+    let expects = scenario
+        .steps
+        .iter()
+        .map(|step| step.expect.len() + step.expect_nodes.len());
+    if expects.sum::<usize>() + scenario.expect.len() + scenario.expect_nodes.len() == 0 {
+        return Err(bad(
+            text,
+            "",
+            "nothing is expected: a scenario states what must be true".to_owned(),
+        ));
+    }
+    let (profiles, settings, warnings) = configured(text, &scenario)?;
+    let default_scheduler = profiles[0].scheduler_name.to_string();
+    let scheduler = Scheduler::new(profiles, settings);
+    let scheduler = scheduler.map_err(|error| bad(text, "configuration", error.to_string()))?;
+    let mut player = Player {
+        text,
+        world: World::new(scheduler),
+        default_scheduler,
+        failures: Vec::new(),
+    };
+    player.world.log.extend(warnings);
+    player.create("cluster", &scenario.cluster)?;
+    player.settle("cluster")?;
+    player.create_pods("pods", &scenario.pods)?;
+    player.settle("pods")?;
+    player.check("expect", &scenario.expect)?;
+    player.check_nodes("expectNodes", &scenario.expect_nodes)?;
+    for (i, step) in scenario.steps.iter().enumerate() {
+        player.step(&format!("steps[{i}]"), step)?;
+    }
+    Ok(Report {
+        log: player.world.log,
+        failures: player.failures,
+    })
+}
+
+type Configured = (Vec<Profile>, Settings, Vec<String>);
+
+fn configured(text: &str, scenario: &Scenario) -> Result<Configured, BadScenario> {
+    let (configuration, mut warnings) = match &scenario.configuration {
+        None => (config::Configuration::default(), Vec::new()),
+        Some(inner) => config::load(inner).map_err(|errors| below(text, errors.0))?,
+    };
+    let (profiles, more) = configuration
+        .profiles(engine::plugins::ALL)
+        .map_err(|errors| below(text, errors.0))?;
+    warnings.extend(more);
+    let warnings = warnings
+        .iter()
+        .map(|warning| format!("warning: configuration: {warning}"));
+    Ok((profiles, configuration.settings(), warnings.collect()))
+}
+
+/// Findings in the configuration, with lines of the whole file.
+fn below(text: &str, findings: Vec<Finding>) -> BadScenario {
+    let first = yaml::line(text, "configuration");
+    let shifted = |finding: Finding| Finding {
+        line: first.zip(finding.line).map(|(first, line)| first + line),
+        ..finding
+    };
+    BadScenario(findings.into_iter().map(shifted).collect())
+}
+
+fn bad(text: &str, path: &str, words: String) -> BadScenario {
+    BadScenario(vec![Finding {
+        line: yaml::line(text, path),
+        field: path.to_owned(),
+        text: words,
+    }])
+}
+
+struct Player<'a> {
+    text: &'a str,
+    world: World,
+    /// For pods that name none.
+    default_scheduler: String,
+    failures: Vec<Finding>,
+}
+
+impl Player<'_> {
+    fn at<T>(&self, path: &str, result: Result<T, impl ToString>) -> Result<T, BadScenario> {
+        result.map_err(|error| bad(self.text, path, error.to_string()))
+    }
+
+    fn settle(&mut self, path: &str) -> Result<(), BadScenario> {
+        let result = self.world.settle();
+        self.at(path, result)
+    }
+
+    fn step(&mut self, path: &str, step: &Step) -> Result<(), BadScenario> {
+        let actions = [
+            step.create.is_some(),
+            step.delete.is_some(),
+            step.relabel.is_some(),
+            step.taint.is_some(),
+            step.resize.is_some(),
+            step.cordon.is_some(),
+            step.uncordon.is_some(),
+            step.ungate.is_some(),
+            step.refuse.is_some(),
+            step.advance.is_some(),
+        ];
+        let count = actions.into_iter().filter(|given| *given).count();
+        if count > 1 {
+            let text = format!(
+                "{count} things happen at once: a step has one action, and what is then expected"
+            );
+            return Err(bad(self.text, path, text));
+        }
+        self.act(path, step)?;
+        self.settle(path)?;
+        self.check(&format!("{path}.expect"), &step.expect)?;
+        self.check_nodes(&format!("{path}.expectNodes"), &step.expect_nodes)
+    }
+
+    fn act(&mut self, path: &str, step: &Step) -> Result<(), BadScenario> {
+        if let Some(objects) = &step.create {
+            self.create(&format!("{path}.create"), objects)?;
+        }
+        if let Some(named) = &step.delete {
+            let result = self.delete(named);
+            self.at(&format!("{path}.delete"), result)?;
+        }
+        if let Some(relabel) = &step.relabel {
+            let result = self.relabel(relabel);
+            self.at(&format!("{path}.relabel"), result)?;
+        }
+        if let Some(taints) = &step.taint {
+            let result = objects::taints(&taints.taints).and_then(|new| {
+                let mut node = self.world.node(&taints.node)?;
+                node.spec.taints = new;
+                self.world.say(format!(
+                    "node {} has taints {:?}",
+                    taints.node, taints.taints
+                ));
+                self.world.set_node(node)
+            });
+            self.at(&format!("{path}.taint"), result)?;
+        }
+        if let Some(resize) = &step.resize {
+            let result = self.resize(resize);
+            self.at(&format!("{path}.resize"), result)?;
+        }
+        for (node, unschedulable) in [(&step.cordon, true), (&step.uncordon, false)] {
+            if let Some(name) = node {
+                let result = self.world.node(name).and_then(|mut node| {
+                    node.spec.unschedulable = unschedulable;
+                    let takes = if unschedulable {
+                        "takes no more pods"
+                    } else {
+                        "takes pods again"
+                    };
+                    self.world.say(format!("node {name} {takes}"));
+                    self.world.set_node(node)
+                });
+                self.at(path, result)?;
+            }
+        }
+        if let Some(name) = &step.ungate {
+            let result = self.world.pod(name).map(|_| key(name)).and_then(|key| {
+                self.world.say(format!("pod {key} loses its gates"));
+                self.world
+                    .edit_pod(&key, |pod| pod.spec.scheduling_gates.clear())
+            });
+            self.at(path, result)?;
+        }
+        if let Some(name) = &step.refuse {
+            let known = self.world.pods.contains_key(&key(name));
+            let result = if known {
+                Ok(())
+            } else {
+                Err(format!("there is no pod `{name}`"))
+            };
+            self.at(path, result)?;
+            self.world.refusals.insert(key(name));
+        }
+        if let Some(span) = &step.advance {
+            let result = self.advance(span);
+            self.at(&format!("{path}.advance"), result)?;
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, span: &str) -> Result<(), String> {
+        let nanos = parse_duration(span).map_err(|error| error.to_string())?;
+        if !(0..=LONGEST_ADVANCE).contains(&nanos) {
+            return Err(format!(
+                "time can advance by at most 8784h and never goes back, but `{span}` is asked"
+            ));
+        }
+        self.world
+            .advance(Duration::from_nanos(nanos.unsigned_abs()))
+    }
+
+    fn delete(&mut self, named: &Named) -> Result<(), String> {
+        for name in named.pod.iter().chain(&named.pods) {
+            let key = key(name);
+            self.world.pod(name)?;
+            self.world.say(format!("pod {key} is deleted"));
+            self.world.delete_pod(&key)?;
+        }
+        for name in named.node.iter().chain(&named.nodes) {
+            self.world.delete_node(name)?;
+        }
+        Ok(())
+    }
+
+    fn relabel(&mut self, relabel: &Relabel) -> Result<(), String> {
+        let edit = |labels: &mut api::wire::meta::Map| {
+            for (name, value) in &relabel.labels {
+                match value {
+                    Some(value) => drop(labels.insert(name.clone(), value.clone())),
+                    None => drop(labels.remove(name)),
+                }
+            }
+        };
+        match (&relabel.pod, &relabel.node) {
+            (Some(name), None) => {
+                self.world.pod(name)?;
+                self.world.say(format!("pod {} is relabelled", key(name)));
+                self.world
+                    .edit_pod(&key(name), |pod| edit(&mut pod.metadata.labels))
+            }
+            (None, Some(name)) => {
+                let mut node = self.world.node(name)?;
+                edit(&mut node.metadata.labels);
+                self.world.say(format!("node {name} is relabelled"));
+                self.world.set_node(node)
+            }
+            _ => Err("name one pod or one node".to_owned()),
+        }
+    }
+
+    fn resize(&mut self, resize: &Resize) -> Result<(), String> {
+        match (&resize.pod, &resize.node) {
+            (Some(name), None) => {
+                self.world.pod(name)?;
+                self.world.say(format!("pod {} is resized", key(name)));
+                self.world.edit_pod(&key(name), |pod| {
+                    if let Some(container) = pod.spec.containers.first_mut() {
+                        objects::resize(&mut container.resources.requests, resize);
+                    }
+                })
+            }
+            (None, Some(name)) => {
+                let mut node = self.world.node(name)?;
+                objects::resize(&mut node.status.allocatable, resize);
+                self.world.say(format!("node {name} is resized"));
+                self.world.set_node(node)
+            }
+            _ => Err("name one pod or one node".to_owned()),
+        }
+    }
+
+    fn create(&mut self, path: &str, objects: &Objects) -> Result<(), BadScenario> {
+        for (i, entry) in objects.nodes.iter().enumerate() {
+            let path = format!("{path}.nodes[{i}]");
+            for node in self.at(&path, objects::nodes(entry))? {
+                let result = match self.world.nodes.contains_key(&node.metadata.name) {
+                    true => Err(format!("there is a node `{}` already", node.metadata.name)),
+                    false => self.world.set_node(node),
+                };
+                self.at(&path, result)?;
+            }
+        }
+        let updates = kinds::updates(objects, &mut self.world.storage);
+        let updates = updates.map_err(|(place, error)| {
+            bad(self.text, &format!("{path}.{place}"), error.to_string())
+        })?;
+        for (place, update) in updates {
+            let result = self.world.update(update);
+            self.at(&format!("{path}.{place}"), result)?;
+        }
+        self.create_pods(&format!("{path}.pods"), &objects.pods)
+    }
+
+    fn create_pods(&mut self, path: &str, entries: &[PodEntry]) -> Result<(), BadScenario> {
+        for (i, entry) in entries.iter().enumerate() {
+            let path = format!("{path}[{i}]");
+            let pods = objects::pods(entry, &self.default_scheduler);
+            for pod in self.at(&path, pods)? {
+                let result = self.world.create_pod(pod);
+                self.at(&path, result)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(
+        &mut self,
+        path: &str,
+        expected: &indexmap::IndexMap<String, Expect>,
+    ) -> Result<(), BadScenario> {
+        for (name, expect) in expected {
+            let path = format!("{path}.{name}");
+            let unmet = expect::unmet(&self.world, name, &expect.0);
+            for text in self.at(&path, unmet)? {
+                self.failures.push(bad(self.text, &path, text).0.remove(0));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nodes(
+        &mut self,
+        path: &str,
+        expected: &indexmap::IndexMap<String, usize>,
+    ) -> Result<(), BadScenario> {
+        for (name, count) in expected {
+            let path = format!("{path}.{name}");
+            let known = self.world.node(name);
+            self.at(&path, known)?;
+            let pods = self.world.pods.values();
+            let found = pods.filter(|pod| pod.node() == Some(name)).count();
+            if found != *count {
+                let text = format!("{count} pods are expected there, but {found} are");
+                self.failures.push(bad(self.text, &path, text).0.remove(0));
+            }
+        }
+        Ok(())
+    }
+}

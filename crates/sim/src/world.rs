@@ -1,0 +1,360 @@
+//! The world around the scheduler: objects as the API would keep them, a clock that only steps move, and somebody who
+//! carries out every instruction at once.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::parse;
+use api::wire::core;
+use engine::cluster::Update;
+use engine::model::{Name, Pod, Timestamp};
+use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
+use indexmap::IndexMap;
+
+use crate::volumes::Storage;
+
+/// More than any scenario decides; beyond it something goes round in circles.
+const MOST_DECISIONS: u64 = 1_000_000;
+
+pub(crate) struct World {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) now: Timestamp,
+    pub(crate) nodes: IndexMap<String, core::Node>,
+    /// By namespace and name; those that are gone too.
+    pub(crate) pods: IndexMap<String, SimPod>,
+    pub(crate) storage: Storage,
+    pub(crate) log: Vec<String>,
+    /// Pods whose next binding fails.
+    pub(crate) refusals: BTreeSet<String>,
+    births: u64,
+    decisions: u64,
+}
+
+/// A pod with what became of it.
+pub(crate) struct SimPod {
+    /// As the API has it.
+    pub(crate) wire: core::Pod,
+    pub(crate) pod: Arc<Pod>,
+    created: Timestamp,
+    /// Since when it is on its node.
+    pub(crate) bound: Option<Timestamp>,
+    pub(crate) gone: bool,
+    /// What the last failed attempt said.
+    pub(crate) message: Option<String>,
+    pub(crate) attempts: u32,
+    /// It has a node and is not bound yet.
+    is_under_way: bool,
+}
+
+impl SimPod {
+    pub(crate) fn node(&self) -> Option<&str> {
+        Some(&self.wire.spec.node_name[..]).filter(|node| !node.is_empty() && !self.gone)
+    }
+}
+
+/// The key of a pod; a name without namespace is in `default`.
+pub(crate) fn key(name: &str) -> String {
+    if name.contains('/') {
+        name.to_owned()
+    } else {
+        format!("default/{name}")
+    }
+}
+
+fn key_of(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace(), pod.name)
+}
+
+impl World {
+    pub(crate) fn new(scheduler: Scheduler) -> Self {
+        Self {
+            scheduler,
+            now: Timestamp(0),
+            nodes: IndexMap::new(),
+            pods: IndexMap::new(),
+            storage: Storage::default(),
+            log: Vec::new(),
+            refusals: BTreeSet::new(),
+            births: 0,
+            decisions: 0,
+        }
+    }
+
+    pub(crate) fn say(&mut self, text: impl AsRef<str>) {
+        self.log
+            .push(format!("{:>8}  {}", seconds(self.now), text.as_ref()));
+    }
+
+    /// Hands news to the scheduler, which must then still be of one piece.
+    pub(crate) fn tell(&mut self, input: Input) -> Result<(), String> {
+        self.scheduler
+            .apply(input, self.now)
+            .map_err(|error| error.to_string())?;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let result = self.scheduler.check();
+        result.map_err(|text| format!("an invariant of the engine is broken: {text}"))
+    }
+
+    pub(crate) fn update(&mut self, update: Update) -> Result<(), String> {
+        self.tell(Input::Object(update))
+    }
+
+    /// Writes a node, new or known.
+    pub(crate) fn set_node(&mut self, node: core::Node) -> Result<(), String> {
+        let parsed = parse::node(&node).map_err(|error| error.to_string())?;
+        self.nodes.insert(node.metadata.name.clone(), node);
+        self.update(Update::Node(parsed))
+    }
+
+    /// Pods stay where they were, as they do until somebody collects them.
+    pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), String> {
+        if self.nodes.shift_remove(name).is_none() {
+            return Err(format!("there is no node `{name}`"));
+        }
+        self.say(format!("node {name} is deleted"));
+        self.update(Update::NodeGone(name.into()))
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Result<core::Node, String> {
+        let node = self.nodes.get(name).cloned();
+        node.ok_or_else(|| format!("there is no node `{name}`"))
+    }
+
+    pub(crate) fn create_pod(&mut self, mut wire: core::Pod) -> Result<(), String> {
+        let key = format!("{}/{}", wire.metadata.namespace, wire.metadata.name);
+        if self.pods.get(&key).is_some_and(|pod| !pod.gone) {
+            return Err(format!("there is a pod `{key}` already"));
+        }
+        let node = &wire.spec.node_name;
+        if !node.is_empty() && !self.nodes.contains_key(node) {
+            return Err(format!(
+                "there is no node `{node}` for pod `{key}` to be on"
+            ));
+        }
+        self.births += 1;
+        wire.metadata.uid = format!("{key}#{}", self.births);
+        let bound = (!node.is_empty()).then_some(self.now);
+        let pod = parsed(&wire, self.now, bound)?;
+        self.pods.insert(
+            key,
+            SimPod {
+                wire,
+                pod: pod.clone(),
+                created: self.now,
+                bound,
+                gone: false,
+                message: None,
+                attempts: 0,
+                is_under_way: false,
+            },
+        );
+        self.tell(Input::Pod(pod))
+    }
+
+    pub(crate) fn pod(&self, name: &str) -> Result<&SimPod, String> {
+        let pod = self.pods.get(&key(name)).filter(|pod| !pod.gone);
+        pod.ok_or_else(|| format!("there is no pod `{name}`"))
+    }
+
+    /// Writes a pod as the API would, and lets the scheduler see it.
+    pub(crate) fn edit_pod(
+        &mut self,
+        key: &str,
+        edit: impl FnOnce(&mut core::Pod),
+    ) -> Result<(), String> {
+        let Some(known) = self.pods.get_mut(key).filter(|pod| !pod.gone) else {
+            return Ok(());
+        };
+        edit(&mut known.wire);
+        known.pod = parsed(&known.wire, known.created, known.bound)?;
+        let pod = known.pod.clone();
+        self.tell(Input::Pod(pod))
+    }
+
+    pub(crate) fn delete_pod(&mut self, key: &str) -> Result<(), String> {
+        let Some(known) = self.pods.get_mut(key).filter(|pod| !pod.gone) else {
+            return Err(format!("there is no pod `{key}`"));
+        };
+        known.gone = true;
+        let uid = known.pod.uid.clone();
+        self.tell(Input::PodGone(uid))
+    }
+
+    /// Lets time pass, and everything happen that is due meanwhile.
+    pub(crate) fn advance(&mut self, span: Duration) -> Result<(), String> {
+        let end = self.now.plus(span);
+        self.settle()?;
+        while let Some(due) = self
+            .scheduler
+            .idle_until(self.now)
+            .filter(|due| *due <= end)
+        {
+            if due <= self.now {
+                return Err(format!(
+                    "something is due at {} and does not happen",
+                    seconds(due)
+                ));
+            }
+            self.now = due;
+            self.settle()?;
+        }
+        self.now = end;
+        self.settle()
+    }
+
+    /// Carries out instructions until there are none.
+    pub(crate) fn settle(&mut self) -> Result<(), String> {
+        while let Some(outcome) = self.scheduler.schedule_next(self.now) {
+            self.decisions += 1;
+            if self.decisions > MOST_DECISIONS {
+                return Err(format!(
+                    "more than {MOST_DECISIONS} decisions: this does not end"
+                ));
+            }
+            self.carry_out(outcome)?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, outcome: Outcome) -> Result<(), String> {
+        match outcome {
+            Outcome::Bind { pod, node, .. } => self.bind(&pod, &node),
+            Outcome::Prepare { pod, node, work } => {
+                self.attempted(&key_of(&pod), true);
+                let steps = work.into_iter().flat_map(|(_, work)| work.steps);
+                for step in steps {
+                    for update in self.storage.carry_out(step) {
+                        self.update(update)?;
+                    }
+                }
+                self.say(format!(
+                    "pod {} gets its volumes for node {node}",
+                    key_of(&pod)
+                ));
+                self.tell(Input::Prepared {
+                    uid: pod.uid.clone(),
+                    result: Ok(()),
+                })
+            }
+            Outcome::Wait { pod, node, .. } => {
+                self.attempted(&key_of(&pod), true);
+                self.say(format!(
+                    "pod {} waits on permit for node {node}",
+                    key_of(&pod)
+                ));
+                Ok(())
+            }
+            Outcome::Park(failure) => self.park(failure),
+            Outcome::Preempt {
+                failure,
+                node,
+                victims,
+                displaced,
+            } => self.preempt(failure, &node, &victims, &displaced),
+            Outcome::Skip { pod, message } => {
+                self.say(format!("pod {}: {message}", key_of(&pod)));
+                Ok(())
+            }
+            Outcome::Ask { .. } => Err("extenders cannot be asked in a simulation".to_owned()),
+        }
+    }
+
+    fn attempted(&mut self, key: &str, succeeded: bool) {
+        if let Some(known) = self.pods.get_mut(key) {
+            // What comes after the choice of a node belongs to the same attempt.
+            known.attempts += u32::from(!known.is_under_way);
+            known.is_under_way = succeeded;
+        }
+    }
+
+    fn bind(&mut self, pod: &Pod, node: &Name) -> Result<(), String> {
+        let key = key_of(pod);
+        self.attempted(&key, true);
+        let uid = pod.uid.clone();
+        if self.refusals.remove(&key) {
+            self.say(format!("pod {key}: the binding to {node} is refused"));
+            let result = Err("the binding was refused".to_owned());
+            return self.tell(Input::Bound { uid, result });
+        }
+        self.say(format!("pod {key} is bound to {node}"));
+        self.tell(Input::Bound {
+            uid,
+            result: Ok(()),
+        })?;
+        let now = self.now;
+        if let Some(known) = self.pods.get_mut(&key) {
+            known.bound = Some(now);
+            known.message = None;
+            known.is_under_way = false;
+        }
+        self.edit_pod(&key, |wire| {
+            wire.spec.node_name = node.to_string();
+            wire.status.nominated_node_name.clear();
+        })
+    }
+
+    fn park(&mut self, failure: Failure) -> Result<(), String> {
+        let key = key_of(&failure.pod);
+        self.attempted(&key, false);
+        self.say(format!("pod {key} waits: {}", failure.message));
+        if let Some(known) = self.pods.get_mut(&key) {
+            known.message = Some(failure.message);
+        }
+        let nominated = match failure.nomination {
+            Nomination::Keep => return Ok(()),
+            Nomination::Clear => String::new(),
+            Nomination::Set(node) => node.to_string(),
+        };
+        let known = self.pods.get(&key);
+        if known.is_some_and(|known| known.wire.status.nominated_node_name != nominated) {
+            self.edit_pod(&key, |wire| wire.status.nominated_node_name = nominated)?;
+        }
+        Ok(())
+    }
+
+    fn preempt(
+        &mut self,
+        failure: Failure,
+        node: &Name,
+        victims: &[Arc<Pod>],
+        displaced: &[Arc<Pod>],
+    ) -> Result<(), String> {
+        let uid = failure.pod.uid.clone();
+        let preemptor = key_of(&failure.pod);
+        self.park(failure)?;
+        for pod in displaced {
+            self.edit_pod(&key_of(pod), |wire| wire.status.nominated_node_name.clear())?;
+        }
+        for victim in victims {
+            let key = key_of(victim);
+            self.say(format!("pod {key} is evicted from {node} for {preemptor}"));
+            self.delete_pod(&key)?;
+        }
+        self.tell(Input::PreemptionDone { uid, failed: false })
+    }
+}
+
+fn parsed(
+    wire: &core::Pod,
+    created: Timestamp,
+    bound: Option<Timestamp>,
+) -> Result<Arc<Pod>, String> {
+    let mut pod = parse::pod(wire).map_err(|error| error.to_string())?;
+    pod.created = created;
+    pod.started = bound;
+    Ok(Arc::new(pod))
+}
+
+/// Time since the beginning, as people write it.
+pub(crate) fn seconds(time: Timestamp) -> String {
+    let milliseconds = time.0 / 1_000_000;
+    match milliseconds % 1_000 {
+        0 => format!("{}s", milliseconds / 1_000),
+        rest => format!("{}.{rest:03}s", milliseconds / 1_000),
+    }
+}

@@ -1,0 +1,209 @@
+//! Every file in `scenarios/` holds, twice with the same words; and bad ones are refused in one sentence.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+use std::path::{Path, PathBuf};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_scenario_holds_and_repeats_itself() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let files = files(&folder);
+    assert!(files.len() >= 25, "only {} scenarios", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let name = file.display();
+        assert_eq!(file.extension().unwrap(), "yaml", "{name} is no scenario");
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            text.starts_with('#'),
+            "{name} does not begin with its reason"
+        );
+        match sim::run(&text) {
+            Err(bad) => wrong.push(format!("{name}: {bad}")),
+            Ok(report) => {
+                let unmet = report
+                    .failures
+                    .iter()
+                    .map(|failure| format!("{name}: {failure}"));
+                wrong.extend(unmet);
+                assert_eq!(
+                    sim::run(&text).unwrap(),
+                    report,
+                    "{name} does not repeat itself"
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_default_plugin_has_a_scenario() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let texts: Vec<String> = files(&folder)
+        .iter()
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .collect();
+    let older = [
+        "NodeResourcesLeastAllocated",
+        "NodeResourcesMostAllocated",
+        "RequestedToCapacityRatio",
+    ];
+    for entry in engine::plugins::ALL
+        .iter()
+        .filter(|entry| !older.contains(&entry.name))
+    {
+        let is_named = texts.iter().any(|text| text.contains(entry.name));
+        assert!(is_named, "no scenario names {}", entry.name);
+    }
+}
+
+const SMALL: &str = "cluster: {nodes: [{name: a, cpu: 1}]}\npods: [{name: p, cpu: 1}]\n";
+
+#[test]
+fn an_expectation_that_is_not_met() {
+    let failures = |expect: &str| -> Vec<String> {
+        let report = sim::run(&format!("{SMALL}{expect}")).unwrap();
+        report.failures.iter().map(ToString::to_string).collect()
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(failures("expect: {p: a}"), none);
+    assert_eq!(failures("expect: {p: {on: a, attempts: 1, at: 0s}}"), none);
+    assert_eq!(
+        failures("expect: {p: b}"),
+        ["line 3: expect.p: it should be on b, but it is on a"]
+    );
+    assert_eq!(
+        failures("expect:\n  p: {attempts: 2, at: 1s}"),
+        [
+            "line 4: expect.p: 2 attempts are expected, but there were 1",
+            "line 4: expect.p: it should get its node at 1s, but it did at 0s",
+        ]
+    );
+    assert_eq!(
+        failures("expect: {p: {gated: true}}"),
+        ["line 3: expect.p: it should wait, but it is on a"]
+    );
+    assert_eq!(
+        failures("expect: {p: {gone: true}}"),
+        ["line 3: expect.p: it should be gone, but it is on a"]
+    );
+    assert_eq!(
+        failures("expectNodes: {a: 2}"),
+        ["line 3: expectNodes.a: 2 pods are expected there, but 1 are"]
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_line() {
+    for (text, want) in [
+        (
+            "cluster: {}\n",
+            "nothing is expected: a scenario states what must be true",
+        ),
+        (
+            "expcet: {}\n",
+            "line 1: unknown field `expcet`, did you mean `expect`?",
+        ),
+        (
+            "expect: {}\nexpect: {}\n",
+            "line 2: key `expect` is given twice",
+        ),
+        (
+            "pods:\n- {name: p, cpus: 1}\nexpect: {p: a}\n",
+            "line 2: unknown field `cpus`, did you mean `cpu`?",
+        ),
+        (
+            "pods:\n- name: p\n  spec:\n    tolerationz: []\nexpect: {p: a}\n",
+            "line 4: pods[0].spec.tolerationz: unknown field, or one that nothing here depends on",
+        ),
+        ("expect: {p: a}\n", "line 1: expect.p: there is no pod `p`"),
+        (
+            "expectNodes: {a: 1}\n",
+            "line 1: expectNodes.a: there is no node `a`",
+        ),
+        (
+            "pods:\n- {name: p, cpu: 1x}\nexpect: {p: a}\n",
+            "line 2: pods[0]: pod default/p: cpu of spec.containers: `1x` is not a quantity: use a number such as 2, 0.5, 500m, \
+             1e3, 128Mi or 1G",
+        ),
+        (
+            "pods:\n- {name: p}\n- {name: p}\nexpect: {p: a}\n",
+            "line 3: pods[1]: there is a pod `default/p` already",
+        ),
+        (
+            "pods:\n- {cpu: 1}\nexpect: {p: a}\n",
+            "line 2: pods[0]: a pod needs a name",
+        ),
+        (
+            "pods:\n- {name: p, node: a}\nexpect: {p: a}\n",
+            "line 2: pods[0]: there is no node `a` for pod `default/p` to be on",
+        ),
+        (
+            "expect: {p: a}\nsteps:\n- advance: 5\n",
+            "line 1: expect.p: there is no pod `p`",
+        ),
+        (
+            "cluster: {pods: [{name: p}]}\nsteps:\n- advance: 5\n  expect: {p: {attempts: 1}}\n",
+            "line 3: steps[0].advance: time: missing unit in duration \"5\"",
+        ),
+        (
+            "cluster: {pods: [{name: p}]}\nsteps:\n- advance: -1s\n  expect: {p: {attempts: 1}}\n",
+            "line 3: steps[0].advance: time can advance by at most 8784h and never goes back, but `-1s` is asked",
+        ),
+        (
+            "cluster: {pods: [{name: p}]}\nsteps:\n- advance: 1s\n  cordon: a\n  expect: {p: {attempts: 1}}\n",
+            "line 3: steps[0]: 2 things happen at once: a step has one action, and what is then expected",
+        ),
+        (
+            "cluster: {pods: [{name: p}]}\nsteps:\n- cordon: a\n  expect: {p: {attempts: 1}}\n",
+            "line 3: steps[0]: there is no node `a`",
+        ),
+        (
+            "cluster: {nodes: [{name: a, taints: [x]}]}\nexpectNodes: {a: 0}\n",
+            "line 1: cluster.nodes[0]: taint `x` is not of the form key=value:Effect",
+        ),
+        (
+            "configuration: |\n  apiVersion: kubescheduler.config.k8s.io/v1\n  kind: KubeSchedulerConfiguration\n  \
+             profile: []\nexpectNodes: {a: 0}\n",
+            "line 4: unknown field `profile`, did you mean `profiles`?",
+        ),
+    ] {
+        match sim::run(text) {
+            Err(bad) => assert_eq!(bad.to_string(), want, "{text}"),
+            Ok(report) => panic!("{text} was played: {:?}", report.log),
+        }
+    }
+}
+
+#[test]
+fn mangled_scenarios_never_panic() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    for file in files(&folder) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for seed in 0..20 {
+            let keep = |(i, _): &(usize, char)| (i * 7 + seed * 13) % 61 != 0;
+            let mangled: String = text
+                .chars()
+                .enumerate()
+                .filter(keep)
+                .map(|(_, c)| c)
+                .collect();
+            let _ = sim::run(&mangled);
+        }
+    }
+}
