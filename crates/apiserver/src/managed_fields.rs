@@ -130,13 +130,7 @@ pub fn apply(
     let before = old.cloned().unwrap_or_else(|| empty_object(schema));
     let mut object = merge::merge(schema, before.clone(), &applied);
     if let Some(previous) = &previous {
-        let mut gone = previous.fields.clone();
-        gone.subtract(&owned);
-        let mut kept = owned.clone();
-        for entry in &entries {
-            kept.unite(entry.fields.clone());
-        }
-        merge::prune(schema, &mut object, &gone, &kept);
+        let_go(schema, &mut object, &previous.fields, &owned, &entries);
     }
 
     // As the real server, before the object has its canonical form.
@@ -170,6 +164,19 @@ pub fn apply(
     take_managed_fields(&mut object);
     set_managed_fields(&mut object, entry::write(entries));
     Ok(object)
+}
+
+/// Takes out of the object what was applied before and is not now, unless somebody else owns it.
+fn let_go(schema: &Schema, object: &mut Value, previous: &Set, owned: &Set, others: &[Entry]) {
+    let mut gone = previous.clone();
+    gone.subtract(owned);
+    let mut kept = owned.clone();
+    for entry in others {
+        kept.unite(entry.fields.clone());
+    }
+    // The name, at least, is always there.
+    kept.insert("f:metadata");
+    merge::prune(schema, object, &gone, &kept);
 }
 
 /// The entries that a plain write starts from, and the same as they were written. `None` means that
@@ -320,14 +327,13 @@ fn refuse_conflicts(entries: &[Entry], changed: &Set) -> Result<(), Status> {
 }
 
 fn take_managed_fields(object: &mut Value) -> Option<Value> {
-    object["metadata"]
-        .as_object_mut()?
-        .shift_remove("managedFields")
+    let metadata = object.get_mut("metadata")?.as_object_mut()?;
+    metadata.shift_remove("managedFields")
 }
 
 fn set_managed_fields(object: &mut Value, managed_fields: Value) {
     let empty = managed_fields.as_array().is_none_or(Vec::is_empty);
-    if let Some(metadata) = object["metadata"].as_object_mut()
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata")
         && !empty
     {
         metadata.insert("managedFields".to_owned(), managed_fields);

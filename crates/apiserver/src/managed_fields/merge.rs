@@ -116,7 +116,8 @@ fn interleave(
     out
 }
 
-/// Removes the fields in `gone` that nobody in `kept` owns, and the maps and lists that this empties.
+/// Removes the fields in `gone` that nobody in `kept` owns, with the maps and lists around them that nobody
+/// else speaks of.
 pub(super) fn prune(schema: &Schema, object: &mut Value, gone: &Set, kept: &Set) {
     let root = Type::Struct(schema.root_id());
     prune_value(schema.types(), &root, object, gone, kept);
@@ -166,18 +167,13 @@ fn prune_value(types: &Types, ty: &Type, value: &mut Value, gone: &Set, kept: &S
     }
 }
 
-/// Says whether the whole child goes.
+/// Says whether the whole child goes: nobody who stays speaks of it or of anything in it.
 fn prune_child(types: &Types, ty: &Type, child: &mut Value, gone: &Node, kept: &Node) -> bool {
-    if kept.is_empty() && gone.member {
+    if kept.is_empty() {
         return true;
     }
     prune_value(types, ty, child, &gone.below, &kept.below);
-    let emptied = match child {
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    };
-    emptied && kept.is_empty()
+    false
 }
 
 #[cfg(test)]
@@ -247,7 +243,7 @@ mod tests {
         let schema = Schema::builtin("v1", "Pod").unwrap();
         let set = |fields: Value| Set::from_json(&fields).unwrap();
         let mut object = json!({
-            "metadata": {"labels": {"a": "1"}, "annotations": {"b": "2", "c": "3"}, "finalizers": ["x", "y"]},
+            "metadata": {"labels": {"a": "1", "unowned": "2"}, "annotations": {"b": "2", "c": "3"}, "finalizers": ["x", "y"]},
             "spec": {"containers": [
                 {"name": "c", "image": "i", "env": [{"name": "E"}]}, {"name": "d", "image": "j"}, {"name": "e", "image": "k"},
             ]},

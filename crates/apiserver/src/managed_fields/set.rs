@@ -88,6 +88,11 @@ impl Set {
         out
     }
 
+    /// Makes a place a member.
+    pub(super) fn insert(&mut self, element: &str) {
+        self.children.entry(element.to_owned()).or_default().member = true;
+    }
+
     /// Removes a place and all below it.
     pub(super) fn remove(&mut self, element: &str) {
         self.children.remove(element);

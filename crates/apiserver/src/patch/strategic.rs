@@ -181,7 +181,7 @@ impl<'a> Merger<'a> {
                 "list element types are not identical: {lists}"
             )));
         }
-        let before = target.clone();
+        let mut before = target.clone();
         let mut changed = Vec::new();
         let mut deleted = HashSet::new();
         let mut replace = false;
@@ -227,6 +227,10 @@ impl<'a> Merger<'a> {
         }
         if let Some(order) = order {
             check_order(&patched, order, Some(key))?;
+            // A patch that deletes and orders finds its new elements at the end already.
+            if !deleted.is_empty() {
+                before = target.clone();
+            }
         }
         reorder(target, &before, order.unwrap_or(&patched), Some(key));
         Ok(())
@@ -285,7 +289,7 @@ fn places(list: &[Value], key: Option<&str>) -> HashMap<String, usize> {
 }
 
 /// Elements named by `order` come in that order; the others keep their place before those that they stood
-/// before, even when these are named only to be deleted.
+/// before. What was not there before comes first.
 fn reorder(items: &mut Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) {
     let before = places(before, key);
     let turns = places(order, key);
@@ -425,6 +429,11 @@ mod tests {
                 json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "n"}, {"name": "c1"}],
                     "containers": [{"name": "c3", "$patch": "delete"}, {"name": "n"}]}),
                 "c2 n c1",
+            ),
+            (
+                json!({"$setElementOrder/containers": [{"name": "c1"}, {"name": "n"}],
+                    "containers": [{"name": "c1", "$patch": "delete"}, {"name": "n"}]}),
+                "c2 c3 n",
             ),
             (
                 json!({"$setElementOrder/containers": [{"name": "c3"}, {"name": "c1"}, {"name": "c2"}]}),
