@@ -18,7 +18,10 @@ pub(super) fn nanos(text: &str) -> Option<i128> {
         "" | "-" | "+" => 0,
         whole => whole.parse().ok()?,
     };
-    let fraction: i128 = format!("{fraction:0<9}").parse().ok()?;
+    let fraction: i128 = match fraction {
+        "" => 0,
+        digits => format!("{digits:0<9}").parse().ok()?,
+    };
     let nanos = whole.checked_mul(1_000_000_000)?;
     let nanos = if negative {
         nanos - fraction

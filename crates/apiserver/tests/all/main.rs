@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod client;
+mod custom;
 mod discovery;
 mod faults;
 mod fuzz;
