@@ -178,6 +178,15 @@ impl Rewrite<'_> {
             Value::Array(items) => {
                 let mut items: Vec<Value> =
                     items.iter().map(|item| self.value(item, key)).collect();
+                // How often the real server says the same depends on how often it happens to look.
+                if key == "causes" {
+                    let mut seen = Vec::new();
+                    items.retain(|item| {
+                        let new = !seen.contains(item);
+                        seen.push(item.clone());
+                        new
+                    });
+                }
                 // Managers that object come in any order.
                 if key == "causes"
                     && items
@@ -525,6 +534,11 @@ mod tests {
                 vec![
                     json!({"causes": [{"reason": "FieldManagerConflict", "field": "b"}, {"reason": "FieldManagerConflict", "field": "a"}]}),
                 ],
+            ),
+            (
+                "a cause that is repeated",
+                vec![json!({"causes": [{"field": "a"}, {"field": "b"}, {"field": "a"}]})],
+                vec![json!({"causes": [{"field": "a"}, {"field": "b"}]})],
             ),
             (
                 "what Go's decoder says",

@@ -90,13 +90,17 @@ impl Answer {
             content => render(content, accept, include),
         };
         *response.status_mut() = self.code;
-        for warning in self.warnings {
-            let text = format!("299 - {}", json!(warning));
-            if let Ok(value) = HeaderValue::from_str(&text) {
-                response.headers_mut().append(WARNING, value);
-            }
-        }
+        warn(&mut response, &self.warnings);
         finish(response)
+    }
+}
+
+fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let text = format!("299 - {}", json!(warning));
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().append(WARNING, value);
+        }
     }
 }
 
@@ -113,14 +117,10 @@ pub(crate) fn finish(mut response: Response<Body>) -> Response<Body> {
 }
 
 pub(crate) fn error_response(status: &Status, accept: Accept) -> Response<Body> {
-    // What is said about the form of answers is itself indented, whoever asks.
-    let accept = Accept {
-        pretty: accept.pretty || status.code == 406,
-        ..accept
-    };
     let mut response = encode(&status.to_json(), accept);
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     *response.status_mut() = code;
+    warn(&mut response, &status.warnings);
     let retry = status.details.as_ref().and_then(|d| d.retry_after_seconds);
     if let Some(seconds) = retry {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
@@ -268,7 +268,7 @@ pub(crate) fn table(
     include: Include,
 ) -> Value {
     let now = jiff::Timestamp::now();
-    let rows: Vec<Value> = objects
+    let rows = objects
         .iter()
         .map(|object| {
             let mut row = json!({
@@ -286,6 +286,10 @@ pub(crate) fn table(
             row
         })
         .collect();
+    let rows = match objects.is_empty() && !served.kind.rules.has_own_columns() {
+        true => Value::Null,
+        false => Value::Array(rows),
+    };
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": column_definitions(served), "rows": rows,

@@ -56,10 +56,6 @@ pub fn body(
         "" | "application/json" => read_json(body, expected, &mut findings)?,
         "application/yaml" => read_yaml(body, expected, &mut findings)?,
         "application/vnd.kubernetes.protobuf" if !expected.custom => read_protobuf(body, expected)?,
-        _ if expected.custom => {
-            let accepted = "application/json, application/yaml";
-            return Err(Status::unsupported_media_type(accepted));
-        }
         _ => {
             let accepted =
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -142,13 +138,23 @@ pub(crate) fn patched(
         ("apiVersion", expected.api_version),
         ("kind", expected.kind),
     ] {
-        match object[field].as_str() {
-            Some(same) if same == want => (),
-            None | Some("") => object[field] = Value::from(want),
-            Some(other) => return Err(refuse(format!("{field} is {other:?}, not {want:?}"))),
+        if object[field].as_str().is_none_or(str::is_empty) {
+            object[field] = Value::from(want);
         }
     }
+    let name = |field: &str| object[field].as_str().unwrap_or_default();
+    let (api_version, kind) = (name("apiVersion"), name("kind"));
+    if (api_version, kind) != (expected.api_version, expected.kind) {
+        return Err(match expected.custom {
+            true => other_kind(&object, expected),
+            false => refuse(not_registered(api_version, kind)),
+        });
+    }
     normalize_noting(expected, &mut object, &mut findings).map_err(refuse)?;
+    // The patched document was a map, which the real server writes in the order of its keys.
+    if !expected.custom {
+        findings.messages.sort();
+    }
     let warnings = settle(findings, validation).map_err(refuse)?;
     Ok(Decoded { object, warnings })
 }
@@ -317,6 +323,10 @@ fn check_kind(object: &Value, body: &[u8], expected: &Expected<'_>) -> Result<()
     if expected.custom {
         return check_custom_kind(object, body, expected);
     }
+    if api_version.matches('/').count() > 1 {
+        let why = format!("unexpected GroupVersion string: {api_version}");
+        return Err(unrecognized(expected, body, &why));
+    }
     let same_kind = kind == expected.kind;
     // Options belong to every group; evictions once belonged to another version.
     let any_version = matches!(kind, "DeleteOptions" | "Eviction");
@@ -329,11 +339,15 @@ fn check_kind(object: &Value, body: &[u8], expected: &Expected<'_>) -> Result<()
             expected.kind
         )
     } else {
-        format!(
-            "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
-        )
+        not_registered(api_version, kind)
     };
     Err(cannot_be_handled(api_version, kind, expected, &why))
+}
+
+fn not_registered(api_version: &str, kind: &str) -> String {
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/runtime/scheme.go:111\""
+    )
 }
 
 fn check_custom_kind(object: &Value, body: &[u8], expected: &Expected<'_>) -> Result<(), Status> {
@@ -351,13 +365,31 @@ fn check_custom_kind(object: &Value, body: &[u8], expected: &Expected<'_>) -> Re
         )));
     }
     if kind != expected.kind {
-        let group = api_version.split('/').next().unwrap_or_default();
-        let object_name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let must = format!("must be {}", expected.kind);
-        let error = FieldError::invalid("kind", &Value::from(kind), &must);
-        return Err(Status::invalid(group, kind, object_name, &[error]));
+        return Err(other_kind(object, expected));
     }
     Ok(())
+}
+
+/// A custom object that says it is something else, in the words of what it says.
+fn other_kind(object: &Value, expected: &Expected<'_>) -> Status {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let mut errors = Vec::new();
+    for (field, found, want) in [
+        ("kind", &kind, expected.kind),
+        ("apiVersion", &api_version, expected.api_version),
+    ] {
+        if found != want {
+            let must = format!("must be {want}");
+            errors.push(FieldError::invalid(
+                field,
+                &Value::from(found.as_str()),
+                &must,
+            ));
+        }
+    }
+    Status::invalid(group, &kind, &text(&object["metadata"]["name"]), &errors)
 }
 
 /// Normalises and notes unknown fields in the order in which they are reported.

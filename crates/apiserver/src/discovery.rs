@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::{Body, encode, error_response, finish, text_response};
 use crate::kind::{Kind, Subresource};
-use crate::media::{Accept, accepts, header};
+use crate::media::{Accept, Offer, accepts, header};
 use crate::registry::Registry;
 use crate::server::Request;
 use crate::status::Status;
@@ -86,9 +86,13 @@ pub(crate) fn answer(
         let core = segments[0] == "api";
         return Some(aggregated_answer(&aggregate(registry, core), request));
     }
-    let accept = match Accept::negotiate(&request.headers, &request.query) {
+    let offer = Offer::Builtin { streams: false };
+    let accept = match Accept::negotiate(&request.headers, &request.query, offer) {
         Ok(accept) => accept,
-        Err(status) => return Some(error_response(&status, Accept::PLAIN)),
+        Err(status) => {
+            let accept = Accept::for_errors(&request.headers, &request.query);
+            return Some(error_response(&status, accept));
+        }
     };
     let body = match segments {
         ["api"] => {

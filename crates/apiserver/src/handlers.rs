@@ -221,6 +221,10 @@ impl Call {
                 format!("{package}.{}", kind.list_kind),
             )
         };
+        if self.served.custom && (self.accept.shape, listing) == (Shape::MetadataList, Listing::No)
+        {
+            return Err(Status::new(500, "", "content is not a list"));
+        }
         let message = match (self.accept.shape, listing) {
             (Shape::MetadataList, Listing::No) => format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"

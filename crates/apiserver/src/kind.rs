@@ -129,8 +129,8 @@ pub trait Rules: Send + Sync {
         crate::names::dns_subdomain(name)
     }
 
-    /// Warnings that come back as headers of a write.
-    fn warnings(&self, _object: &Value) -> Vec<String> {
+    /// What comes back as `Warning` headers of a write; asked about objects that are valid.
+    fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
         Vec::new()
     }
 
@@ -209,6 +209,12 @@ pub trait Rules: Send + Sync {
 
     /// Columns of `kubectl get`.
     fn columns(&self) -> Vec<Column>;
+
+    /// The real server has columns of its own for this kind; where it has none, it writes `null`
+    /// for no rows.
+    fn has_own_columns(&self) -> bool {
+        true
+    }
 
     /// One row, a cell per column; `now` is for ages.
     fn cells(&self, object: &Value, now: jiff::Timestamp) -> Vec<Value>;

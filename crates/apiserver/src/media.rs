@@ -20,6 +20,16 @@ pub(crate) enum Format {
     Yaml,
 }
 
+/// What is asked for: two parts of the real server read `Accept` with different eyes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// A built-in kind or discovery; collections of kinds can be watched.
+    Builtin {
+        streams: bool,
+    },
+    Custom,
+}
+
 /// Which transformation of an object or list is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -39,7 +49,11 @@ impl Accept {
     };
 
     /// The first acceptable entry of the list wins.
-    pub(crate) fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Self, Status> {
+    pub(crate) fn negotiate(
+        headers: &HeaderMap,
+        query: &Query,
+        offer: Offer,
+    ) -> Result<Self, Status> {
         let pretty = wants_indentation(headers, query);
         let list = header(headers, ACCEPT.as_str());
         if list.trim().is_empty() {
@@ -48,33 +62,9 @@ impl Accept {
                 ..Self::PLAIN
             });
         }
-        let choice = list.split(',').find_map(|entry| {
-            let entry = MediaType::parse(entry);
-            let format = match entry.name {
-                "*/*" | "application/*" | "application/json" => Format::Json,
-                "application/yaml" => Format::Yaml,
-                _ => return None,
-            };
-            let shape = match (
-                entry.parameter("as"),
-                entry.parameter("g"),
-                entry.parameter("v"),
-            ) {
-                (None, ..) => Shape::Whole,
-                (Some("Table"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => Shape::Table,
-                (Some("PartialObjectMetadata"), Some("meta.k8s.io"), Some("v1" | "v1beta1")) => {
-                    Shape::Metadata
-                }
-                (
-                    Some("PartialObjectMetadataList"),
-                    Some("meta.k8s.io"),
-                    Some("v1" | "v1beta1"),
-                ) => Shape::MetadataList,
-                _ => return None,
-            };
-            Some((format, shape))
-        });
-        let (format, shape) = choice.ok_or_else(|| refusal(list))?;
+        let mut entries = list.split(',').map(MediaType::parse);
+        let choice = entries.find_map(|entry| Some((entry.format(offer)?, entry.shape()?)));
+        let (format, shape) = choice.ok_or_else(|| refusal(list, offer))?;
         Ok(Self {
             format,
             shape,
@@ -82,12 +72,26 @@ impl Accept {
         })
     }
 
-    /// How errors are written to a client whose `Accept` may be the very error.
+    /// How errors are written to a client whose `Accept` may be the very error: as the first entry
+    /// for whole objects has it, else indented, for nobody in particular.
     pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Self {
-        let wanted = Self::negotiate(headers, query).unwrap_or(Self::PLAIN);
+        let list = header(headers, ACCEPT.as_str());
+        let pretty = wants_indentation(headers, query);
+        if list.trim().is_empty() {
+            return Self {
+                pretty,
+                ..Self::PLAIN
+            };
+        }
+        let mut entries = list.split(',').map(MediaType::parse);
+        let format = entries.find_map(|entry| {
+            let whole = entry.shape() == Some(Shape::Whole);
+            entry.format(Offer::Custom).filter(|_| whole)
+        });
         Self {
+            format: format.unwrap_or(Format::Json),
             shape: Shape::Whole,
-            ..wanted
+            pretty: pretty || format.is_none(),
         }
     }
 
@@ -100,23 +104,23 @@ impl Accept {
 }
 
 /// The real server tells an unknown media type from an unknown transformation of a known one.
-fn refusal(list: &str) -> Status {
-    let known = |entry: &str| {
-        let name = MediaType::parse(entry).name;
-        matches!(
-            name,
-            "*/*" | "application/*" | "application/json" | "application/yaml"
-        )
-    };
-    if list.split(',').any(known) {
-        return Status::not_acceptable();
-    }
+fn refusal(list: &str, offer: Offer) -> Status {
     let mut status = Status::not_acceptable();
+    let mut entries = list.split(',').map(MediaType::parse);
+    let Offer::Builtin { streams } = offer else {
+        return status;
+    };
+    if entries.any(|entry| entry.format(offer).is_some()) {
+        return status;
+    }
     status.message = "406: Not Acceptable\n\nAvailable representations: application/json, \
-                      application/yaml, application/vnd.kubernetes.protobuf, \
-                      application/json;stream=watch, \
-                      application/vnd.kubernetes.protobuf;stream=watch"
+                      application/yaml, application/vnd.kubernetes.protobuf"
         .to_owned();
+    if streams {
+        status.message.push_str(
+            ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+        );
+    }
     status.details = Some(Details::default());
     status
 }
@@ -162,6 +166,27 @@ impl<'a> MediaType<'a> {
         }
     }
 
+    fn format(&self, offer: Offer) -> Option<Format> {
+        match self.name {
+            "*/*" | "application/json" => Some(Format::Json),
+            "application/*" if offer == Offer::Custom => Some(Format::Json),
+            "application/yaml" => Some(Format::Yaml),
+            _ => None,
+        }
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let known = matches!(self.parameter("v"), Some("v1" | "v1beta1"))
+            && self.parameter("g") == Some("meta.k8s.io");
+        match self.parameter("as") {
+            None => Some(Shape::Whole),
+            Some("Table") if known => Some(Shape::Table),
+            Some("PartialObjectMetadata") if known => Some(Shape::Metadata),
+            Some("PartialObjectMetadataList") if known => Some(Shape::MetadataList),
+            Some(_) => None,
+        }
+    }
+
     fn parameter(&self, key: &str) -> Option<&'a str> {
         let (_, value) = self.parameters.iter().find(|(known, _)| *known == key)?;
         Some(value)
@@ -171,6 +196,8 @@ impl<'a> MediaType<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BUILTIN: Offer = Offer::Builtin { streams: false };
 
     #[test]
     fn the_first_acceptable_entry_wins() {
@@ -196,7 +223,7 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, accept.parse().unwrap());
-            let got = Accept::negotiate(&headers, &Query::default());
+            let got = Accept::negotiate(&headers, &Query::default(), BUILTIN);
             assert_eq!(got.ok().map(|a| (a.format, a.shape)), want, "{accept}");
         }
     }
@@ -211,8 +238,29 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(USER_AGENT, agent.parse().unwrap());
-            let accept = Accept::negotiate(&headers, &Query::parse(query)).unwrap();
+            let accept = Accept::negotiate(&headers, &Query::parse(query), BUILTIN).unwrap();
             assert_eq!(accept.pretty, want, "{agent} {query:?}");
+        }
+    }
+
+    #[test]
+    fn errors_are_indented_for_whoever_takes_no_whole_objects() {
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (accept, indented) in [
+            ("", false),
+            ("application/json", false),
+            ("application/foo", true),
+            (table, true),
+            (&format!("{table},application/json"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            let got = Accept::for_errors(&headers, &Query::default());
+            assert_eq!(
+                (got.shape, got.pretty),
+                (Shape::Whole, indented),
+                "{accept}"
+            );
         }
     }
 }

@@ -32,14 +32,13 @@ impl Format {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/apply-patch+yaml" => Ok(Self::Apply),
             "application/strategic-merge-patch+json" if !custom => Ok(Self::Strategic),
-            "application/strategic-merge-patch+json" => Err(Status::unsupported_media_type(
+            _ if custom => Err(Status::unsupported_media_type(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
-            _ => Err(Status::new(
-                415,
-                "UnsupportedMediaType",
-                "415: Unsupported Media Type",
-            )),
+            _ => Err(Status {
+                details: Some(Details::default()),
+                ..Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+            }),
         }
     }
 }
@@ -173,7 +172,7 @@ mod tests {
                 merge,
                 r#"{"kind":"Foo"}"#,
                 422,
-                "kind is \"Foo\", not \"Deployment\"",
+                "no kind \"Foo\" is registered for version \"apps/v1\" in scheme \"pkg/runtime/scheme.go:111\"",
             ),
             (
                 strategic,

@@ -46,7 +46,8 @@ impl Selector {
         };
         for requirement in &selector.fields {
             if !served.selects(&requirement.path) {
-                return Err(unknown_field(served, &requirement.path));
+                let why = served.kind.rules.unknown_field(&requirement.path);
+                return Err(Status::bad_request(why));
             }
         }
         Ok(selector)
@@ -78,17 +79,6 @@ impl Requirement {
             Operator::LessThan(limit) => number().is_some_and(|n| n < *limit),
         }
     }
-}
-
-/// Kinds with selectors of their own say it in their own way.
-fn unknown_field(served: &Served, path: &str) -> Status {
-    Status::bad_request(if served.selectable.is_empty() && !served.custom {
-        format!(
-            "{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-        )
-    } else {
-        format!("field label not supported: {path}")
-    })
 }
 
 /// Whether labels match a `LabelSelector` object; none (`null`) matches nothing, an empty one all.

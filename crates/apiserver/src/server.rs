@@ -13,7 +13,7 @@ use crate::answer::{Answer, Body, Include, error_response, text_response};
 use crate::auth::User;
 use crate::handlers::{self, Call};
 use crate::kind::{Kind, Lookup};
-use crate::media::{Accept, Shape};
+use crate::media::{Accept, Offer, Shape};
 use crate::registry::Registry;
 use crate::request::{Path, Query};
 use crate::status::Status;
@@ -155,7 +155,13 @@ impl Server {
             return Ok(page_not_found());
         }
         let served = Arc::clone(served);
-        let accept = Accept::negotiate(&request.headers, &request.query)?;
+        let offer = match served.custom {
+            true => Offer::Custom,
+            false => Offer::Builtin {
+                streams: path.name.is_empty() && request.method == Method::GET,
+            },
+        };
+        let accept = Accept::negotiate(&request.headers, &request.query, offer)?;
         let include = match accept.shape {
             Shape::Table => Include::parse(request.query.text("includeObject"))?,
             _ => Include::Metadata,

@@ -17,6 +17,8 @@ pub struct Status {
     pub details: Option<Details>,
     /// `metadata.continue` of an expired list.
     pub continue_token: Option<String>,
+    /// Texts of `Warning` headers: what was said about the body before it was refused.
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -147,6 +149,7 @@ impl Status {
             message: message.into(),
             details: None,
             continue_token: None,
+            warnings: Vec::new(),
         }
     }
 
@@ -241,6 +244,11 @@ impl Status {
             "the body of the request was in an unknown format - accepted media types include: {accepted}"
         );
         Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings.extend(warnings);
+        self
     }
 
     /// `<Kind>.<group> "<name>" is invalid: ...`; the text names each error once.

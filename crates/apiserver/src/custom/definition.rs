@@ -134,6 +134,10 @@ impl Rules for Definition {
         ]
     }
 
+    fn has_own_columns(&self) -> bool {
+        false
+    }
+
     fn columns(&self) -> Vec<Column> {
         table::columns("Name, Created At:date")
     }

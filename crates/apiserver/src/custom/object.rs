@@ -121,7 +121,7 @@ impl Rules for CustomObject {
         validate::validate(object, old, &self.shape, self.scale.as_ref())
     }
 
-    fn warnings(&self, _object: &Value) -> Vec<String> {
+    fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
         self.warning.iter().cloned().collect()
     }
 

@@ -168,6 +168,17 @@ impl<'a> Walk<'a> {
                     "json: cannot unmarshal {found} into Go value of type {wanted}"
                 ))
             }
+            // Where a schema names no fields there are only unknown ones.
+            (_, Value::Object(entries)) => {
+                let base = self.path.len();
+                for key in entries.keys() {
+                    self.enter(base, key);
+                    self.note_unknown();
+                }
+                self.path.truncate(base);
+                entries.clear();
+                Ok(())
+            }
             // Validation reports what does not fit the schema of a custom object.
             _ => {
                 whole_numbers(value);
@@ -469,6 +480,7 @@ mod tests {
                     "properties": {"known": {"type": "object", "properties": {}}}},
                 "items": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
                 "embedded": {"type": "object", "x-kubernetes-embedded-resource": true},
+                "list": {"type": "array", "items": {"type": "string"}},
             },
         }}}));
         let mut object = json!({
@@ -478,6 +490,7 @@ mod tests {
                 "raw": {"any": {"x": null}, "known": {"gone": 1}},
                 "items": [{"a": "", "b": 1}],
                 "embedded": {"apiVersion": "v1", "metadata": {"bar": 1}, "spec": {}},
+                "list": {"not": "a list"},
             },
         });
         let unknown = walk(&schema, &mut object).unwrap();
@@ -490,6 +503,7 @@ mod tests {
                     "raw": {"any": {"x": null}, "known": {}},
                     "items": [{"a": ""}],
                     "embedded": {"apiVersion": "v1", "metadata": {}},
+                    "list": {},
                 },
             })
         );
@@ -506,6 +520,7 @@ mod tests {
                 ("spec.items[0].b", false),
                 ("spec.embedded.metadata.bar", true),
                 ("spec.embedded.spec", false),
+                ("spec.list.not", false),
             ]
         );
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use serde_json::Value;
 
 use super::Call;
-use super::write::{Ownership, meta_text};
-use crate::answer::{Answer, Content};
+use super::write::{Ownership, meta_text, warn};
+use crate::answer::Answer;
 use crate::decode;
 use crate::options::{WriteOptions, WriteVerb};
 use crate::request::Query;
@@ -23,10 +22,8 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
         options.field_validation,
     )?;
     let ownership = Ownership::Update(call.writer(&options, ""));
-    let mut warnings = decoded.warnings;
-    warnings.extend(call.served.kind.rules.warnings(&decoded.object));
-    let content = call.create(decoded.object, &options, &ownership)?;
-    Ok(Answer::new(StatusCode::CREATED, content).with_warnings(warnings))
+    let created = call.create(decoded.object, &options, &ownership);
+    warn(created, decoded.warnings)
 }
 
 /// Creates an object that exists from the start, through the ordinary rules.
@@ -44,5 +41,5 @@ pub(crate) fn create_at_start(server: &Arc<Server>, object: Value) -> Result<(),
     super::SERVER.clone_into(&mut options.field_manager);
     let ownership = Ownership::Update(call.writer(&options, ""));
     call.create(object, &options, &ownership)
-        .map(|_: Content| ())
+        .map(|_: Answer| ())
 }

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Call;
 use super::binding::set_condition;
 use super::delete::DeleteOptions;
 use super::write::{Ownership, is_deleting, meta_text, now};
+use super::{Call, SERVER};
 use crate::answer::Answer;
 use crate::decode::{self, Expected};
 use crate::kind::{Lookup, Write};
+use crate::managed_fields::Writer;
 use crate::options::{WriteOptions, WriteVerb};
 use crate::schema::Schema;
 use crate::selector::matches_label_selector;
@@ -105,7 +107,14 @@ fn consume_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(), Status>
     let pod_name = meta_text(pod, "name").to_owned();
     let budget = call.on("policy", "poddisruptionbudgets", &name)?;
     let write = Write::Subresource("status");
-    budget.modify(write, dry_run, &Ownership::Nobody, |old| {
+    let writer = Writer {
+        manager: SERVER,
+        api_version: &budget.served.api_version,
+        subresource: "status",
+        has_status: true,
+        now: Timestamp::now(),
+    };
+    budget.modify(write, dry_run, &Ownership::Update(writer), |old| {
         check_allowed(old)?;
         Ok(with_disruption(old, &pod_name))
     })?;

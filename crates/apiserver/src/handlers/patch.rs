@@ -1,10 +1,10 @@
 //! PATCH on an object or a subresource of it: three patch formats and server-side apply.
 
-use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Call;
-use super::write::{MODIFIED, Ownership, meta_text};
+use super::update::DELETION;
+use super::write::{Ownership, meta_text, warn};
 use crate::answer::Answer;
 use crate::decode::{self, Decoded, Expected, FieldValidation};
 use crate::kind::Write;
@@ -24,20 +24,19 @@ pub(super) fn patch(call: &Call, subresource: &str) -> Result<Answer, Status> {
     }
     let mut warnings = Vec::new();
     let ownership = Ownership::Update(call.writer(&options, subresource));
-    let content = call.modify(
+    let patched = call.modify(
         write_kind(subresource),
         options.dry_run,
         &ownership,
         |old| {
             let expected = call.served.expected();
             let decoded = apply_format(call, format, old, &expected, options.field_validation)?;
-            call.check_patched(&decoded.object, old)?;
             warnings = decoded.warnings;
-            warnings.extend(call.served.kind.rules.warnings(&decoded.object));
+            call.check_patched(&decoded.object, old)?;
             Ok(decoded.object)
         },
-    )?;
-    Ok(Answer::ok(content).with_warnings(warnings))
+    );
+    warn(patched, warnings)
 }
 
 fn write_kind(subresource: &str) -> Write<'_> {
@@ -86,7 +85,7 @@ pub(super) fn apply_format(
 fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answer, Status> {
     let expected = call.served.expected();
     let decoded = decode::apply_body(&call.request.body, &expected, options.field_validation)?;
-    let (mut applied, warnings) = (decoded.object, decoded.warnings);
+    let applied = decoded.object;
     let schema = &call.served.kind.schema;
     let force = options.force.unwrap_or(false);
     let missing = call
@@ -101,23 +100,27 @@ fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answe
                 "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             )));
         }
-        if let Some(metadata) = applied["metadata"].as_object_mut() {
+        let mut new = applied.clone();
+        if let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.shift_remove("resourceVersion");
         }
         let writer = call.writer(options, subresource);
-        let object = managed_fields::apply(schema, None, applied, &writer, force)?;
+        let object = managed_fields::apply(schema, None, new, &writer, force)?;
         call.check_identity(&object)?;
-        let content = call.create(object, options, &Ownership::Decided)?;
-        return Ok(Answer::new(StatusCode::CREATED, content).with_warnings(warnings));
+        match call.create(object, options, &Ownership::Decided) {
+            // Another writer made it in the meantime.
+            Err(status) if status.reason == "AlreadyExists" => {}
+            created => return warn(created, decoded.warnings),
+        }
     }
     let write = write_kind(subresource);
-    let content = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
+    let applied = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
         let writer = call.writer(options, subresource);
         let new = managed_fields::apply(schema, Some(old), applied.clone(), &writer, force)?;
         call.check_patched(&new, old)?;
         Ok(new)
-    })?;
-    Ok(Answer::ok(content).with_warnings(warnings))
+    });
+    warn(applied, decoded.warnings)
 }
 
 impl Call {
@@ -125,15 +128,8 @@ impl Call {
     /// precondition.
     pub(super) fn check_patched(&self, new: &Value, old: &Value) -> Result<(), Status> {
         self.check_identity(new)?;
-        let (uid, stored) = (meta_text(new, "uid"), meta_text(old, "uid"));
-        if uid != stored && !uid.is_empty() {
-            let error = FieldError::invalid("metadata.uid", &json!(uid), "field is immutable");
-            return Err(self.invalid(&self.path.name, &[error]));
-        }
-        let wanted = meta_text(new, "resourceVersion");
-        if !matches!(wanted, "" | "0") && wanted != meta_text(old, "resourceVersion") {
-            return Err(self.conflict(MODIFIED));
-        }
-        Ok(())
+        self.check_immutable(new, old, &["uid"])?;
+        self.check_immutable(new, old, &DELETION)?;
+        self.check_revision(new, old)
     }
 }

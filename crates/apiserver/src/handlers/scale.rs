@@ -8,6 +8,7 @@ use super::write::{MODIFIED, Ownership, meta_text};
 use crate::answer::{Answer, Content};
 use crate::decode::{self, Expected};
 use crate::kind::{ScalePaths, Write};
+use crate::managed_fields;
 use crate::options::{WriteOptions, WriteVerb};
 use crate::patch::Format;
 use crate::schema::Schema;
@@ -32,21 +33,32 @@ pub(super) fn write(call: &Call) -> Result<Answer, Status> {
     let options = change.options();
     let mut warnings = Vec::new();
     let write = Write::Subresource("scale");
-    let ownership = Ownership::Update(call.writer(options, "scale"));
-    let content = call.modify(write, options.dry_run, &ownership, |old| {
+    let answer = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
         let (scale, said) = change.scale(call, &schema, &scale_of(old, paths))?;
         warnings = said;
         let replicas = check(call, &scale, old)?;
         let mut new = old.clone();
         set_path(&mut new, &paths.spec_replicas, json!(replicas));
+        let writer = call.writer(options, "scale");
+        managed_fields::update(&call.served.kind.schema, Some(old), &mut new, &writer);
+        if replicas == 0 {
+            disown(&mut new);
+        }
         Ok(new)
     })?;
-    let parent = match content {
+    let parent = match answer.content {
         Content::Object(served, object) => served.value(&object),
         Content::Value(_, value) => value,
         Content::List(_) | Content::Raw(_) => Value::Null,
     };
     Ok(Answer::ok(Content::Value(None, scale_of(&parent, paths))).with_warnings(warnings))
+}
+
+/// A Scale leaves zero replicas out, and nobody owns what is not there.
+fn disown(object: &mut Value) {
+    if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
+        entries.retain(|entry| entry["subresource"] != "scale");
+    }
 }
 
 fn paths(call: &Call) -> Result<&ScalePaths, Status> {

@@ -1,15 +1,17 @@
 //! PUT on an object or a subresource of it.
 
-use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Call;
-use super::write::{MODIFIED, Ownership, meta_text};
+use super::write::{MODIFIED, Ownership, meta_text, warn};
 use crate::answer::Answer;
 use crate::decode;
 use crate::kind::Write;
 use crate::options::{WriteOptions, WriteVerb};
 use crate::status::{FieldError, Status};
+
+/// What marks an object as being deleted; only a DELETE sets it.
+pub(super) const DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// `subresource` is empty on the main path.
 pub(super) fn update(call: &Call, subresource: &str) -> Result<Answer, Status> {
@@ -22,9 +24,6 @@ pub(super) fn update(call: &Call, subresource: &str) -> Result<Answer, Status> {
     )?;
     let object = decoded.object;
     call.check_identity(&object)?;
-    let mut warnings = decoded.warnings;
-    warnings.extend(call.served.kind.rules.warnings(&object));
-
     let main_path = subresource.is_empty();
     let missing = call
         .server
@@ -33,8 +32,11 @@ pub(super) fn update(call: &Call, subresource: &str) -> Result<Answer, Status> {
         .is_none();
     if missing && main_path && call.served.kind.rules.creates_on_update() {
         let ownership = Ownership::Update(call.writer(&options, ""));
-        let content = call.create(object, &options, &ownership)?;
-        return Ok(Answer::new(StatusCode::CREATED, content).with_warnings(warnings));
+        match call.create(object.clone(), &options, &ownership) {
+            // Another writer made it in the meantime.
+            Err(status) if status.reason == "AlreadyExists" => {}
+            created => return warn(created, decoded.warnings),
+        }
     }
     let write = if main_path {
         Write::Update
@@ -42,12 +44,13 @@ pub(super) fn update(call: &Call, subresource: &str) -> Result<Answer, Status> {
         Write::Subresource(subresource)
     };
     let ownership = Ownership::Update(call.writer(&options, subresource));
-    let content = call.modify(write, options.dry_run, &ownership, |old| {
+    let updated = call.modify(write, options.dry_run, &ownership, |old| {
         call.check_uid(&object, old)?;
         call.check_revision(&object, old)?;
+        call.check_immutable(&object, old, &DELETION)?;
         Ok(object.clone())
-    })?;
-    Ok(Answer::ok(content).with_warnings(warnings))
+    });
+    warn(updated, decoded.warnings)
 }
 
 impl Call {
@@ -89,6 +92,28 @@ impl Call {
         Err(self.precondition_failed("UID", wanted, stored))
     }
 
+    /// Metadata that a write may repeat or leave out, but not change.
+    pub(super) fn check_immutable(
+        &self,
+        object: &Value,
+        old: &Value,
+        fields: &[&str],
+    ) -> Result<(), Status> {
+        let (new, old) = (&object["metadata"], &old["metadata"]);
+        let errors: Vec<FieldError> = fields
+            .iter()
+            .filter(|field| !new[**field].is_null() && new[**field] != old[**field])
+            .map(|field| {
+                let path = format!("metadata.{field}");
+                FieldError::invalid(path, &new[*field], "field is immutable")
+            })
+            .collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(self.invalid(&self.path.name, &errors))
+    }
+
     /// The words in which the real server's storage reports it.
     pub(super) fn precondition_failed(&self, what: &str, wanted: &str, stored: &str) -> Status {
         let place = if what == "UID" {
@@ -118,7 +143,7 @@ impl Call {
     }
 
     /// A resourceVersion in the body must be the stored one; without one, some kinds refuse.
-    fn check_revision(&self, object: &Value, old: &Value) -> Result<(), Status> {
+    pub(super) fn check_revision(&self, object: &Value, old: &Value) -> Result<(), Status> {
         let wanted = meta_text(object, "resourceVersion");
         let stored = meta_text(old, "resourceVersion");
         if matches!(wanted, "" | "0") {

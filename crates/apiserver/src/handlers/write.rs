@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::Call;
-use crate::answer::Content;
+use crate::answer::{Answer, Content};
 use crate::kind::Write;
 use crate::managed_fields::{self, Writer};
 use crate::media::header;
@@ -116,7 +117,7 @@ impl Call {
         object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
-    ) -> Result<Content, Status> {
+    ) -> Result<Answer, Status> {
         let generated =
             meta_text(&object, "name").is_empty() && !meta_text(&object, "generateName").is_empty();
         if !generated {
@@ -137,7 +138,7 @@ impl Call {
         mut object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
-    ) -> Result<Content, Status> {
+    ) -> Result<Answer, Status> {
         self.own_new_metadata(&mut object)?;
         let kind = &self.served.kind;
         let rules = &kind.rules;
@@ -153,19 +154,23 @@ impl Call {
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
         }
+        let warnings = rules.warnings(&object, None);
+        let created = |content| Answer::new(StatusCode::CREATED, content).with_warnings(warnings);
         let key = self.served.key(&self.path.namespace, &name);
         let taken = || self.already_exists(&key, &name);
         if options.dry_run {
             if self.server.store.get(self.served.table, &key).is_some() {
                 return Err(taken());
             }
-            return Ok(Content::Value(Some(Arc::clone(&self.served)), object));
+            let content = Content::Value(Some(Arc::clone(&self.served)), object);
+            return Ok(created(content));
         }
+        check_depth(&object)?;
         let draft = self.served.draft(Change::Added, &object);
         check_size(&draft)?;
         let stored = self.server.store.create(self.served.table, draft);
         let stored = stored.map_err(|Raced| taken())?;
-        Ok(Content::Object(Arc::clone(&self.served), stored))
+        Ok(created(Content::Object(Arc::clone(&self.served), stored)))
     }
 
     fn already_exists(&self, key: &str, name: &str) -> Status {
@@ -253,14 +258,14 @@ impl Call {
         dry_run: bool,
         ownership: &Ownership<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
-    ) -> Result<Content, Status> {
+    ) -> Result<Answer, Status> {
         for _ in 0..MAX_RACES {
             let current = self.server.store.get(self.served.table, &self.key());
             let current = current.ok_or_else(|| self.not_found())?;
             let old = self.served.value(&current);
             let new = change(&old)?;
             match self.replace(&current, &old, new, write, dry_run, ownership)? {
-                Ok(content) => return Ok(content),
+                Ok(answer) => return Ok(answer),
                 Err(Raced) => continue,
             }
         }
@@ -275,8 +280,9 @@ impl Call {
         write: Write<'_>,
         dry_run: bool,
         ownership: &Ownership<'_>,
-    ) -> Result<Result<Content, Raced>, Status> {
+    ) -> Result<Result<Answer, Raced>, Status> {
         let served = &self.served;
+        let mut warnings = Vec::new();
         keep_server_metadata(&mut new, old);
         let rules = &served.kind.rules;
         if !matches!(ownership, Ownership::Nobody) {
@@ -292,22 +298,29 @@ impl Call {
             if !errors.is_empty() {
                 return Err(self.invalid(meta_text(old, "name"), &errors));
             }
+            if write == Write::Update {
+                warnings = rules.warnings(&new, Some(old));
+            }
         }
+        let answer = |content| Answer::ok(content).with_warnings(warnings);
         if same_but_times(old, &new) {
-            return Ok(Ok(Content::Object(Arc::clone(served), Arc::clone(current))));
+            let content = Content::Object(Arc::clone(served), Arc::clone(current));
+            return Ok(Ok(answer(content)));
         }
         if dry_run {
-            return Ok(Ok(Content::Value(Some(Arc::clone(served)), new)));
+            let content = Content::Value(Some(Arc::clone(served)), new);
+            return Ok(Ok(answer(content)));
         }
         if ends_deletion(served, &new) {
             // What the client sees is its update; watchers see the last stored state go.
             let removed = self.server.store.remove(served.table, current);
-            return Ok(removed.map(|_| Content::Value(Some(Arc::clone(served)), new)));
+            return Ok(removed.map(|_| answer(Content::Value(Some(Arc::clone(served)), new))));
         }
+        check_depth(&new)?;
         let draft = served.draft(Change::Modified, &new);
         check_size(&draft)?;
         let stored = self.server.store.replace(served.table, current, draft);
-        Ok(stored.map(|stored| Content::Object(Arc::clone(served), stored)))
+        Ok(stored.map(|stored| answer(Content::Object(Arc::clone(served), stored))))
     }
 
     /// An object on its way out may lose finalizers, not gain them.
@@ -329,14 +342,47 @@ impl Call {
             added.join(", ")
         );
         let error = FieldError::forbidden("metadata.finalizers", &why);
-        // The real server checks it twice.
-        let errors = [error.clone(), error];
-        Err(self.invalid(meta_text(old, "name"), &errors))
+        Err(self.invalid(meta_text(old, "name"), &[error]))
     }
 }
 
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
+
+/// What is said about a body comes with the answer, also where the object is then refused.
+pub(super) fn warn(
+    answer: Result<Answer, Status>,
+    about_body: Vec<String>,
+) -> Result<Answer, Status> {
+    match answer {
+        Ok(mut answer) => {
+            answer.warnings.splice(0..0, about_body);
+            Ok(answer)
+        }
+        Err(status) => Err(status.with_warnings(about_body)),
+    }
+}
+
+/// What is stored is read again, and the JSON reader follows 128 levels. An object that was read
+/// can still be too deep: its managed fields repeat its shape further down.
+fn check_depth(object: &Value) -> Result<(), Status> {
+    const LIMIT: usize = 120;
+    fn fits(value: &Value, levels: usize) -> bool {
+        match value {
+            Value::Array(items) => levels > 0 && items.iter().all(|item| fits(item, levels - 1)),
+            Value::Object(fields) => {
+                levels > 0 && fields.values().all(|item| fits(item, levels - 1))
+            }
+            _ => true,
+        }
+    }
+    if fits(object, LIMIT) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the object, with its managed fields, nests deeper than {LIMIT} levels"
+    )))
+}
 
 /// The real server's store takes no more in one request.
 fn check_size(draft: &Draft) -> Result<(), Status> {

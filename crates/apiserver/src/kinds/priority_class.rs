@@ -26,14 +26,14 @@ pub(super) fn system_classes() -> Vec<Value> {
     };
     vec![
         class(
-            "system-cluster-critical",
-            2_000_000_000,
-            "run in the cluster, but can be moved to another node if necessary.",
-        ),
-        class(
             "system-node-critical",
             2_000_001_000,
             "not be moved from their current node.",
+        ),
+        class(
+            "system-cluster-critical",
+            2_000_000_000,
+            "run in the cluster, but can be moved to another node if necessary.",
         ),
     ]
 }

@@ -127,7 +127,7 @@ impl Rules for Service {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
+    fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
         if items(object, "spec.externalIPs").is_empty() {
             return Vec::new();
         }

@@ -89,7 +89,12 @@ fn check_not_negative(object: &Value, fields: &[&str], errors: &mut Vec<FieldErr
     }
 }
 
-fn template_warnings(object: &Value) -> Vec<String> {
+/// Warnings about the template, on writes that count as a change of the workload.
+fn template_warnings(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let generation = |object| at(object, "metadata.generation");
+    if old.is_some_and(|old| generation(old) == generation(object)) {
+        return Vec::new();
+    }
     pod::warnings(at(object, "spec.template.spec"), "spec.template.spec")
 }
 

@@ -40,8 +40,11 @@ pub(super) fn parse(patch: &[u8]) -> Result<Vec<Operation>, Status> {
             "json: cannot unmarshal {found} into Go value of type {wanted}"
         ))
     };
-    let Value::Array(operations) = document else {
-        return Err(cannot(&document, "[]handlers.jsonPatchOp"));
+    let operations = match document {
+        Value::Array(operations) => operations,
+        // No operations at all.
+        Value::Null => Vec::new(),
+        document => return Err(cannot(&document, "[]handlers.jsonPatchOp")),
     };
     if operations.len() > MAX_OPERATIONS {
         return Err(Status::new(

@@ -322,3 +322,120 @@ async fn a_binding_is_one_guarded_update() {
     let refused = client.post(legacy, no_target).await.expect(500);
     assert_eq!(refused.message(), "target.name: Required value");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn writers_at_once_lose_nothing() {
+    let client = std::sync::Arc::new(Client::new());
+    client.post(CONFIGMAPS, configmap("a")).await.expect(201);
+    let writers = (0..8).map(|writer| {
+        let client = std::sync::Arc::clone(&client);
+        tokio::spawn(async move {
+            for at in 0..20 {
+                let path = format!("{CONFIGMAPS}/a");
+                let change = json!({"data": {format!("w{writer}-{at}"): "x"}});
+                client
+                    .patch(&path, "merge-patch+json", change)
+                    .await
+                    .expect(200);
+                // All of them want to be the one that makes it.
+                let lease = format!("/apis/coordination.k8s.io/v1/namespaces/default/leases/l{at}");
+                let body = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                    "metadata": {"name": format!("l{at}")}, "spec": {"holderIdentity": "me"},
+                });
+                let apply = format!("{lease}?fieldManager=m{writer}");
+                let made = client.patch(&apply, "apply-patch+yaml", body).await;
+                assert!(matches!(made.code, 200 | 201), "{}", made.text);
+            }
+        })
+    });
+    for writer in futures::future::join_all(writers).await {
+        writer.unwrap();
+    }
+    let last = client.get(&format!("{CONFIGMAPS}/a")).await;
+    assert_eq!(last.body["data"].as_object().unwrap().len(), 1 + 8 * 20);
+}
+
+#[tokio::test]
+async fn a_deep_object_is_refused_or_can_be_read_again() {
+    let client = Client::new();
+    let definition = json!({
+        "metadata": {"name": "deeps.x.io"},
+        "spec": {
+            "group": "x.io", "scope": "Cluster", "names": {"plural": "deeps", "kind": "Deep"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            }}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    client.post(definitions, definition).await.expect(201);
+    let mut kept = 0;
+    for depth in (90..130).step_by(3) {
+        let mut object = json!({
+            "apiVersion": "x.io/v1", "kind": "Deep", "metadata": {"name": format!("d{depth}")},
+        });
+        object["spec"] = (0..depth).fold(json!(1), |inner, _| json!({"a": inner}));
+        let made = client.post("/apis/x.io/v1/deeps", object).await;
+        if made.code == 201 {
+            kept += 1;
+            let label = json!({"metadata": {"labels": {"a": "b"}}});
+            let path = format!("/apis/x.io/v1/deeps/d{depth}");
+            client
+                .patch(&path, "merge-patch+json", label)
+                .await
+                .expect(200);
+        } else {
+            assert_eq!(made.code, 400, "{}", made.text);
+        }
+    }
+    assert!(kept > 3);
+    assert_eq!(
+        client
+            .get("/apis/x.io/v1/deeps")
+            .await
+            .expect(200)
+            .names()
+            .len(),
+        kept
+    );
+}
+
+#[tokio::test]
+async fn warnings_come_with_changes_and_refusals() {
+    let client = Client::new();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let mut deployment = json!({
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "containers": [{"name": "c", "image": "i"}],
+                "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}],
+            }},
+        },
+        "extra": 1,
+    });
+    let made = client.post(path, deployment.clone()).await.expect(201);
+    // First what is said about the body, then about the values in it.
+    let said: Vec<_> = made.headers.get_all("warning").iter().collect();
+    assert_eq!(said.len(), 2);
+    assert_eq!(said[0], "299 - \"unknown field \\\"extra\\\"\"");
+
+    let change = format!("{path}/d");
+    for (patch, warnings) in [
+        (json!({"metadata": {"labels": {"x": "y"}}}), 0),
+        (json!({"metadata": {"annotations": {"x": "y"}}}), 1),
+        (json!({"spec": {"replicas": 2}}), 1),
+        (json!({"spec": {"replicas": 2}}), 0),
+    ] {
+        let patched = client.patch(&change, "merge-patch+json", patch.clone());
+        let patched = patched.await.expect(200);
+        let said = patched.headers.get_all("warning").iter().count();
+        assert_eq!(said, warnings, "{patch}");
+    }
+
+    deployment["spec"]["replicas"] = json!(-1);
+    let refused = client.post(path, deployment).await.expect(422);
+    assert_eq!(refused.headers.get_all("warning").iter().count(), 1);
+}

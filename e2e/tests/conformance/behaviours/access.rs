@@ -40,7 +40,15 @@ fn a1(s: &mut Session) {
 }
 
 fn a2(s: &mut Session) {
-    for path in ["/api/v1/pods", "/apis/apps/v1/deployments", "/api", "/nope"] {
+    for path in [
+        "/api/v1/pods",
+        "/apis/apps/v1/deployments",
+        "/api",
+        "/nope",
+        "/version",
+        "/readyz",
+        "/livez",
+    ] {
         s.send(Request::get(path).who(Who::Nobody));
     }
     let path = s.core("configmaps");

@@ -34,6 +34,16 @@ fn run(s: &mut Session, line: &str, arguments: &[&str]) {
     record(s, line, run);
 }
 
+fn start(s: &mut Session, line: &str) -> e2e::kubectl::Running {
+    let namespace = format!("--namespace={}", s.namespace());
+    let arguments: Vec<&str> = std::iter::once(&*namespace)
+        .chain(line.split(' '))
+        .collect();
+    s.kubectl()
+        .start(&arguments)
+        .expect("kubectl can be started")
+}
+
 fn record(s: &mut Session, line: &str, run: e2e::kubectl::Run) {
     let server = s.server().kubeconfig.server.clone();
     let lines = |text: &str| -> Vec<String> {
@@ -57,6 +67,20 @@ fn manifest(s: &mut Session, name: &str, objects: &[Value]) {
 }
 
 fn q1(s: &mut Session) {
+    manifests(s);
+    versions(s);
+    for line in EVERYDAY {
+        kubectl(s, line);
+    }
+    kubectl(s, "auth whoami");
+    // Groups are for authorisation, which is left to real clusters.
+    s.keep_lines_of_last(|line| !line.starts_with("UID") && !line.starts_with("Groups"));
+    patches(s);
+    watches(s);
+    drain_and_delete(s);
+}
+
+fn manifests(s: &mut Session) {
     let mut changed = deployment("web");
     changed["spec"]["template"]["spec"]["containers"][0]["image"] = json!("i:2");
     changed["metadata"]["labels"] = json!({"team": "blue"});
@@ -77,7 +101,9 @@ fn q1(s: &mut Session) {
     invalid["spec"]["containres"] = json!([]);
     manifest(s, "bad.yaml", &[invalid]);
     manifest(s, "nodes.yaml", &[node("q1-a"), node("q1-b")]);
+}
 
+fn versions(s: &mut Session) {
     kubectl(s, "version -o json");
     s.keep_of_last(&[
         "/stdout/serverVersion/major",
@@ -110,78 +136,76 @@ fn q1(s: &mut Session) {
         "services",
     ];
     s.keep_lines_of_last(|line| RESOURCES.contains(&line.split(' ').next().unwrap_or_default()));
+}
 
-    for line in [
-        "apply -f web.yaml",
-        "apply -f web.yaml",
-        "apply -f web2.yaml",
-        "apply -f more.yaml",
-        "apply -f bad.yaml",
-        "apply -f missing.yaml",
-        "apply --server-side -f more.yaml --field-manager=other",
-        "apply --dry-run=server -f web.yaml",
-        "create -f web.yaml",
-        "create -f nodes.yaml",
-        "get deployments",
-        "get deploy web -o wide",
-        "get pods",
-        "get pods -o wide",
-        "get pods -l app=solo -o name",
-        "get pod p -o json",
-        "get pods -o json",
-        "get configmaps",
-        "get cm settings -o jsonpath={.data.k}",
-        "get widgets",
-        "get widget w -o json",
-        "get nodes q1-a q1-b",
-        "get nodes -l none=none",
-        "get all",
-        "get pod nobody",
-        "get nothings",
-        "get ns q1",
-        "get pods --sort-by=.metadata.name",
-        "get pods --field-selector=status.phase=Pending",
-        "get --raw /readyz",
-        "get events",
-        "describe deployment web",
-        "describe pod p",
-        "describe node q1-a",
-        "describe configmap settings",
-        "describe widget w",
-        "describe pod nobody",
-        "label pod p tier=back",
-        "label pod p tier=front",
-        "label pod p tier=front --overwrite",
-        "label pod p tier-",
-        "annotate pod p note=hello",
-        "scale deployment web --replicas=5",
-        "scale deployment web --replicas=1 --current-replicas=9",
-        "get deployment web",
-        "set image deployment/web c=i:3",
-        "rollout restart deployment/nobody",
-        "expose deployment web --port=80",
-        "get svc web -o jsonpath={.spec.ports}",
-        "wait pod/p --for=jsonpath={.status.phase}=Pending --timeout=5s",
-        "wait pod/p --for=condition=Ready --timeout=1s",
-        "wait pod/p --for=delete --timeout=1s",
-        "cordon q1-a",
-        "cordon q1-a",
-        "get nodes q1-a",
-        "uncordon q1-a",
-        "taint nodes q1-a k=v:NoSchedule",
-        "taint nodes q1-a k=v:NoSchedule",
-        "taint nodes q1-a k-",
-        "explain pods --api-version=nope/v1",
-        "run solo --image=i:1",
-        "get pod solo",
-        "diff -f web2.yaml",
-        "replace -f web.yaml",
-    ] {
-        kubectl(s, line);
-    }
-    kubectl(s, "auth whoami");
-    // Groups are for authorisation, which is left to real clusters.
-    s.keep_lines_of_last(|line| !line.starts_with("UID") && !line.starts_with("Groups"));
+const EVERYDAY: &[&str] = &[
+    "apply -f web.yaml",
+    "apply -f web.yaml",
+    "apply -f web2.yaml",
+    "apply -f more.yaml",
+    "apply -f bad.yaml",
+    "apply -f missing.yaml",
+    "apply --server-side -f more.yaml --field-manager=other",
+    "apply --dry-run=server -f web.yaml",
+    "create -f web.yaml",
+    "create -f nodes.yaml",
+    "get deployments",
+    "get deploy web -o wide",
+    "get pods",
+    "get pods -o wide",
+    "get pods -l app=solo -o name",
+    "get pod p -o json",
+    "get pods -o json",
+    "get configmaps",
+    "get cm settings -o jsonpath={.data.k}",
+    "get widgets",
+    "get widget w -o json",
+    "get nodes q1-a q1-b",
+    "get nodes -l none=none",
+    "get all",
+    "get pod nobody",
+    "get nothings",
+    "get ns q1",
+    "get pods --sort-by=.metadata.name",
+    "get pods --field-selector=status.phase=Pending",
+    "get --raw /readyz",
+    "get events",
+    "describe deployment web",
+    "describe pod p",
+    "describe node q1-a",
+    "describe configmap settings",
+    "describe widget w",
+    "describe pod nobody",
+    "label pod p tier=back",
+    "label pod p tier=front",
+    "label pod p tier=front --overwrite",
+    "label pod p tier-",
+    "annotate pod p note=hello",
+    "scale deployment web --replicas=5",
+    "scale deployment web --replicas=1 --current-replicas=9",
+    "get deployment web",
+    "set image deployment/web c=i:3",
+    "rollout restart deployment/nobody",
+    "expose deployment web --port=80",
+    "get svc web -o jsonpath={.spec.ports}",
+    "wait pod/p --for=jsonpath={.status.phase}=Pending --timeout=5s",
+    "wait pod/p --for=condition=Ready --timeout=1s",
+    "wait pod/p --for=delete --timeout=1s",
+    "cordon q1-a",
+    "cordon q1-a",
+    "get nodes q1-a",
+    "uncordon q1-a",
+    "taint nodes q1-a k=v:NoSchedule",
+    "taint nodes q1-a k=v:NoSchedule",
+    "taint nodes q1-a k-",
+    "explain pods --api-version=nope/v1",
+    "run solo --image=i:1",
+    "get pod solo",
+    "diff -f web2.yaml",
+    "replace -f web.yaml",
+];
+
+fn patches(s: &mut Session) {
     for (kind, patch) in [
         (
             "strategic",
@@ -212,32 +236,16 @@ fn q1(s: &mut Session) {
         s,
         "get deployment web -o jsonpath={.spec.replicas}{.spec.template.spec.containers[*].image}{.metadata.annotations.x}",
     );
+}
 
-    // A watch sees what happens while it is open.
-    let namespace = format!("--namespace={}", s.namespace());
-    let watching = s
-        .kubectl()
-        .start(&[
-            &namespace,
-            "get",
-            "configmaps",
-            "-w",
-            "--output-watch-events",
-            "--no-headers",
-        ])
-        .expect("kubectl can be started");
-    let one = s
-        .kubectl()
-        .start(&[
-            &namespace,
-            "get",
-            "configmap",
-            "settings",
-            "-w",
-            "-o",
-            "name",
-        ])
-        .expect("kubectl can be started");
+/// Commands that see what happens while they run.
+fn watches(s: &mut Session) {
+    let watching = start(s, "get configmaps -w --output-watch-events --no-headers");
+    let one = start(s, "get configmap settings -w -o name");
+    let waiting = start(
+        s,
+        "wait configmap/settings --for=jsonpath={.data.more}=x --timeout=20s",
+    );
     std::thread::sleep(Duration::from_millis(2500));
     s.prepare(
         &Request::post(s.core("configmaps"))
@@ -255,7 +263,11 @@ fn q1(s: &mut Session) {
     record(s, "get configmaps -w", seen);
     let seen = one.wait(Duration::ZERO).expect("kubectl can be stopped");
     record(s, "get configmap settings -w", seen);
+    let waited = waiting.wait(TIMEOUT).expect("kubectl ends");
+    record(s, "wait configmap/settings", waited);
+}
 
+fn drain_and_delete(s: &mut Session) {
     for object in [bound_pod("victim"), pod("bystander")] {
         let mut object = object;
         if object["spec"]["nodeName"].is_string() {

@@ -208,6 +208,12 @@ fn l7(s: &mut Session) {
         }
         s.record(format!("labels {selector:?}"), Value::Null, record);
     }
+    // Keys that no object may have, as labels and as annotations.
+    for key in ["a/b/c", "-bad", "a/", "/b", "A_b/c"] {
+        let object =
+            json!({"metadata": {"name": "x", "labels": {key: "v"}, "annotations": {key: "v"}}});
+        s.post(s.core("configmaps"), &object);
+    }
 }
 
 fn l8(s: &mut Session) {

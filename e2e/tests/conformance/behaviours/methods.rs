@@ -59,7 +59,12 @@ fn m1(s: &mut Session) {
             "POST" | "PUT" => Request::new(method, path).json(&config_map("a")),
             _ => Request::new(method, path),
         };
+        let groups = request.path == "/apis";
         s.send(request);
+        // This is answered like a GET, with all groups of the server; D1 compares ours.
+        if groups {
+            s.keep_of_last(&["/status", "/body/kind"]);
+        }
     }
 }
 
@@ -80,6 +85,7 @@ impl Random {
     }
 }
 
+/// Not `%2F`: what the real server says to it depends on the part of it that looks first.
 const SEGMENTS: &[&str] = &[
     "api",
     "apis",
@@ -99,7 +105,6 @@ const SEGMENTS: &[&str] = &[
     "x",
     "..",
     "%00",
-    "%2F",
     "%F0%9F%92%A9",
     "watch",
     "",

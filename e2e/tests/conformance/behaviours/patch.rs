@@ -44,7 +44,7 @@ fn p1(s: &mut Session) {
         json!(null),
         json!([{"op": "replace", "path": "/data", "value": 1}]),
         json!([{"op": "replace", "path": "/metadata/name", "value": "other"}]),
-        json!([{"op": "replace", "path": "/kind", "value": "Secret"}]),
+        json!([{"op": "replace", "path": "/kind", "value": "Other"}]),
         json!([{"op": "add", "path": "/metadata/labels", "value": {"not a label": "x"}}]),
         // All or nothing.
         json!([{"op": "add", "path": "/data/e", "value": "1"}, {"op": "test", "path": "/data/e", "value": "2"}]),
@@ -327,6 +327,8 @@ fn p4(s: &mut Session) {
         &json!({"secrets": [{"name": "b"}], "imagePullSecrets": [{"name": "q"}]}),
     );
     s.send(Request::new("PATCH", s.core("serviceaccounts/sa")).body(STRATEGIC_PATCH, "{broken"));
+    // The message is what the server's JSON reader says.
+    s.keep_of_last(&["/status", "/body/reason", "/body/details"]);
     s.patch(
         STRATEGIC_PATCH,
         s.core("serviceaccounts/missing"),

@@ -176,6 +176,10 @@ impl Rules for StorageCapacity {
         vec![("storageClassName", json!(""))]
     }
 
+    fn has_own_columns(&self) -> bool {
+        false
+    }
+
     fn columns(&self) -> Vec<Column> {
         table::columns("Name, Created At:date")
     }

@@ -86,8 +86,8 @@ impl Rules for Deployment {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        super::template_warnings(object)
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        super::template_warnings(object, old)
     }
 
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {

@@ -119,8 +119,8 @@ impl Rules for Job {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        super::template_warnings(object)
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        super::template_warnings(object, old)
     }
 
     fn selectable_fields(&self) -> Vec<Name> {

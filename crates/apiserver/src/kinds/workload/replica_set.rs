@@ -76,8 +76,8 @@ impl Rules for ReplicaSet {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        super::template_warnings(object)
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        super::template_warnings(object, old)
     }
 
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
@@ -150,8 +150,8 @@ impl Rules for ReplicationController {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        super::template_warnings(object)
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        super::template_warnings(object, old)
     }
 
     fn selectable_fields(&self) -> Vec<Name> {

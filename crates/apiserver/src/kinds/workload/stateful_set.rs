@@ -102,8 +102,8 @@ impl Rules for StatefulSet {
         errors
     }
 
-    fn warnings(&self, object: &Value) -> Vec<String> {
-        super::template_warnings(object)
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        super::template_warnings(object, old)
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
