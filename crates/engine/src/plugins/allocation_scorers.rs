@@ -140,7 +140,7 @@ mod tests {
         let heavy = r#"{"resources":[{"name":"cpu","weight":101}]}"#;
         assert_eq!(
             score("NodeResourcesMostAllocated", heavy),
-            Err("resources[0].weight: resource weight of cpu not in valid range (0, 100]".into())
+            Err("resources[0].weight: Invalid value: 101: resource weight of cpu not in valid range (0, 100]".into())
         );
         assert_eq!(
             score("RequestedToCapacityRatio", "{}"),
