@@ -21,7 +21,7 @@ pub(crate) struct Servers {
     pub(crate) other: Server,
     pub(crate) other_is_embedded: bool,
     control_planes: Vec<ControlPlane>,
-    _embedded: Option<Serving>,
+    _embedded: Option<(Serving, local::Running)>,
     // Last, so that the connections above end first.
     _runtime: Runtime,
 }
@@ -52,8 +52,8 @@ impl Servers {
             control_planes.push(other);
             server("other", kubeconfig)?
         } else {
-            let (serving, kubeconfig) = runtime.block_on(start_embedded())?;
-            embedded = Some(serving);
+            let (serving, cleanup, kubeconfig) = runtime.block_on(start_embedded())?;
+            embedded = Some((serving, cleanup));
             server("embedded", kubeconfig)?
         };
         let real_server = server("real", real.admin())?;
@@ -90,10 +90,12 @@ fn start_real() -> Result<ControlPlane> {
     Ok(control_plane)
 }
 
-/// The embedded cluster, with a past that it has forgotten too.
-async fn start_embedded() -> Result<(Serving, Kubeconfig)> {
+/// The embedded cluster, with a past that it has forgotten too, and with the same two controllers.
+async fn start_embedded() -> Result<(Serving, local::Running, Kubeconfig)> {
     let cluster = Cluster::new(apiserver::Options::default());
     cluster.compact();
+    let cleanup = local::start_cleanup(kube::Client::new(cluster.service(), "default"));
+    cleanup.synced().await;
     let serving = cluster.serve(ServeOptions::default()).await?;
     let kubeconfig = Kubeconfig {
         server: serving.url(),
@@ -104,7 +106,7 @@ async fn start_embedded() -> Result<(Serving, Kubeconfig)> {
             .context("the embedded cluster has no admin")?
             .to_owned(),
     };
-    Ok((serving, kubeconfig))
+    Ok((serving, cleanup, kubeconfig))
 }
 
 impl Server {
