@@ -3,12 +3,15 @@
 //! Pure, and apart from the scheduler: simulated nodes ask it what a kubelet would do, and a binder asks it before it
 //! writes. It knows nothing of other reasons to refuse a pod (pressure, device and topology managers, shutdown).
 
+use std::borrow::Cow;
 use std::fmt;
 
-use crate::model::{Effect, HostPort, Node, Pod, Resource, tolerated};
+use crate::model::{Effect, HostPort, Node, NodeSpec, Pod, Resource, tolerated};
 
 /// Pods of this priority or higher are made room for instead of being refused.
 pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+const OS_LABEL: &str = "kubernetes.io/os";
 
 /// A pod as its kubelet sees it.
 #[derive(Debug, Clone, Copy)]
@@ -169,7 +172,7 @@ pub fn admit(applicant: Applicant, host: Host, others: &[&Pod]) -> Admission {
 
 /// What no change of the node's pods can mend.
 fn unsupported(applicant: Applicant, host: Host) -> Option<Failure> {
-    let label = applicant.pod.labels().get("kubernetes.io/os");
+    let label = applicant.pod.labels().get(OS_LABEL);
     if label.is_some_and(|os| os != host.os) {
         Some(Failure::OsLabel)
     } else if applicant.os.is_some_and(|os| os != host.os) {
@@ -185,7 +188,7 @@ fn unsupported(applicant: Applicant, host: Host) -> Option<Failure> {
 pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<Failure> {
     let (pod, node) = (applicant.pod, host.node);
     let mut failures = resources(pod, node, others);
-    if !pod.nodes.matches(&node.spec) {
+    if !pod.nodes.matches(&own_view(host)) {
         failures.push(Failure::NodeAffinity);
     }
     if pod
@@ -217,6 +220,23 @@ pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<Failur
         failures.push(Failure::Taint);
     }
     failures
+}
+
+/// A kubelet knows its own system better than the node's labels do.
+fn own_view<'a>(host: Host<'a>) -> Cow<'a, NodeSpec> {
+    let spec = &host.node.spec;
+    if spec.labels.get(OS_LABEL) == Some(host.os) {
+        return Cow::Borrowed(spec);
+    }
+    let known = spec
+        .labels
+        .iter()
+        .map(|(key, value)| (key.clone(), value.clone()));
+    let labels = known.chain([(OS_LABEL.into(), host.os.into())]).collect();
+    Cow::Owned(NodeSpec {
+        labels,
+        ..spec.clone()
+    })
 }
 
 fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<Failure> {
@@ -370,6 +390,13 @@ mod tests {
                 small(),
                 vec![],
                 "NodeAffinity: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+            ),
+            (
+                "a label that the kubelet knows better",
+                pod("p").node_selector("kubernetes.io/os", "linux"),
+                small().label("kubernetes.io/os", "plan9"),
+                vec![],
+                "ok",
             ),
             (
                 "another node",

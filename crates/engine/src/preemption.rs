@@ -35,11 +35,11 @@ pub struct Search {
     pub unhelpful: Vec<Unhelpful>,
 }
 
-/// A node on which evicting every pod of lower priority makes no room.
+/// A node where the pod would not fit even without its lesser pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unhelpful {
     pub slot: usize,
-    /// The plugin that still says no; `None` if there is nobody to evict.
+    /// The plugin that still says no; `None` if there are no lesser pods.
     pub plugin: Option<&'static str>,
     pub rejection: Rejection,
 }
@@ -92,7 +92,11 @@ pub fn search(
             .filter(|other| other.priority < pod.priority);
         victims.extend(lower);
         match select_victims(&mut trial, slot, &mut victims, cluster.catalog(), now) {
-            Err(unhelpful) => found.unhelpful.push(unhelpful),
+            Err((plugin, rejection)) => found.unhelpful.push(Unhelpful {
+                slot,
+                plugin,
+                rejection,
+            }),
             Ok((victims, violations)) => {
                 let Some(entry) = cluster.nodes().get(slot) else {
                     continue;
@@ -116,41 +120,28 @@ fn select_victims<'s>(
     potential: &mut [&'s Arc<Pod>],
     catalog: &Catalog,
     now: Timestamp,
-) -> Result<(Vec<Arc<Pod>>, usize), Unhelpful> {
-    let nobody = || Unhelpful {
-        slot,
-        plugin: None,
-        rejection: Rejection::unresolvable(NO_VICTIMS),
-    };
+) -> Result<(Vec<Arc<Pod>>, usize), (Option<&'static str>, Rejection)> {
     if potential.is_empty() {
-        return Err(nobody());
-    }
-    trial.turn_to(slot);
-    potential.iter().for_each(|pod| trial.remove(pod));
-    if !trial.fits() {
-        return match trial.verdict() {
-            Err((plugin, rejection)) => Err(Unhelpful {
-                slot,
-                plugin: Some(plugin),
-                rejection,
-            }),
-            Ok(()) => Err(nobody()),
-        };
+        return Err((None, Rejection::unresolvable(NO_VICTIMS)));
     }
     let importance = |pod: &Arc<Pod>| (Reverse(pod.priority), pod.started.unwrap_or(now));
     potential.sort_by_key(|pod| importance(pod));
+    trial.turn_to(slot, potential);
+    (0..potential.len()).for_each(|pod| trial.remove(pod));
+    trial
+        .verdict()
+        .map_err(|(plugin, rejection)| (Some(plugin), rejection))?;
     let violating = violating(potential, catalog);
     let mut victims: Vec<Arc<Pod>> = Vec::new();
     let mut violations = 0;
     for round in [true, false] {
-        for (pod, _) in potential
-            .iter()
-            .zip(&violating)
-            .filter(|(_, violates)| **violates == round)
-        {
-            trial.put_back(pod);
+        for (index, pod) in potential.iter().enumerate() {
+            if violating[index] != round {
+                continue;
+            }
+            trial.put_back(index);
             if !trial.fits() {
-                trial.remove(pod);
+                trial.remove(index);
                 victims.push((*pod).clone());
                 violations += usize::from(round);
             }
@@ -162,6 +153,9 @@ fn select_victims<'s>(
 
 /// For each pod, most important first, whether evicting it and those before it exceeds a disruption budget.
 fn violating(pods: &[&Arc<Pod>], catalog: &Catalog) -> Vec<bool> {
+    if !catalog.has_budgets() {
+        return vec![false; pods.len()];
+    }
     let mut allowed: BTreeMap<(&Name, &Name), i32> = BTreeMap::new();
     let violates = |pod: &&Arc<Pod>| {
         let mut violates = false;
@@ -188,30 +182,42 @@ fn covers(budget: &Budget, pod: &Pod) -> bool {
             .any(|(name, _)| *name == pod.name)
 }
 
-/// The candidate that hurts least.
-pub fn select(candidates: &[Candidate], now: Timestamp) -> Option<&Candidate> {
-    let start = |pod: &Pod| pod.started.unwrap_or(now);
-    candidates.iter().min_by_key(|candidate| {
-        let victims = &candidate.victims;
-        let highest = victims.first().map_or(0, |victim| victim.priority);
-        // Priorities are lifted above zero, so that each further victim counts.
-        let sum: i64 = victims
-            .iter()
-            .map(|victim| i64::from(victim.priority) + (1 << 31))
-            .sum();
-        let earliest = victims
-            .iter()
-            .filter(|victim| victim.priority == highest)
-            .map(|victim| start(victim))
-            .min();
-        (
-            candidate.violations,
-            highest,
-            sum,
-            victims.len(),
-            Reverse(earliest),
-        )
-    })
+/// The candidates that hurt least: all equal, the first is taken.
+pub fn best(candidates: &[Candidate], now: Timestamp) -> Vec<&Candidate> {
+    let Some(least) = candidates
+        .iter()
+        .map(|candidate| harm(candidate, now))
+        .min()
+    else {
+        return Vec::new();
+    };
+    candidates
+        .iter()
+        .filter(|candidate| harm(candidate, now) == least)
+        .collect()
+}
+
+/// What candidates are compared by, in this order.
+fn harm(candidate: &Candidate, now: Timestamp) -> impl Ord + use<> {
+    let victims = &candidate.victims;
+    let highest = victims.first().map_or(0, |victim| victim.priority);
+    // Priorities are lifted above zero, so that each further victim counts.
+    let sum: i64 = victims
+        .iter()
+        .map(|victim| i64::from(victim.priority) + (1 << 31))
+        .sum();
+    let earliest = victims
+        .iter()
+        .filter(|victim| victim.priority == highest)
+        .map(|victim| victim.started.unwrap_or(now))
+        .min();
+    (
+        candidate.violations,
+        highest,
+        sum,
+        victims.len(),
+        Reverse(earliest),
+    )
 }
 
 /// Why no candidate was found.
@@ -220,7 +226,7 @@ pub fn message(diagnosis: &Diagnosis, search: &Search) -> String {
     for reason in search
         .unhelpful
         .iter()
-        .flat_map(|unhelpful| &unhelpful.rejection.reasons)
+        .flat_map(|node| &node.rejection.reasons)
     {
         *reasons.entry(reason.clone()).or_default() += 1;
     }

@@ -1,5 +1,7 @@
 //! Our engine as a judge: Kubernetes objects in, what each plugin and the whole cycle say out.
 
+mod kubelet;
+mod preemption;
 mod profile;
 mod world;
 
@@ -7,26 +9,17 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use engine::cluster::Cluster;
-use engine::evaluate::{Cursor, Diagnosis, NodeVerdict, Outcome, PreFilterAnswer, Scan};
+use engine::evaluate::{Cursor, NodeVerdict, Outcome, PreFilterAnswer, Scan};
 use engine::framework::{Point, Rejection, Status};
-use engine::kubelet::{self, Applicant, Failure, Host};
-use engine::model::{Pod, Timestamp};
-use engine::preemption;
+use engine::model::Pod;
 use engine::profile::Profile;
-use engine::scheduler::{self, Nomination};
 
 use super::Judge;
 use super::generate::Case;
-use super::verdicts::{
-    Admission, Candidate, Cycle, NodeStatus, PluginScores, PluginStatus, PreFilterStatus,
-    Preemption, Verdicts,
-};
+use super::verdicts::{Cycle, NodeStatus, PluginScores, PluginStatus, PreFilterStatus, Verdicts};
 use world::World;
 
 pub(crate) use profile::not_built;
-
-/// Pods without a start time count as just started, as they do upstream.
-const NOW: Timestamp = Timestamp(i64::MAX);
 
 pub(crate) struct Ours;
 
@@ -41,7 +34,7 @@ impl Judge for Ours {
             pre_filter: Vec::new(),
             filter: vec![Vec::new(); world.order.len()],
             cycle: cycle(&profile, &world)?,
-            kubelet: kubelets(&quiet, &world),
+            kubelet: kubelet::admissions(&quiet, &world),
         };
         ask_each_plugin(&profile, &quiet, &world, &mut verdicts);
         Ok(verdicts)
@@ -109,9 +102,9 @@ fn cycle(profile: &Profile, world: &World) -> Result<Cycle> {
             }
         }
         Outcome::Rejected(diagnosis) => {
+            preemption::post_filter(profile, world, &scan, &diagnosis, &mut cycle);
             let verdicts = scan.verdicts().map_err(|text| anyhow!(text))?;
             judged(verdicts, world, &mut cycle);
-            post_filter(profile, &scan, &diagnosis, world, &mut cycle);
         }
         // Nothing else was looked at.
         Outcome::Chosen {
@@ -128,65 +121,6 @@ fn cycle(profile: &Profile, world: &World) -> Result<Cycle> {
         }
     }
     Ok(cycle)
-}
-
-/// Completes the message, and tells what preemption found out if it ran.
-fn post_filter(
-    profile: &Profile,
-    scan: &Scan,
-    diagnosis: &Diagnosis,
-    world: &World,
-    cycle: &mut Cycle,
-) {
-    let (cluster, pod) = (&world.cluster, &world.pod);
-    let found = scheduler::post_filter(cluster, scan, profile, pod, diagnosis, NOW);
-    let has_candidates = !found.candidates.is_empty();
-    let words = if has_candidates {
-        String::new()
-    } else {
-        found.words.join(", ")
-    };
-    cycle.message = Some(diagnosis.message(&words));
-    let in_vain =
-        found.nomination == Nomination::Clear && !profile.at(Point::PostFilter).is_empty();
-    if !world.preempt || !(has_candidates || in_vain) {
-        return;
-    }
-    let search = preemption::search(cluster, scan, pod, diagnosis, NOW);
-    let selected = preemption::select(&search.candidates, NOW);
-    let name = |slot| {
-        let entry = cluster.nodes().get(slot);
-        entry.map_or_else(String::new, |entry| entry.node.spec.name.to_string())
-    };
-    let mut unhelpful: Vec<NodeStatus> = search
-        .unhelpful
-        .iter()
-        .map(|unhelpful| NodeStatus {
-            node: name(unhelpful.slot),
-            status: plugin_status(unhelpful.plugin, &unhelpful.rejection),
-        })
-        .collect();
-    unhelpful.sort_by_key(|status| world.position(&status.node));
-    let mut candidates: Vec<Candidate> = search
-        .candidates
-        .iter()
-        .map(|candidate| Candidate {
-            node: candidate.node.to_string(),
-            victims: candidate
-                .victims
-                .iter()
-                .map(|pod| format!("{}/{}", pod.namespace(), pod.name))
-                .collect(),
-            pdb_violations: candidate.violations as i64,
-        })
-        .collect();
-    candidates.sort_by_key(|candidate| world.position(&candidate.node));
-    cycle.preemption = Some(Preemption {
-        candidates,
-        unhelpful,
-        selected: selected.map(|candidate| candidate.node.to_string()),
-        tied: Vec::new(),
-    });
 }
 
 fn is_nominated(pod: &Arc<Pod>, node: &str) -> bool {
@@ -228,28 +162,6 @@ fn scores(profile: &Profile, mut scan: Scan, world: &World, cycle: &mut Cycle) -
         });
     }
     Ok(())
-}
-
-fn kubelets(cluster: &Cluster, world: &World) -> Vec<Admission> {
-    let slots = world
-        .order
-        .iter()
-        .filter_map(|node| cluster.nodes().slot(node));
-    let answer = |slot| {
-        let node = &cluster.nodes().get(slot)?.node;
-        let others: Vec<&Pod> = cluster.pods_on(slot).map(|placed| &*placed.pod).collect();
-        let failures = kubelet::failures(Applicant::new(&world.pod), Host::linux(node), &others);
-        Some(Admission {
-            admit: failures.is_empty(),
-            reason: failures.first().map(Failure::reason).unwrap_or_default(),
-            message: failures
-                .first()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-            failures: failures.iter().filter_map(Failure::description).collect(),
-        })
-    };
-    slots.filter_map(answer).collect()
 }
 
 fn pre_filter_status(plugin: &'static str, answer: PreFilterAnswer) -> PreFilterStatus {

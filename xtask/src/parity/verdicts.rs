@@ -117,20 +117,17 @@ pub(crate) struct Admission {
 
 /// One line per value on which the two differ; empty when they agree.
 pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
-    let (mut ours, mut theirs) = (ours.clone(), theirs.clone());
+    let mut theirs = theirs.clone();
     // Upstream leaves equal candidates to the order of a map: any of them is right.
-    if let (Some(ours), Some(theirs)) = (&mut ours.cycle.preemption, &mut theirs.cycle.preemption) {
-        if let Some(selected) = &ours.selected
-            && theirs.tied.contains(selected)
-        {
-            theirs.selected = Some(selected.clone());
-        }
-        ours.tied.clear();
-        theirs.tied.clear();
+    if let (Some(ours), Some(theirs)) = (&ours.cycle.preemption, &mut theirs.cycle.preemption)
+        && let Some(selected) = &ours.selected
+        && theirs.tied.contains(selected)
+    {
+        theirs.selected = Some(selected.clone());
     }
     let mut lines = Vec::new();
     let as_json = |verdicts| serde_json::to_value(verdicts).expect("verdicts are plain data");
-    compare("", &as_json(&ours), &as_json(&theirs), &mut lines);
+    compare("", &as_json(ours), &as_json(&theirs), &mut lines);
     lines
 }
 

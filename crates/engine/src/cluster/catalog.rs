@@ -73,6 +73,10 @@ impl Catalog {
         self.workloads.get(&kind)?.get(namespace)?.get(name)
     }
 
+    pub fn has_budgets(&self) -> bool {
+        !self.budgets.is_empty()
+    }
+
     pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = &Arc<Budget>> {
         self.budgets
             .get(namespace)

@@ -8,16 +8,20 @@ use super::scan::Scan;
 use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Verdict};
 use crate::model::Pod;
 
-/// A node with pods taken away and given back.
+/// A node, and some of its pods that may be taken away and given back, by their position in the list.
 pub struct Trial<'s, 'a> {
     scan: &'s Scan<'a>,
     slot: usize,
-    row: Vec<i64>,
-    removed: Vec<&'s Arc<Pod>>,
+    pods: Vec<&'s Arc<Pod>>,
+    gone: Vec<bool>,
+    /// What each pod takes of each declared column, then how often it moves each count; pod after pod.
+    shares: Vec<i64>,
+    /// The node's declared columns and moved counts as they are now, in the same order.
+    state: Vec<i64>,
     /// Pods nominated to the node that go before ours.
     nominated: Vec<&'s Arc<Pod>>,
-    /// Pods of each count that came to the node, less those that went.
-    moves: Vec<i64>,
+    /// A whole row, to find a pod's share of it.
+    row: Vec<i64>,
     block: Block,
     place: Places,
     /// Whether some filter looks at places at all.
@@ -43,10 +47,12 @@ impl<'s, 'a> Trial<'s, 'a> {
         Self {
             scan,
             slot: 0,
-            row: Vec::new(),
-            removed: Vec::new(),
+            pods: Vec::new(),
+            gone: Vec::new(),
+            shares: Vec::new(),
+            state: Vec::new(),
             nominated: Vec::new(),
-            moves: vec![0; scan.counted.len()],
+            row: Vec::new(),
             block: Block {
                 columns: vec![[0; BLOCK]; scan.plan.columns.len()],
             },
@@ -59,30 +65,40 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// Turns to another node, as it is.
-    pub fn turn_to(&mut self, slot: usize) {
+    /// Turns to another node, as it is. `pods` are on it.
+    pub fn turn_to(&mut self, slot: usize, pods: &[&'s Arc<Pod>]) {
+        let scan = self.scan;
         self.slot = slot;
-        self.removed.clear();
-        self.row.clear();
-        self.row
-            .extend_from_slice(self.scan.cluster.nodes().row(slot));
-        self.moves.fill(0);
-        self.nominated = self.scan.nominated_before_us(slot);
-        for (own, column) in self.place.facts.iter_mut().zip(&self.scan.places.facts) {
+        self.pods.clear();
+        self.pods.extend_from_slice(pods);
+        self.gone.clear();
+        self.gone.resize(pods.len(), false);
+        self.shares.clear();
+        pods.iter().for_each(|pod| self.push_share(pod));
+        let row = scan.cluster.nodes().row(slot);
+        let columns = scan.plan.columns.iter();
+        self.state.clear();
+        self.state
+            .extend(columns.map(|column| column.map_or(0, |column| row[column])));
+        self.state.resize(self.width(), 0);
+        self.nominated = scan.nominated_before_us(slot);
+        for (own, column) in self.place.facts.iter_mut().zip(&scan.places.facts) {
             own[0] = column[slot];
         }
     }
 
-    /// What if the pod were gone?
-    pub fn remove(&mut self, pod: &'s Arc<Pod>) {
-        self.charge(pod, -1);
-        self.removed.push(pod);
+    /// What if this pod were gone?
+    pub fn remove(&mut self, pod: usize) {
+        if !std::mem::replace(&mut self.gone[pod], true) {
+            self.charge(pod, -1);
+        }
     }
 
     /// Gives back a pod that was taken away.
-    pub fn put_back(&mut self, pod: &'s Arc<Pod>) {
-        self.charge(pod, 1);
-        self.removed.retain(|gone| gone.uid != pod.uid);
+    pub fn put_back(&mut self, pod: usize) {
+        if std::mem::replace(&mut self.gone[pod], false) {
+            self.charge(pod, 1);
+        }
     }
 
     pub fn fits(&mut self) -> bool {
@@ -94,13 +110,37 @@ impl<'s, 'a> Trial<'s, 'a> {
         self.judge(Self::words)
     }
 
-    fn charge(&mut self, pod: &Pod, sign: i64) {
-        let accounts = self.scan.cluster.catalog().accounts();
-        accounts.charge(&mut self.row, &pod.requests, sign);
+    /// Declared columns, and counts if anybody reads them.
+    fn width(&self) -> usize {
+        let counts = if self.reads_places {
+            self.scan.plan.counts.len()
+        } else {
+            0
+        };
+        self.scan.plan.columns.len() + counts
+    }
+
+    fn push_share(&mut self, pod: &Pod) {
+        let scan = self.scan;
+        self.row.clear();
+        self.row.resize(scan.cluster.nodes().width(), 0);
+        let accounts = scan.cluster.catalog().accounts();
+        accounts.charge(&mut self.row, &pod.requests, 1);
+        let columns = scan.plan.columns.iter();
+        self.shares
+            .extend(columns.map(|column| column.map_or(0, |column| self.row[column])));
         if self.reads_places {
-            for (moves, planned) in self.moves.iter_mut().zip(&self.scan.plan.counts) {
-                *moves += sign * planned.count.pods.moves(&pod.kind);
-            }
+            let counts = scan.plan.counts.iter();
+            self.shares
+                .extend(counts.map(|planned| planned.count.pods.moves(&pod.kind)));
+        }
+    }
+
+    fn charge(&mut self, pod: usize, sign: i64) {
+        let width = self.width();
+        let shares = &self.shares[pod * width..(pod + 1) * width];
+        for (value, share) in self.state.iter_mut().zip(shares) {
+            *value = value.wrapping_add(share.wrapping_mul(sign));
         }
     }
 
@@ -108,9 +148,12 @@ impl<'s, 'a> Trial<'s, 'a> {
     fn judge<T>(&mut self, say: impl Fn(&Self, Refusal) -> T) -> Result<(), T> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
-            nominated.iter().for_each(|pod| self.charge(pod, 1));
+            let own = self.pods.len()..self.pods.len() + nominated.len();
+            nominated.iter().for_each(|pod| self.push_share(pod));
+            own.clone().for_each(|pod| self.charge(pod, 1));
             let refused = self.refusal(&nominated).map(|refusal| say(self, refusal));
-            nominated.iter().for_each(|pod| self.charge(pod, -1));
+            own.for_each(|pod| self.charge(pod, -1));
+            self.shares.truncate(self.pods.len() * self.width());
             self.nominated = nominated;
             if let Some(said) = refused {
                 return Err(said);
@@ -124,12 +167,12 @@ impl<'s, 'a> Trial<'s, 'a> {
 
     fn refusal(&mut self, added: &[&Arc<Pod>]) -> Option<Refusal> {
         let scan = self.scan;
-        for (values, column) in self.block.columns.iter_mut().zip(&scan.plan.columns) {
-            values[0] = column.map_or(0, |column| self.row[column]);
+        for (values, value) in self.block.columns.iter_mut().zip(&self.state) {
+            values[0] = *value;
         }
         if self.reads_places {
-            for (index, counted) in scan.counted.iter().enumerate() {
-                let moved = self.moves[index];
+            let moves = &self.state[scan.plan.columns.len()..];
+            for (index, (counted, &moved)) in scan.counted.iter().zip(moves).enumerate() {
                 let (count, tally) =
                     counted.moved(&scan.plan, index, &scan.places, self.slot, moved);
                 self.place.counts[index][0] = count;
@@ -151,7 +194,7 @@ impl<'s, 'a> Trial<'s, 'a> {
                         .cluster
                         .pods_on(self.slot)
                         .map(|placed| &placed.pod)
-                        .filter(|pod| !self.removed.iter().any(|gone| gone.uid == pod.uid))
+                        .filter(|pod| !self.is_gone(pod))
                         .chain(added.iter().copied())
                         .collect();
                     let spec = &scan.cluster.nodes().get(self.slot)?.node.spec;
@@ -170,6 +213,11 @@ impl<'s, 'a> Trial<'s, 'a> {
             }
         }
         None
+    }
+
+    fn is_gone(&self, pod: &Arc<Pod>) -> bool {
+        let mut gone = self.pods.iter().zip(&self.gone).filter(|(_, gone)| **gone);
+        gone.any(|(other, _)| Arc::ptr_eq(other, pod))
     }
 
     fn lane(&self) -> Row<'_> {

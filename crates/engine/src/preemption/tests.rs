@@ -68,7 +68,8 @@ fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (Diagnosis, Search) {
 /// `node: victims` of the chosen candidate, with `!` for each violation.
 fn chosen(cluster: &Cluster, pod: &PodBuilder) -> String {
     let (_, search) = search_for(cluster, pod);
-    let candidate = select(&search.candidates, NOW).expect("a candidate");
+    let best = best(&search.candidates, NOW);
+    let candidate = best.first().expect("a candidate");
     let victims: Vec<&str> = candidate.victims.iter().map(|pod| &*pod.name).collect();
     let violations = "!".repeat(candidate.violations);
     format!("{}: {}{violations}", candidate.node, victims.join(" "))
@@ -379,11 +380,10 @@ fn trials_agree_with_plain_questions() {
                 .filter(|i| gone >> i & 1 == 1)
                 .map(|i| on[i])
                 .collect();
-            trial.turn_to(slot);
-            on.iter().for_each(|pod| trial.remove(pod));
-            on.iter()
-                .filter(|pod| !removed.iter().any(|r| r.uid == pod.uid))
-                .for_each(|pod| trial.put_back(pod));
+            trial.turn_to(slot, &on);
+            (0..on.len()).for_each(|pod| trial.remove(pod));
+            let back = (0..on.len()).filter(|i| gone >> i & 1 == 0);
+            back.for_each(|pod| trial.put_back(pod));
             let plain = scan.fits_if(
                 slot,
                 Supposed {

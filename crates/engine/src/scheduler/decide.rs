@@ -85,8 +85,8 @@ impl Scheduler {
             Answered::None(diagnosis) => diagnosis,
         };
         let mut found = room::post_filter(&self.cluster, &scan, profile, pod, &diagnosis, now);
-        if let Some(talk) = talk {
-            match talk.about_room(&mut found.candidates, pod, &self.extenders) {
+        if let (Some(talk), Some(search)) = (talk, &mut found.search) {
+            match talk.about_room(&mut search.candidates, pod, &self.extenders) {
                 Ok(None) => {}
                 Ok(Some(questions)) => return Decision::Ask(questions),
                 Err(text) => found.give_up(text),

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::evaluate::{Diagnosis, Scan};
 use crate::framework::{Point, PostFilter, Status};
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::{self, Candidate};
+use crate::preemption::{self, Candidate, Search};
 use crate::profile::Profile;
 
 /// What PostFilter came to.
@@ -20,24 +20,27 @@ pub(super) struct Room {
 /// The same before extenders had their say and one candidate was taken.
 #[derive(Debug, Clone)]
 pub struct PostFiltered {
-    /// What the plugins had to say; nothing counts if there are candidates.
+    /// What the plugins had to say; it does not count if there are candidates.
     pub words: Vec<String>,
-    /// What becomes of the pod's nomination if there are none.
+    /// What becomes of the pod's nomination if there are no candidates.
     pub nomination: Nomination,
-    pub candidates: Vec<Candidate>,
+    /// Where victims were looked for; `None` if nobody asked for it or the pod may not preempt.
+    pub search: Option<Search>,
 }
 
 impl PostFiltered {
     /// Candidates there were, but none is left.
     pub(super) fn give_up(&mut self, text: String) {
-        self.candidates.clear();
+        self.search = None;
         self.nomination = Nomination::Keep;
         self.words = vec![format!("preemption: {text}")];
     }
 
     pub(super) fn room(self, now: Timestamp) -> Room {
-        match preemption::select(&self.candidates, now) {
-            Some(candidate) => Room {
+        let candidates = self.search.map(|search| search.candidates);
+        let best = preemption::best(candidates.as_deref().unwrap_or_default(), now);
+        match best.first() {
+            Some(&candidate) => Room {
                 words: String::new(),
                 nomination: Nomination::Set(candidate.node.clone()),
                 candidate: Some(candidate.clone()),
@@ -64,7 +67,7 @@ pub fn post_filter(
         words: Vec::new(),
         // Without any such plugin there is nobody to keep a nomination for.
         nomination: Nomination::Clear,
-        candidates: Vec::new(),
+        search: None,
     };
     let asked = asked(profile, diagnosis);
     for &index in profile.at(Point::PostFilter) {
@@ -83,14 +86,16 @@ pub fn post_filter(
                     continue;
                 }
                 let search = preemption::search(cluster, scan, pod, diagnosis, now);
-                if search.candidates.is_empty() {
+                let found_none = search.candidates.is_empty();
+                if found_none {
                     let text = preemption::message(diagnosis, &search);
                     found.words.push(format!("preemption: {text}"));
                     found.nomination = Nomination::Clear;
-                    continue;
                 }
-                found.candidates = search.candidates;
-                break;
+                found.search = Some(search);
+                if !found_none {
+                    break;
+                }
             }
         }
     }
