@@ -65,12 +65,16 @@ enum What {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Print one case, as the oracle reads it, and the oracle's answer: two lines of JSON
+    /// Print one case, as the oracle reads it, and the oracle's answer, both as a line of JSON, then
+    /// what our engine says otherwise
     Case {
         /// The number of the case, as a run reports it
         index: u64,
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// As in `parity kube`
+        #[arg(long = "plugin", value_name = "NAME")]
+        plugins: Vec<String>,
     },
 }
 
@@ -106,12 +110,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             };
             run.compare(&mut one, &mut other)
         }
-        What::Case { index, seed } => {
-            let case = generate::case(*seed, *index);
+        What::Case {
+            index,
+            seed,
+            plugins,
+        } => {
+            let selection = Selection::new(plugins.clone())?;
+            let case = selection.narrow(&generate::case(*seed, *index));
             println!("{}", serde_json::to_string(&case)?);
-            let verdicts = Oracle::start(&oracle::build()?)?.judge(&case)?;
-            println!("{}", serde_json::to_string(&verdicts)?);
-            Ok(ExitCode::SUCCESS)
+            let theirs = Oracle::start(&oracle::build()?)?.judge(&case)?;
+            println!("{}", serde_json::to_string(&theirs)?);
+            let (ours, theirs) = (selection.strip(Ours.judge(&case)?), selection.strip(theirs));
+            let differences = differences(&ours, &theirs);
+            differences.iter().for_each(|line| println!("    {line}"));
+            Ok(if differences.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
     }
 }
@@ -142,7 +158,7 @@ impl Run {
             different += 1;
             if different <= SHOWN {
                 println!("case {index} of seed {} differs:", self.seed);
-                self.show(ours, theirs, &case)?;
+                self.show(ours, theirs, &case, &found[0])?;
             }
         }
         eprintln!(
@@ -171,10 +187,18 @@ impl Run {
     }
 
     /// Prints the differences of a small case that still differs, and the case.
-    fn show(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge, case: &Case) -> Result<()> {
+    fn show(
+        &self,
+        ours: &mut dyn Judge,
+        theirs: &mut dyn Judge,
+        case: &Case,
+        difference: &str,
+    ) -> Result<()> {
+        // A case that differs elsewhere may be another fault.
+        let place = place(difference);
         let small = shrink::shrink(case, &mut |case| {
             self.differ(ours, theirs, case, None)
-                .is_ok_and(|lines| !lines.is_empty())
+                .is_ok_and(|lines| lines.iter().any(|line| self::place(line) == place))
         });
         for line in self.differ(ours, theirs, &small, None)? {
             println!("    {line}");
@@ -202,4 +226,17 @@ impl Run {
         let strip = |verdicts| self.selection.strip(verdicts);
         Ok(differences(&strip(ours), &strip(theirs)))
     }
+}
+
+/// Where a difference is, whichever node it is about.
+fn place(difference: &str) -> String {
+    let path = difference.split(':').next().unwrap_or_default();
+    let is_node = |part: &str| {
+        part.trim_start_matches('n')
+            .bytes()
+            .all(|b| b.is_ascii_digit())
+    };
+    path.split(['[', ']'])
+        .filter(|part| !is_node(part))
+        .collect()
 }

@@ -27,13 +27,17 @@ impl Judge for Ours {
     fn judge(&mut self, case: &Case) -> Result<Verdicts> {
         let profile = profile::profile(&case.0["profile"])?;
         let world = World::read(case)?;
+        let mut cycle = cycle(&profile, &world)?;
+        if !world.preempt {
+            cycle.preemption = None;
+        }
         let quiet = world.without_nominated()?;
         let mut verdicts = Verdicts {
             nodes: world.order.clone(),
             pre_enqueue: pre_enqueue(&profile, &quiet, &world.pod),
             pre_filter: Vec::new(),
             filter: vec![Vec::new(); world.order.len()],
-            cycle: cycle(&profile, &world)?,
+            cycle,
             kubelet: kubelet::admissions(&quiet, &world),
         };
         ask_each_plugin(&profile, &quiet, &world, &mut verdicts);
@@ -85,6 +89,7 @@ fn cycle(profile: &Profile, world: &World) -> Result<Cycle> {
         failure: None,
         pre_filter: scan
             .early_end()
+            .filter(|_| !world.order.is_empty())
             .map(|(plugin, rejection)| plugin_status(plugin, &rejection)),
         rejected: Vec::new(),
         feasible: Vec::new(),

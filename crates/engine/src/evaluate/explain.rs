@@ -76,7 +76,7 @@ impl Scan<'_> {
         // Nothing was counted if PreFilter ended the cycle.
         let tallies = match self.narrowed() {
             Narrowed::All | Narrowed::Only { .. } => self.places.tallies.clone(),
-            Narrowed::None { .. } | Narrowed::Failed(_) => {
+            Narrowed::None { .. } | Narrowed::Failed { .. } => {
                 evaluate(self.cluster, &self.plan).0.tallies
             }
         };
@@ -97,13 +97,13 @@ impl Scan<'_> {
         match self.narrowed() {
             Narrowed::All | Narrowed::Only { .. } => None,
             Narrowed::None { rejection, by, .. } => Some((*by, rejection.clone())),
-            Narrowed::Failed(text) => Some((None, Rejection::error(text.clone()))),
+            Narrowed::Failed { text, by } => Some((Some(by), Rejection::error(text.clone()))),
         }
     }
 
     /// What the filters say about every node, in the order of the slots; an error if one broke.
     pub fn verdicts(&mut self) -> Result<Vec<NodeVerdict>, String> {
-        if let Narrowed::Failed(text) = self.narrowed() {
+        if let Narrowed::Failed { text, .. } = self.narrowed() {
             return Err(text.clone());
         }
         self.judge();
@@ -186,7 +186,7 @@ impl Scan<'_> {
                         plugins.join(" ")
                     )),
                 ),
-                Narrowed::All | Narrowed::Failed(_) => (
+                Narrowed::All | Narrowed::Failed { .. } => (
                     None,
                     Rejection {
                         status: Status::Unresolvable,
@@ -228,7 +228,7 @@ impl Scan<'_> {
                     .filter_map(|name| position(name))
                     .for_each(|index| named[index] = true);
             }
-            Narrowed::All | Narrowed::Failed(_) => {}
+            Narrowed::All | Narrowed::Failed { .. } => {}
         }
         for slot in (0..self.cluster.nodes().slots().len())
             .filter(|slot| self.cluster.nodes().get(*slot).is_some())

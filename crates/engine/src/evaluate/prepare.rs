@@ -22,7 +22,10 @@ pub(super) enum Narrowed {
         plugins: Vec<&'static str>,
     },
     /// The cycle is aborted.
-    Failed(String),
+    Failed {
+        text: String,
+        by: &'static str,
+    },
 }
 
 pub(super) fn prepare<'a>(cluster: &'a Cluster, profile: &Profile, pod: &Pod) -> Plan<'a> {
@@ -53,9 +56,10 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
                 Status::Unschedulable => rejected = Some((rejection.clone(), name)),
                 Status::Error | Status::Pending => {
                     let text = rejection.message();
-                    return Narrowed::Failed(format!(
-                        "running PreFilter plugin \"{name}\": {text}"
-                    ));
+                    return Narrowed::Failed {
+                        text: format!("running PreFilter plugin \"{name}\": {text}"),
+                        by: name,
+                    };
                 }
             },
         }

@@ -120,7 +120,7 @@ impl<'a> Scan<'a> {
             Narrowed::None { ref rejection, .. } if rejection.status == Status::Unschedulable => {
                 evaluate(cluster, &plan)
             }
-            Narrowed::None { .. } | Narrowed::Failed(_) => (Places::default(), Vec::new()),
+            Narrowed::None { .. } | Narrowed::Failed { .. } => (Places::default(), Vec::new()),
         };
         let filters = profile
             .at(Point::Filter)
@@ -149,7 +149,7 @@ impl<'a> Scan<'a> {
             return Outcome::Failed("no nodes available to schedule pods".to_owned());
         }
         match &self.narrowed {
-            Narrowed::Failed(text) => return Outcome::Failed(text.clone()),
+            Narrowed::Failed { text, .. } => return Outcome::Failed(text.clone()),
             Narrowed::None { .. } => return Outcome::Rejected(self.diagnosis()),
             Narrowed::All | Narrowed::Only { .. } => {}
         }
@@ -201,14 +201,17 @@ impl<'a> Scan<'a> {
         match &self.narrowed {
             Narrowed::All => true,
             Narrowed::Only { slots, .. } => slots.binary_search(&slot).is_ok(),
-            Narrowed::None { .. } | Narrowed::Failed(_) => false,
+            Narrowed::None { .. } | Narrowed::Failed { .. } => false,
         }
     }
 
     /// Runs every filter on every node, once.
     pub(super) fn judge(&mut self) {
         if self.judged.is_some()
-            || matches!(self.narrowed, Narrowed::None { .. } | Narrowed::Failed(_))
+            || matches!(
+                self.narrowed,
+                Narrowed::None { .. } | Narrowed::Failed { .. }
+            )
         {
             return;
         }

@@ -344,6 +344,22 @@ mod tests {
     }
 
     #[test]
+    fn a_pod_level_resource_without_a_status_counts_nothing_once_its_resize_is_infeasible() {
+        let pod = PodResources {
+            containers: vec![container("memory=50")],
+            pod_level: quantities("memory=100"),
+            pod_level_status: Some(StatusResources {
+                requests: quantities("cpu=1"),
+                ..Default::default()
+            }),
+            resize_infeasible: true,
+            ..Default::default()
+        };
+        let placed = PodRequests::of(&pod).placed;
+        assert_eq!((placed.get(&Resource::Memory), cpu(&placed)), (0, 0));
+    }
+
+    #[test]
     fn rounding_happens_after_summing() {
         let pod = PodResources {
             containers: vec![container("cpu=0.3m"), container("cpu=0.3m")],

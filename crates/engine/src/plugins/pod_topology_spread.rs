@@ -9,8 +9,8 @@ use crate::framework::{
     Reason, Rejection, Verdict, Watched, facts,
 };
 use crate::model::{
-    Inclusion, Name, Node, Pod, PodKind, Selector, SpreadConstraint, Unsatisfiable, WorkloadKind,
-    is_qualified_name,
+    Inclusion, Name, Node, Pod, PodKind, Requirement, Selector, SpreadConstraint, Unsatisfiable,
+    WorkloadKind, is_qualified_name,
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -224,25 +224,26 @@ impl PodTopologySpread {
 
 /// What the pod's services and its owner select by, all of it together.
 fn default_selector(pod: &Pod, catalog: &Catalog) -> Selector {
-    let mut selector = Selector::EVERYTHING;
+    let mut requirements: Vec<Requirement> = Vec::new();
     for service in catalog.services(pod.namespace()) {
-        let matching = service
-            .selector
-            .as_ref()
-            .map(Selector::pairs)
-            .filter(|s| s.matches(pod.labels()));
-        if let Some(matching) = matching {
-            selector = selector.and(matching.requirements().iter().cloned());
+        let selector = service.selector.as_ref().map(Selector::pairs);
+        if let Some(matching) = selector.filter(|selector| selector.matches(pod.labels())) {
+            requirements.extend_from_slice(matching.requirements());
         }
     }
-    let owner = pod
-        .owner
-        .as_ref()
-        .and_then(|owner| catalog.workload(WorkloadKind::of(owner)?, pod.namespace(), &owner.name));
-    match owner {
-        Some(workload) => selector.and(workload.selector.requirements().iter().cloned()),
-        None => selector,
+    let kind = pod.owner.as_ref().and_then(WorkloadKind::of);
+    let owner = kind
+        .zip(pod.owner.as_ref())
+        .and_then(|(kind, owner)| catalog.workload(kind, pod.namespace(), &owner.name));
+    if let Some(workload) = owner {
+        let own = workload.selector.requirements();
+        if kind == Some(WorkloadKind::ReplicationController) {
+            // Like services it has pairs only. They end up in one map, and its own are the last to be put there.
+            requirements.retain(|known| own.iter().all(|own| own.key() != known.key()));
+        }
+        requirements.extend_from_slice(own);
     }
+    Selector::all(requirements)
 }
 
 impl Plugin for PodTopologySpread {

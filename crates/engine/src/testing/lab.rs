@@ -111,9 +111,8 @@ impl Lab {
         }))
     }
 
-    pub fn replica_set(self, name: &str, key: &str, value: &str) -> Self {
+    pub fn workload(self, kind: WorkloadKind, name: &str, key: &str, value: &str) -> Self {
         let selector = Selector::all([Requirement::equals(key, value)]);
-        let kind = WorkloadKind::ReplicaSet;
         self.apply(Update::Workload(Workload {
             kind,
             namespace: "default".into(),

@@ -220,7 +220,10 @@ impl PodBuilder {
 
     pub fn owned_by(mut self, kind: &str, name: &str) -> Self {
         let owner = Owner {
-            api_version: "apps/v1".into(),
+            api_version: match kind {
+                "ReplicationController" => "v1".into(),
+                _ => "apps/v1".into(),
+            },
             kind: kind.into(),
             name: name.into(),
             uid: name.into(),

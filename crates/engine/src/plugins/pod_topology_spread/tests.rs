@@ -335,7 +335,8 @@ fn defaults_follow_services_and_owners() {
         let want: Vec<(i64, i64)> = raw.into_iter().zip(scores).collect();
         assert_eq!(lab.scores(&foo("p")), Some(want), "{case}");
     }
-    let owned = lab("{}", &[("a", 1), ("b", 0)]).replica_set("rs", "app", "foo");
+    let owned =
+        lab("{}", &[("a", 1), ("b", 0)]).workload(WorkloadKind::ReplicaSet, "rs", "app", "foo");
     assert!(
         owned
             .scores(&foo("p").owned_by("ReplicaSet", "rs"))
@@ -343,6 +344,25 @@ fn defaults_follow_services_and_owners() {
     );
     assert_eq!(owned.scores(&foo("p").owned_by("Job", "rs")), None);
     assert_eq!(owned.scores(&foo("p")), None);
+}
+
+#[test]
+fn a_replication_controller_overrules_services_where_a_replica_set_adds_to_them() {
+    for (kind, name, even) in [
+        (
+            WorkloadKind::ReplicationController,
+            "ReplicationController",
+            false,
+        ),
+        (WorkloadKind::ReplicaSet, "ReplicaSet", true),
+    ] {
+        let lab = lab("{}", &[("", 1), ("", 0)])
+            .service("s", "app", "bar")
+            .workload(kind, "owner", "app", "foo");
+        let bar = pod("p").label("app", "bar").owned_by(name, "owner");
+        let scores = lab.scores(&bar).expect("scored by default");
+        assert_eq!(scores[0] == scores[1], even, "{name}: {scores:?}");
+    }
 }
 
 #[test]
