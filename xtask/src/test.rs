@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{boundaries, controlplane, process};
+use crate::{boundaries, controlplane, parity, process};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -79,7 +79,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Ok(Count::one(violations.is_empty()))
     });
 
-    let go = process::find("go").is_some() || given_controlplane();
+    let go = process::find("go").is_some();
+    if go || in_ci() {
+        let cases = if options.full { 20_000 } else { 2_000 };
+        step("parity with kube-scheduler", &mut || {
+            parity::agrees_with_kube(cases).map(Count::one)
+        });
+    }
+    let controlplane = go || given_controlplane();
     let mut tests = process::cargo();
     tests.args([
         "test",
@@ -89,7 +96,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         "--no-fail-fast",
     ]);
     tests.env("TIDEPOOL_FULL", if options.full { "1" } else { "" });
-    if go || in_ci() {
+    if controlplane || in_ci() {
         step("control plane", &mut || {
             let directory = controlplane::directory()?;
             println!("    {}", directory.display());
@@ -103,6 +110,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     println!();
     if !go && !in_ci() {
+        println!(
+            "left out: the comparison with kube-scheduler's own plugins, because Go is missing; install Go 1.26"
+        );
+    }
+    if !controlplane && !in_ci() {
         println!(
             "left out: the tests against the real control plane (package e2e), because Go is \
              missing; install Go 1.26 or set TIDEPOOL_CONTROLPLANE to a directory with kube-apiserver, \

@@ -59,6 +59,30 @@ pub const ALL: &[Entry] = &[
     Entry::of::<allocation_scorers::RequestedToCapacityRatio>(),
 ];
 
+/// What Kubernetes enables by default, in its order, with the weights of scorers.
+pub const DEFAULT: &[(&str, i64)] = &[
+    ("SchedulingGates", 0),
+    ("PrioritySort", 0),
+    ("NodeUnschedulable", 0),
+    ("NodeName", 0),
+    ("TaintToleration", 3),
+    ("NodeAffinity", 2),
+    ("NodePorts", 0),
+    ("NodeResourcesFit", 1),
+    ("VolumeRestrictions", 0),
+    ("NodeVolumeLimits", 0),
+    ("VolumeBinding", 0),
+    ("VolumeZone", 0),
+    ("PodTopologySpread", 2),
+    ("InterPodAffinity", 2),
+    ("DynamicResources", 2),
+    ("DefaultPreemption", 0),
+    ("NodeResourcesBalancedAllocation", 1),
+    ("ImageLocality", 1),
+    ("DefaultBinder", 0),
+    ("NodeDeclaredFeatures", 0),
+];
+
 /// A plugin by name, also one that only older configurations have.
 pub fn find(name: &str) -> Option<&'static Entry> {
     let mut known = ALL.iter().chain(retired::RETIRED);

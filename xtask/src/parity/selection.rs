@@ -1,34 +1,11 @@
 //! Which plugins a run compares: all of a case's profile, or a few by themselves.
 
 use anyhow::{Result, bail};
+use engine::plugins::DEFAULT;
 use serde_json::{Value, json};
 
 use super::generate::Case;
 use super::verdicts::Verdicts;
-
-/// The default profile of v1.36.4, in the order of execution, with the weights of scores.
-pub(crate) const DEFAULT: &[(&str, i64)] = &[
-    ("SchedulingGates", 0),
-    ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 0),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 0),
-    ("NodeDeclaredFeatures", 0),
-];
 
 /// A profile must have these, whatever else it has; they judge no node.
 const NEEDED: &[&str] = &["PrioritySort", "DefaultBinder"];

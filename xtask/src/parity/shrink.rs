@@ -1,10 +1,13 @@
 //! Makes a failing case small: removes whatever the failure does not need.
 //!
-//! It knows nothing of Kubernetes, only that a case is a JSON tree.
+//! It knows nothing of Kubernetes, only that a case is a JSON tree whose objects have names.
 
 use serde_json::Value;
 
 use super::generate::Case;
+
+/// What objects are told apart by: without it they become something else.
+const KEPT: [&str; 3] = ["name", "namespace", "uid"];
 
 /// Tries that one shrinking may cost; a try is a question to each judge.
 const TRIES: usize = 4000;
@@ -44,7 +47,7 @@ fn thin_out(root: &mut Value, path: &[Step], fails: &mut dyn FnMut(&Value) -> bo
             if let Some(container) = at(&mut candidate, path) {
                 remove(container, start, end);
             }
-            if fails(&candidate) {
+            if candidate != *root && fails(&candidate) {
                 *root = candidate;
             } else {
                 start = end;
@@ -121,9 +124,9 @@ fn remove(container: &mut Value, start: usize, end: usize) {
     match container {
         Value::Object(fields) => {
             let mut position = 0;
-            fields.retain(|_, _| {
+            fields.retain(|key, _| {
                 position += 1;
-                !(start..end).contains(&(position - 1))
+                KEPT.contains(&key.as_str()) || !(start..end).contains(&(position - 1))
             });
         }
         Value::Array(items) => {
@@ -165,7 +168,10 @@ mod tests {
         let small = shrink(&case, &mut fails_or_original);
         assert_eq!(
             small.0,
-            json!({"pod": {"metadata": {"labels": {"b": "2"}}}, "nodes": [{"taints": [3]}]})
+            json!({
+                "pod": {"metadata": {"name": "p", "labels": {"b": "2"}}},
+                "nodes": [{"name": "y", "taints": [3]}],
+            })
         );
     }
 

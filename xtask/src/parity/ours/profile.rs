@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use engine::framework::{Entry, Point};
-use engine::plugins;
+use engine::plugins::{self, DEFAULT};
 use engine::profile::{Enabled, Profile};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::parity::selection::{DEFAULT, Selection};
+use crate::parity::selection::Selection;
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]

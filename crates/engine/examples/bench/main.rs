@@ -1,0 +1,123 @@
+//! How fast the engine decides, workload by workload: one JSON object per line.
+//!
+//! A decision runs from the queue to its outcome, the room is taken, and the next decision sees it. Time is the CPU time
+//! of this thread, so that other work on the machine disturbs little.
+
+#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+
+mod meter;
+mod workload;
+
+use clap::Parser;
+use engine::model::Timestamp;
+use engine::scheduler::{Input, Outcome, Scheduler};
+
+use meter::Meter;
+use workload::{Expected, Workload};
+
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask bench engine",
+    about = "Measures decisions of the engine"
+)]
+struct Options {
+    /// One workload instead of all
+    #[arg(long, value_parser = Workload::parse)]
+    workload: Option<Workload>,
+    /// Size of the cluster instead of 500 and 5,000
+    #[arg(long)]
+    nodes: Option<usize>,
+    /// Where random choices start
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Pods of other workloads that are on each node before
+    #[arg(long, default_value_t = 2)]
+    placed: usize,
+    /// How many decisions to measure; by default as many as take about a second
+    #[arg(long)]
+    decisions: Option<usize>,
+}
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+fn main() {
+    let options = Options::parse();
+    let sizes = options.nodes.map_or(vec![500, 5_000], |nodes| vec![nodes]);
+    for nodes in sizes {
+        let workloads = options.workload.map_or(Workload::ALL.to_vec(), |w| vec![w]);
+        for workload in workloads {
+            run(workload, nodes, &options);
+        }
+    }
+}
+
+fn run(workload: Workload, nodes: usize, options: &Options) {
+    let decisions = options
+        .decisions
+        .unwrap_or_else(|| workload.decisions(nodes));
+    let before = meter::live_bytes();
+    let mut scheduler = workload::scheduler();
+    for update in workload.cluster(nodes, options.placed, options.seed) {
+        tell(&mut scheduler, update);
+    }
+    let bytes = meter::live_bytes() - before;
+    // The first ones find everything cold.
+    let warm_up = decisions / 10 + 1;
+    for pod in workload.pods(warm_up + decisions, options.seed) {
+        tell(&mut scheduler, Input::Pod(pod));
+    }
+    for _ in 0..warm_up {
+        let outcome = scheduler.schedule_next(NOW);
+        settle(workload, &mut scheduler, outcome);
+    }
+    let mut meter = Meter::default();
+    for _ in 0..decisions {
+        let outcome = meter.measure(|| scheduler.schedule_next(NOW));
+        settle(workload, &mut scheduler, outcome);
+    }
+    let figures = meter.figures();
+    let line = serde_json::json!({
+        "bench": "engine",
+        "workload": workload.name(),
+        "nodes": nodes,
+        "evaluator": "scan",
+        "decisions_per_s": (1e9 / figures.mean_ns).round(),
+        "ns_per_node": round(figures.mean_ns / nodes as f64),
+        "p50_ns": figures.p50_ns,
+        "p99_ns": figures.p99_ns,
+        "allocs_per_decision": round(figures.allocations),
+        "bytes_per_node": bytes / nodes,
+    });
+    println!("{line}");
+}
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+fn tell(scheduler: &mut Scheduler, input: Input) {
+    scheduler
+        .apply(input, NOW)
+        .unwrap_or_else(|error| panic!("the workload is refused: {error}"));
+}
+
+/// Makes sure that the workload is what it says, and does what the world would do next.
+fn settle(workload: Workload, scheduler: &mut Scheduler, outcome: Option<Outcome>) {
+    match (workload.expected(), outcome) {
+        (Expected::Node, Some(Outcome::Bind { .. }))
+        | (Expected::NoNode, Some(Outcome::Park(_))) => {}
+        (
+            Expected::Victims,
+            Some(Outcome::Preempt {
+                failure, victims, ..
+            }),
+        ) => {
+            for victim in victims {
+                tell(scheduler, Input::PodGone(victim.uid.clone()));
+            }
+            let uid = failure.pod.uid.clone();
+            tell(scheduler, Input::PreemptionDone { uid, failed: false });
+        }
+        (_, other) => panic!("{}: not expected: {other:?}", workload.name()),
+    }
+}

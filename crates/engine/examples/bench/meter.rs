@@ -1,0 +1,94 @@
+//! CPU time and allocations of pieces of work.
+
+#![allow(
+    unsafe_code,
+    reason = "counting allocations takes an allocator of one's own"
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above; the pointer came from `System`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        LIVE.fetch_add(size, Ordering::Relaxed);
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+/// Bytes that are allocated now.
+pub(crate) fn live_bytes() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+#[derive(Default)]
+pub(crate) struct Meter {
+    /// CPU time of each piece, in nanoseconds.
+    pieces: Vec<u64>,
+    allocations: usize,
+}
+
+pub(crate) struct Figures {
+    pub(crate) mean_ns: f64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p99_ns: u64,
+    /// Per piece.
+    pub(crate) allocations: f64,
+}
+
+impl Meter {
+    pub(crate) fn measure<T>(&mut self, work: impl FnOnce() -> T) -> T {
+        let (allocations, started) = (ALLOCATIONS.load(Ordering::Relaxed), cpu_ns());
+        let result = work();
+        let (ended, after) = (cpu_ns(), ALLOCATIONS.load(Ordering::Relaxed));
+        self.pieces.push(ended - started);
+        self.allocations += after - allocations;
+        result
+    }
+
+    pub(crate) fn figures(mut self) -> Figures {
+        self.pieces.sort_unstable();
+        let count = self.pieces.len().max(1);
+        let at = |percent: usize| {
+            let index = (self.pieces.len() * percent / 100).min(count - 1);
+            self.pieces.get(index).copied().unwrap_or(0)
+        };
+        Figures {
+            mean_ns: self.pieces.iter().sum::<u64>() as f64 / count as f64,
+            p50_ns: at(50),
+            p99_ns: at(99),
+            allocations: self.allocations as f64 / count as f64,
+        }
+    }
+}
+
+fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

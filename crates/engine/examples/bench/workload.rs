@@ -1,0 +1,220 @@
+//! The workloads: what the cluster looks like, and which pods come.
+
+use std::sync::Arc;
+
+use engine::cluster::Update;
+use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
+use engine::plugins;
+use engine::profile::{Enabled, Profile};
+use engine::scheduler::{Input, Scheduler, Settings};
+use engine::testing::{PodBuilder, node, pod, requirement, spread, term};
+
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const ZONES: usize = 3;
+/// Of the pods that preemption may evict, on every node.
+const LESSER: usize = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workload {
+    /// One shape of pods that ask for cpu and memory.
+    Basic,
+    /// A hundred shapes of them in turn.
+    Mixed100,
+    /// A zone required, a kind of disk preferred.
+    NodeAffinity,
+    /// No two of them on a node.
+    AntiAffinity,
+    /// All of them in one zone.
+    PodAffinity,
+    SpreadHard,
+    SpreadSoft,
+    /// Spread by nothing but their service.
+    SpreadDefault,
+    /// More cpu than any node has.
+    Unschedulable,
+    /// Room for them must be made.
+    Preemption,
+}
+
+/// What becomes of the pods.
+pub(crate) enum Expected {
+    Node,
+    NoNode,
+    Victims,
+}
+
+impl Workload {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Basic,
+        Self::Mixed100,
+        Self::NodeAffinity,
+        Self::AntiAffinity,
+        Self::PodAffinity,
+        Self::SpreadHard,
+        Self::SpreadSoft,
+        Self::SpreadDefault,
+        Self::Unschedulable,
+        Self::Preemption,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "basic",
+            Self::Mixed100 => "mixed-100",
+            Self::NodeAffinity => "node-affinity",
+            Self::AntiAffinity => "anti-affinity",
+            Self::PodAffinity => "pod-affinity",
+            Self::SpreadHard => "spread-hard",
+            Self::SpreadSoft => "spread-soft",
+            Self::SpreadDefault => "spread-default",
+            Self::Unschedulable => "unschedulable",
+            Self::Preemption => "preemption",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|known| known.name() == text);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name);
+            format!("use one of {}", names.join(", "))
+        })
+    }
+
+    pub(crate) fn expected(self) -> Expected {
+        match self {
+            Self::Unschedulable => Expected::NoNode,
+            Self::Preemption => Expected::Victims,
+            _ => Expected::Node,
+        }
+    }
+
+    /// About a second's worth. Of pods that keep apart a third of the nodes is filled at most.
+    pub(crate) fn decisions(self, nodes: usize) -> usize {
+        match self {
+            Self::Preemption => (500_000 / nodes).clamp(10, 100),
+            Self::AntiAffinity => (5_000_000 / nodes).min(nodes / 3),
+            _ => (5_000_000 / nodes).clamp(10, 2_000),
+        }
+    }
+
+    /// Nodes, pods on them, and what else there is.
+    pub(crate) fn cluster(self, nodes: usize, placed: usize, seed: u64) -> Vec<Input> {
+        let mut random = Random(seed);
+        let mut inputs = Vec::new();
+        for at in 0..nodes {
+            let name = node_name(at);
+            let disk = if at % 4 == 0 { "ssd" } else { "hdd" };
+            let node = node(&name)
+                .allocatable("cpu=32 memory=128Gi ephemeral-storage=100Gi")
+                .label(HOSTNAME, &name)
+                .label(ZONE, &format!("zone-{}", at % ZONES))
+                .label("disk", disk);
+            inputs.push(Input::Object(Update::Node(node.build())));
+        }
+        for at in 0..nodes {
+            for index in 0..placed {
+                let cpu = 100 + 50 * random.below(10);
+                let pod = pod(&format!("placed-{at}-{index}"))
+                    .label("app", &format!("placed-{}", random.below(50)))
+                    .container(&format!("cpu={cpu}m memory=512Mi"));
+                inputs.push(Input::Pod(pod.on(&node_name(at)).build()));
+            }
+            if self == Self::Preemption {
+                inputs.extend((0..LESSER).map(|index| lesser(at, index, &mut random)));
+            }
+        }
+        match self {
+            // The first pod has somebody to be near to.
+            Self::PodAffinity => {
+                let first = near(pod("first")).on(&node_name(0)).build();
+                inputs.push(Input::Pod(first));
+            }
+            Self::SpreadDefault => inputs.push(Input::Object(Update::Service(Service {
+                namespace: "default".into(),
+                name: "web".into(),
+                selector: Some([("app", "web")].into_iter().collect::<Labels>()),
+            }))),
+            _ => {}
+        }
+        inputs
+    }
+
+    pub(crate) fn pods(self, count: usize, seed: u64) -> Vec<Arc<Pod>> {
+        let mut random = Random(seed ^ 0x5eed);
+        let shapes: Vec<String> = (0..100)
+            .map(|_| {
+                let (cpu, memory) = (50 + 10 * random.below(40), 64 + 32 * random.below(30));
+                format!("cpu={cpu}m memory={memory}Mi")
+            })
+            .collect();
+        let one = |at: usize| {
+            let plain = pod(&format!("pod-{at}")).label("app", "web");
+            let small = || plain.clone().container("cpu=100m memory=128Mi");
+            match self {
+                Self::Basic | Self::SpreadDefault => small(),
+                Self::Mixed100 => plain.container(&shapes[at % shapes.len()]),
+                Self::NodeAffinity => small()
+                    .node_selector(ZONE, "zone-1")
+                    .with(|pod| pod.preferred_nodes = Some(vec![prefers("disk In ssd")])),
+                Self::AntiAffinity => small().apart(term(HOSTNAME, &["app In web"])),
+                Self::PodAffinity => near(small()),
+                Self::SpreadHard => small().spread(spread(ZONE, 1).app("web")),
+                Self::SpreadSoft => small()
+                    .spread(spread(ZONE, 1).app("web").soft())
+                    .spread(spread(HOSTNAME, 1).app("web").soft()),
+                Self::Unschedulable => plain.container("cpu=64 memory=128Mi"),
+                Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(1_000),
+            }
+        };
+        (0..count).map(|at| one(at).build()).collect()
+    }
+}
+
+/// Everything that Kubernetes enables by default.
+pub(crate) fn scheduler() -> Scheduler {
+    let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+        let entry = plugins::find(name).unwrap_or_else(|| panic!("no plugin {name}"));
+        Enabled::new(entry, (*weight).max(1)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    });
+    let profile = Profile::new("default-scheduler", enabled.collect());
+    Scheduler::new(vec![profile], Settings::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn node_name(at: usize) -> String {
+    format!("node-{at}")
+}
+
+/// Four of these leave less than what a pod of the workload asks for.
+fn lesser(node: usize, index: usize, random: &mut Random) -> Input {
+    let pod = pod(&format!("lesser-{node}-{index}"))
+        .label("app", "lesser")
+        .container("cpu=6500m memory=4Gi")
+        .priority(random.below(10) as i32)
+        .on(&node_name(node));
+    Input::Pod(pod.build())
+}
+
+fn near(pod: PodBuilder) -> PodBuilder {
+    pod.label("app", "web").near(term(ZONE, &["app In web"]))
+}
+
+fn prefers(text: &str) -> PreferredNodeTerm {
+    PreferredNodeTerm {
+        weight: 10,
+        term: NodeTerm::new(vec![requirement(text)], Vec::new()),
+    }
+}
+
+/// SplitMix64: the same numbers everywhere, for ever.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+}

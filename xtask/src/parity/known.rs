@@ -1,0 +1,123 @@
+//! Differences that stay: faults of kube-scheduler that the engine does not copy.
+//!
+//! Each has a case that shows it, which every run asks first, and a matcher for that shape alone, so that nothing else
+//! can hide behind it.
+
+use serde_json::Value;
+
+use super::generate::Case;
+
+pub(crate) struct Known {
+    pub(crate) name: &'static str,
+    case: &'static str,
+    /// Whether the fault explains every one of these differences.
+    matches: fn(&Case, &[String]) -> bool,
+}
+
+pub(crate) const ALL: &[Known] = &[Known {
+    // kube-scheduler keeps the ports of a node as a set. Two pods of one node can only share a port if somebody else
+    // bound them. Taking one of them away, in a dry run of preemption, then frees the port that the other still has.
+    name: "a port that two pods use is freed when one of them goes",
+    case: include_str!("known/port-used-twice.json"),
+    matches: port_used_twice,
+}];
+
+impl Known {
+    pub(crate) fn explains(&self, case: &Case, differences: &[String]) -> bool {
+        (self.matches)(case, differences)
+    }
+
+    pub(crate) fn case(&self) -> serde_json::Result<Case> {
+        serde_json::from_str(self.case).map(Case)
+    }
+}
+
+fn port_used_twice(case: &Case, differences: &[String]) -> bool {
+    let mut named = 0;
+    differences.iter().all(|line| {
+        let place = line.split(':').next().unwrap_or_default();
+        let Some(place) = place.strip_prefix("cycle.preemption.") else {
+            return place == "cycle.message";
+        };
+        let node = ["candidates[", "unhelpful["]
+            .iter()
+            .find_map(|list| place.strip_prefix(list)?.split(']').next());
+        match node {
+            Some(node) => {
+                named += 1;
+                shares_a_port_with_a_victim(&case.0, node)
+            }
+            None => place == "selected" || place.starts_with("tied"),
+        }
+    }) && named > 0
+}
+
+fn shares_a_port_with_a_victim(case: &Value, node: &str) -> bool {
+    let on_node: Vec<&Value> = list(case, "pods")
+        .filter(|pod| pod["spec"]["nodeName"] == node)
+        .collect();
+    let is_victim = |pod: &Value| priority(pod) < priority(&case["pod"]);
+    let mut victims = on_node.iter().filter(|pod| is_victim(pod));
+    victims.any(|victim| {
+        let ports = ports(victim);
+        on_node
+            .iter()
+            .filter(|other| !std::ptr::eq(**other, *victim))
+            .any(|other| self::ports(other).iter().any(|port| ports.contains(port)))
+    })
+}
+
+fn priority(pod: &Value) -> i64 {
+    pod["spec"]["priority"].as_i64().unwrap_or(0)
+}
+
+/// Address, protocol and number of every port that a pod takes from its node.
+fn ports(pod: &Value) -> Vec<(&str, &str, i64)> {
+    let spec = &pod["spec"];
+    let sidecars = list(spec, "initContainers").filter(|c| c["restartPolicy"] == "Always");
+    let ports = list(spec, "containers").chain(sidecars);
+    let ports = ports.flat_map(|container| list(container, "ports"));
+    ports
+        .filter_map(|port| {
+            let number = port["hostPort"].as_i64().filter(|number| *number > 0)?;
+            let of = |key: &str, default| {
+                port[key]
+                    .as_str()
+                    .filter(|t| !t.is_empty())
+                    .unwrap_or(default)
+            };
+            Some((of("hostIP", "0.0.0.0"), of("protocol", "TCP"), number))
+        })
+        .collect()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    value[key].as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_the_nodes_where_a_victim_shares_its_port_are_excused() {
+        let case = ALL[0].case().unwrap();
+        let of = |node: &str| format!("cycle.preemption.unhelpful[{node}].code: ours 1, theirs 2");
+        for (differences, want) in [
+            (lines(&[&of("n1"), "cycle.message: ours a, theirs b"]), true),
+            (lines(&[&of("n1"), &of("n2")]), false),
+            (lines(&["cycle.message: ours a, theirs b"]), false),
+            (
+                lines(&[&of("n1"), "cycle.totals[0]: ours 1, theirs 2"]),
+                false,
+            ),
+        ] {
+            let explained = ALL[0].explains(&case, &differences);
+            assert_eq!(explained, want, "{differences:?}");
+        }
+    }
+}
