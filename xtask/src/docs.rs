@@ -35,6 +35,25 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_a_plugin_is_the_plugin() {
+        let read = |path: &str| std::fs::read_to_string(process::root().join(path)).unwrap();
+        let (text, plugins) = (read("CONTRIBUTING.md"), "crates/engine/src/plugins");
+        let sources = [
+            read(&format!("{plugins}/node_name.rs")),
+            read(&format!("{plugins}.rs")),
+        ];
+        let blocks: Vec<&str> = text
+            .split("```rust\n")
+            .skip(1)
+            .filter_map(|rest| rest.split("```").next())
+            .collect();
+        assert_eq!(blocks.len(), sources.len());
+        for (block, source) in blocks.iter().zip(&sources) {
+            assert!(source.contains(block), "not in the sources:\n{block}");
+        }
+    }
+
+    #[test]
     fn relative_links_in_documents_lead_to_files() {
         let root = process::root();
         let mut documents = vec![];

@@ -216,10 +216,8 @@ impl Run {
         for known in self.known.iter().filter(|_| self.selection.is_all()) {
             let case = known.case().with_context(|| known.name)?;
             let found = self.differ(ours, theirs, &case, None)?;
-            if !self
-                .explain(&case, &found)
-                .is_some_and(|by| by.name == known.name)
-            {
+            let by = self.explain(&case, &found);
+            if by.is_none_or(|by| by.name != known.name) {
                 println!("not as written down: {}", known.name);
                 found.iter().for_each(|line| println!("    {line}"));
                 outdated += 1;

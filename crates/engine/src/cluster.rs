@@ -18,6 +18,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
+pub(crate) use accounts::Share;
 pub use accounts::{Accounts, Part};
 pub use catalog::{Catalog, ImageState, Terms};
 pub use check::Corruption;
@@ -26,7 +27,7 @@ pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 
-use crate::model::{Name, Node, Pod, Resource};
+use crate::model::{Name, Node, Pod, Resource, Timestamp};
 
 /// A pod in the table of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,6 +41,10 @@ pub struct Placed {
     pub node: Name,
     /// Decided by us and not yet seen bound.
     pub assumed: bool,
+    /// Of the pod, at hand where many pods are looked at.
+    pub(crate) priority: i32,
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) share: Share,
     kind: KindId,
 }
 
@@ -139,7 +144,8 @@ impl Cluster {
     }
 
     /// A node appears or changes. Its pods, also those that came before it, stay.
-    pub fn set_node(&mut self, node: Node) {
+    pub fn set_node(&mut self, mut node: Node) {
+        self.nodes.domains.share(&mut node.spec.labels);
         let node = Arc::new(node);
         for name in scalars(&node) {
             if self.catalog.accounts.open(name).is_some() {
@@ -299,10 +305,13 @@ impl Cluster {
         let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
         let uid = pod.uid.clone();
         let placed = Some(Placed {
-            pod,
             node: node.clone(),
             assumed,
+            priority: pod.priority,
+            started: pod.started,
+            share: Share::of(&pod.requests),
             kind,
+            pod,
         });
         let id = match self.free_pods.pop() {
             Some(free) => {

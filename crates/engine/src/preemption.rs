@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::cluster::{Catalog, Cluster};
+use crate::cluster::{Catalog, Cluster, Placed};
 use crate::evaluate::{Diagnosis, Scan, Trial};
 use crate::framework::{Reason, Rejection, Status};
 use crate::model::{Budget, Name, Pod, PreemptionPolicy, Timestamp};
@@ -88,15 +88,10 @@ pub fn search(
         victims.clear();
         let lower = cluster
             .pods_on(slot)
-            .map(|placed| &placed.pod)
             .filter(|other| other.priority < pod.priority);
         victims.extend(lower);
         match select_victims(&mut trial, slot, &mut victims, cluster.catalog(), now) {
-            Err((plugin, rejection)) => found.unhelpful.push(Unhelpful {
-                slot,
-                plugin,
-                rejection,
-            }),
+            Err(unhelpful) => found.unhelpful.push(unhelpful),
             Ok((victims, violations)) => {
                 let Some(entry) = cluster.nodes().get(slot) else {
                     continue;
@@ -117,47 +112,54 @@ pub fn search(
 fn select_victims<'s>(
     trial: &mut Trial<'s, '_>,
     slot: usize,
-    potential: &mut [&'s Arc<Pod>],
+    potential: &mut [&'s Placed],
     catalog: &Catalog,
     now: Timestamp,
-) -> Result<(Vec<Arc<Pod>>, usize), (Option<&'static str>, Rejection)> {
+) -> Result<(Vec<Arc<Pod>>, usize), Unhelpful> {
     if potential.is_empty() {
-        return Err((None, Rejection::unresolvable(NO_VICTIMS)));
+        return Err(Unhelpful {
+            slot,
+            plugin: None,
+            rejection: Rejection::unresolvable(NO_VICTIMS),
+        });
     }
-    let importance = |pod: &Arc<Pod>| (Reverse(pod.priority), pod.started.unwrap_or(now));
-    potential.sort_by_key(|pod| importance(pod));
+    potential.sort_by_key(|placed| (Reverse(placed.priority), placed.started.unwrap_or(now)));
     trial.turn_to(slot, potential);
     (0..potential.len()).for_each(|pod| trial.remove(pod));
-    trial
-        .verdict()
-        .map_err(|(plugin, rejection)| (Some(plugin), rejection))?;
+    trial.verdict().map_err(|(plugin, rejection)| Unhelpful {
+        slot,
+        plugin: Some(plugin),
+        rejection,
+    })?;
     let violating = violating(potential, catalog);
     let mut victims: Vec<Arc<Pod>> = Vec::new();
     let mut violations = 0;
     for round in [true, false] {
-        for (index, pod) in potential.iter().enumerate() {
-            if violating[index] != round {
+        for (index, placed) in potential.iter().enumerate() {
+            if violating.get(index).is_some_and(|violates| *violates) != round {
                 continue;
             }
             trial.put_back(index);
             if !trial.fits() {
                 trial.remove(index);
-                victims.push((*pod).clone());
+                victims.push(placed.pod.clone());
                 violations += usize::from(round);
             }
         }
     }
-    victims.sort_by_key(importance);
+    victims.sort_by_key(|pod| (Reverse(pod.priority), pod.started.unwrap_or(now)));
     Ok((victims, violations))
 }
 
-/// For each pod, most important first, whether evicting it and those before it exceeds a disruption budget.
-fn violating(pods: &[&Arc<Pod>], catalog: &Catalog) -> Vec<bool> {
+/// For each pod, most important first, whether evicting it and those before it exceeds a disruption budget. Empty if
+/// there are no budgets.
+fn violating(pods: &[&Placed], catalog: &Catalog) -> Vec<bool> {
     if !catalog.has_budgets() {
-        return vec![false; pods.len()];
+        return Vec::new();
     }
     let mut allowed: BTreeMap<(&Name, &Name), i32> = BTreeMap::new();
-    let violates = |pod: &&Arc<Pod>| {
+    let violates = |placed: &&Placed| {
+        let pod = &placed.pod;
         let mut violates = false;
         for budget in catalog.budgets(pod.namespace()).filter(|b| covers(b, pod)) {
             let left = allowed
@@ -184,16 +186,13 @@ fn covers(budget: &Budget, pod: &Pod) -> bool {
 
 /// The candidates that hurt least: all equal, the first is taken.
 pub fn best(candidates: &[Candidate], now: Timestamp) -> Vec<&Candidate> {
-    let Some(least) = candidates
-        .iter()
-        .map(|candidate| harm(candidate, now))
-        .min()
-    else {
+    let harms: Vec<_> = candidates.iter().map(|c| harm(c, now)).collect();
+    let Some(least) = harms.iter().min() else {
         return Vec::new();
     };
-    candidates
-        .iter()
-        .filter(|candidate| harm(candidate, now) == least)
+    let equals = candidates.iter().zip(&harms);
+    equals
+        .filter_map(|(c, harm)| (harm == least).then_some(c))
         .collect()
 }
 

@@ -175,7 +175,13 @@ impl Queue {
 
     /// A pod came or changed.
     pub fn set(&mut self, pod: Arc<Pod>, profile: usize, world: World) {
-        let name = (pod.namespace().clone(), pod.name.clone());
+        let name = name_of(&pod);
+        // A uid keeps its name. Should somebody say otherwise, the old name must not stay behind.
+        if let Some(entry) = self.entries.get(&pod.uid)
+            && name_of(&entry.ticket.pod) != name
+        {
+            self.names.remove(&name_of(&entry.ticket.pod));
+        }
         if let Some(old) = self.names.insert(name, pod.uid.clone())
             && old != pod.uid
         {
@@ -246,7 +252,9 @@ impl Queue {
 
     /// The pod as it is from now on, where that is no news to anybody: what we wrote into it ourselves.
     pub fn rewrite(&mut self, pod: Arc<Pod>) {
-        if let Some(entry) = self.entries.get_mut(&pod.uid) {
+        if let Some(entry) = self.entries.get_mut(&pod.uid)
+            && name_of(&entry.ticket.pod) == name_of(&pod)
+        {
             entry.ticket.pod = pod;
         }
     }
@@ -254,7 +262,7 @@ impl Queue {
     /// The pod is gone, or bound by somebody.
     pub fn remove(&mut self, uid: &str, world: World) -> Option<Arc<Pod>> {
         let ticket = self.drop_entry(uid, world)?;
-        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
+        let name = name_of(&ticket.pod);
         if self.names.get(&name).is_some_and(|known| **known == *uid) {
             self.names.remove(&name);
         }
@@ -279,15 +287,14 @@ impl Queue {
     /// The pod has its node and waits here no more. Its ticket is for [`Queue::take_back`], should that come to nothing.
     pub fn take(&mut self, uid: &str, world: World) -> Option<Ticket> {
         let ticket = self.drop_entry(uid, world)?;
-        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
-        self.names.remove(&name);
+        self.names.remove(&name_of(&ticket.pod));
         Some(ticket)
     }
 
     /// A pod that was taken waits again, because something broke after the decision.
     pub fn take_back(&mut self, ticket: Ticket, rejectors: Rejectors, world: World) {
         let uid = ticket.pod.uid.clone();
-        let name = (ticket.pod.namespace().clone(), ticket.pod.name.clone());
+        let name = name_of(&ticket.pod);
         if self.entries.contains_key(&uid) || self.names.contains_key(&name) {
             // It came again meanwhile, or another pod has its name.
             return;
@@ -500,6 +507,10 @@ impl Queue {
         }
         Ok(())
     }
+}
+
+fn name_of(pod: &Pod) -> (Name, Name) {
+    (pod.namespace().clone(), pod.name.clone())
 }
 
 /// The best that anything missed in flight can do for the pod.

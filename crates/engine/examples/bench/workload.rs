@@ -12,8 +12,11 @@ use engine::testing::{PodBuilder, node, pod, requirement, spread, term};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const ZONES: usize = 3;
-/// Of the pods that preemption may evict, on every node.
+/// Pods that preemption may evict, on every node.
 const LESSER: usize = 4;
+const PRIORITY: i32 = 1_000;
+/// Nobody is evicted but the lesser ones.
+const PLACED_PRIORITY: i32 = 2_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
@@ -117,7 +120,8 @@ impl Workload {
                 let cpu = 100 + 50 * random.below(10);
                 let pod = pod(&format!("placed-{at}-{index}"))
                     .label("app", &format!("placed-{}", random.below(50)))
-                    .container(&format!("cpu={cpu}m memory=512Mi"));
+                    .container(&format!("cpu={cpu}m memory=512Mi"))
+                    .priority(PLACED_PRIORITY);
                 inputs.push(Input::Pod(pod.on(&node_name(at)).build()));
             }
             if self == Self::Preemption {
@@ -164,7 +168,7 @@ impl Workload {
                     .spread(spread(ZONE, 1).app("web").soft())
                     .spread(spread(HOSTNAME, 1).app("web").soft()),
                 Self::Unschedulable => plain.container("cpu=64 memory=128Mi"),
-                Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(1_000),
+                Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(PRIORITY),
             }
         };
         (0..count).map(|at| one(at).build()).collect()

@@ -5,7 +5,7 @@
 
 use hashbrown::HashMap;
 
-use crate::model::{Name, PodRequests, Resource};
+use crate::model::{Name, NonZero, PodRequests, Resource};
 
 /// A side of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +23,52 @@ const PODS: usize = 8;
 const SCALARS: usize = 10;
 const REQUESTED: usize = 1;
 const NON_ZERO: usize = 2;
+
+/// What a pod takes of the columns that every row has, kept where preemption looks at pod after pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    milli_cpu: i64,
+    memory: i64,
+    ephemeral_storage: i64,
+    non_zero: NonZero,
+    /// It takes of other columns, too.
+    scalars: bool,
+}
+
+impl Share {
+    pub(crate) fn of(requests: &PodRequests) -> Self {
+        let placed = &requests.placed;
+        Self {
+            milli_cpu: placed.get(&Resource::Cpu),
+            memory: placed.get(&Resource::Memory),
+            ephemeral_storage: placed.get(&Resource::EphemeralStorage),
+            non_zero: requests.placed_non_zero,
+            scalars: placed
+                .iter()
+                .any(|(resource, _)| matches!(resource, Resource::Scalar(_))),
+        }
+    }
+
+    /// `None` if only the pod's requests can tell.
+    pub(crate) fn column(&self, column: usize) -> Option<i64> {
+        const CPU_REQUESTED: usize = CPU + REQUESTED;
+        const CPU_NON_ZERO: usize = CPU + NON_ZERO;
+        const MEMORY_REQUESTED: usize = MEMORY + REQUESTED;
+        const MEMORY_NON_ZERO: usize = MEMORY + NON_ZERO;
+        const STORAGE_REQUESTED: usize = EPHEMERAL_STORAGE + REQUESTED;
+        const PODS_REQUESTED: usize = PODS + REQUESTED;
+        Some(match column {
+            CPU_REQUESTED => self.milli_cpu,
+            CPU_NON_ZERO => self.non_zero.milli_cpu,
+            MEMORY_REQUESTED => self.memory,
+            MEMORY_NON_ZERO => self.non_zero.memory,
+            STORAGE_REQUESTED => self.ephemeral_storage,
+            PODS_REQUESTED => 1,
+            SCALARS.. if self.scalars => return None,
+            _ => 0,
+        })
+    }
+}
 
 /// The columns of rows.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Cluster, KindId, Part, scalars};
+use super::{Cluster, KindId, Part, Share, scalars};
 use crate::model::Resource;
 
 /// A count that does not follow from the objects.
@@ -114,6 +114,12 @@ impl Cluster {
                 || format!("index of pod {}", placed.pod.uid),
                 self.by_uid.get(&placed.pod.uid).map(|id| id.0),
                 Some(index),
+            )?;
+            let pod = &placed.pod;
+            same(
+                || format!("what is kept of pod {}", pod.uid),
+                (placed.priority, placed.started, placed.share),
+                (pod.priority, pod.started, Share::of(&pod.requests)),
             )?;
             uses += 1;
             seen.insert(placed.kind, ());

@@ -46,6 +46,18 @@ impl Domains {
         }
     }
 
+    /// Gives labels the texts that those of other nodes have, so that comparing them touches the same memory.
+    pub(super) fn share(&self, labels: &mut Labels) {
+        labels.share(|(key, value)| {
+            if let Some((known, values)) = self.keys.get_key_value(key) {
+                *key = known.clone();
+                if let Some((known, _)) = values.ids.get_key_value(value) {
+                    *value = known.clone();
+                }
+            }
+        });
+    }
+
     pub(super) fn uses(&self) -> usize {
         self.keys
             .values()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::prepare::Narrowed;
-use super::scan::{Diagnosis, NodeStatus, Scan};
+use super::scan::{Diagnosis, NodeStatus, Scan, Window};
 use super::tally::evaluate;
 use crate::framework::{Point, Reason, Rejection, Status};
 use crate::model::Name;
@@ -115,6 +115,7 @@ impl Scan<'_> {
             .iter()
             .flat_map(|judged| &judged.feasible)
             .for_each(|(slot, _)| fits[*slot as usize] = true);
+        let mut window = Window::default();
         let slots = self.cluster.nodes().slots().iter().zip(fits).enumerate();
         let verdicts = slots.filter_map(|(slot, (entry, fits))| {
             let node = entry.as_ref()?.node.spec.name.clone();
@@ -125,7 +126,7 @@ impl Scan<'_> {
                     plugin: None,
                 });
             }
-            let (plugin, rejection) = self.why_not(slot);
+            let (plugin, rejection) = self.why_not(slot, &mut window);
             Some(NodeVerdict {
                 node,
                 rejection: Some(rejection),
@@ -174,26 +175,31 @@ impl Scan<'_> {
         })
     }
 
-    fn why_not(&self, slot: usize) -> (Option<&'static str>, Rejection) {
-        match self.rejection(slot) {
+    fn why_not(&self, slot: usize, at: &mut Window) -> (Option<&'static str>, Rejection) {
+        match self.rejection(slot, at) {
             Some((plugin, rejection)) => (Some(self.profile.plugins()[plugin].name), rejection),
-            None => match self.narrowed() {
-                Narrowed::None { rejection, by, .. } => (*by, rejection.clone()),
-                Narrowed::Only { plugins, .. } => (
-                    None,
-                    Rejection::unresolvable(format!(
-                        "node(s) didn't satisfy plugin(s) [{}]",
-                        plugins.join(" ")
-                    )),
-                ),
-                Narrowed::All | Narrowed::Failed { .. } => (
-                    None,
-                    Rejection {
-                        status: Status::Unresolvable,
-                        reasons: vec![],
-                    },
-                ),
-            },
+            None => self.why_left_out(),
+        }
+    }
+
+    /// What is said of nodes that no filter was asked about.
+    fn why_left_out(&self) -> (Option<&'static str>, Rejection) {
+        match self.narrowed() {
+            Narrowed::None { rejection, by, .. } => (*by, rejection.clone()),
+            Narrowed::Only { plugins, .. } => (
+                None,
+                Rejection::unresolvable(format!(
+                    "node(s) didn't satisfy plugin(s) [{}]",
+                    plugins.join(" ")
+                )),
+            ),
+            Narrowed::All | Narrowed::Failed { .. } => (
+                None,
+                Rejection {
+                    status: Status::Unresolvable,
+                    reasons: vec![],
+                },
+            ),
         }
     }
 
@@ -203,6 +209,7 @@ impl Scan<'_> {
             nodes: self.cluster.nodes().len(),
             ..Diagnosis::default()
         };
+        let mut window = Window::default();
         let mut named = vec![false; self.profile.plugins().len()];
         let mut pending = named.clone();
         let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
@@ -233,13 +240,13 @@ impl Scan<'_> {
         for slot in (0..self.cluster.nodes().slots().len())
             .filter(|slot| self.cluster.nodes().get(*slot).is_some())
         {
-            let explicit = self.rejection(slot);
+            let explicit = self.rejection(slot, &mut window);
             if let Some((plugin, rejection)) = &explicit {
                 named[*plugin] = true;
                 pending[*plugin] |= rejection.status == Status::Pending;
             }
             let rejection =
-                explicit.map_or_else(|| self.why_not(slot).1, |(_, rejection)| rejection);
+                explicit.map_or_else(|| self.why_left_out().1, |(_, rejection)| rejection);
             diagnosis.statuses.push(NodeStatus {
                 slot,
                 status: rejection.status,

@@ -105,6 +105,13 @@ pub(super) struct Judged {
     pub(super) error: Option<String>,
 }
 
+/// The rows around a slot, kept while its neighbours are asked about.
+#[derive(Default)]
+pub(super) struct Window {
+    block: Block,
+    from: Option<usize>,
+}
+
 /// No filter has judged the node: it is free, or left out by narrowing.
 const UNJUDGED: u16 = u16::MAX;
 /// The words are in `worded`.
@@ -530,7 +537,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The plugin, status and words of a node that was judged and did not fit.
-    pub(super) fn rejection(&self, slot: usize) -> Option<(usize, Rejection)> {
+    pub(super) fn rejection(&self, slot: usize, at: &mut Window) -> Option<(usize, Rejection)> {
         let judged = self.judged.as_ref()?;
         let (index, verdict) = judged.rejections[slot];
         if index == WORDED {
@@ -541,10 +548,14 @@ impl<'a> Scan<'a> {
             Check::Gate(gate) => vec![gate.reason.clone()],
             Check::Places(filter) => vec![filter.reason(verdict.code())],
             Check::Rows(rows) => {
-                let block = self.supposed_row(slot, &[], &[]);
+                let from = slot / BLOCK * BLOCK;
+                if at.from != Some(from) {
+                    self.fill(&mut at.block, from);
+                    at.from = Some(from);
+                }
                 rows.reasons(Row {
-                    block: &block,
-                    lane: 0,
+                    block: &at.block,
+                    lane: slot - from,
                 })
             }
             Check::Nodes(_) => return None,

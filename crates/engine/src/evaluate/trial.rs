@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::scan::Scan;
+use crate::cluster::{Placed, Share};
 use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Verdict};
 use crate::model::Pod;
 
@@ -12,16 +13,16 @@ use crate::model::Pod;
 pub struct Trial<'s, 'a> {
     scan: &'s Scan<'a>,
     slot: usize,
-    pods: Vec<&'s Arc<Pod>>,
+    pods: Vec<&'s Placed>,
     gone: Vec<bool>,
     /// What each pod takes of each declared column, then how often it moves each count; pod after pod.
     shares: Vec<i64>,
     /// The node's declared columns and moved counts as they are now, in the same order.
     state: Vec<i64>,
+    /// Slots that pods are nominated to, in order.
+    nominations: Vec<usize>,
     /// Pods nominated to the node that go before ours.
     nominated: Vec<&'s Arc<Pod>>,
-    /// A whole row, to find a pod's share of it.
-    row: Vec<i64>,
     block: Block,
     place: Places,
     /// Whether some filter looks at places at all.
@@ -44,15 +45,22 @@ impl<'s, 'a> Trial<'s, 'a> {
         for filter in filters {
             reads_places |= matches!(filter, Check::Places(_));
         }
+        let nodes = scan.cluster.nodes();
+        let mut nominations: Vec<usize> = scan
+            .cluster
+            .nominations()
+            .filter_map(|nominated| nodes.slot(&nominated.node))
+            .collect();
+        nominations.sort_unstable();
         Self {
             scan,
             slot: 0,
+            nominations,
             pods: Vec::new(),
             gone: Vec::new(),
             shares: Vec::new(),
             state: Vec::new(),
             nominated: Vec::new(),
-            row: Vec::new(),
             block: Block {
                 columns: vec![[0; BLOCK]; scan.plan.columns.len()],
             },
@@ -66,7 +74,7 @@ impl<'s, 'a> Trial<'s, 'a> {
     }
 
     /// Turns to another node, as it is. `pods` are on it.
-    pub fn turn_to(&mut self, slot: usize, pods: &[&'s Arc<Pod>]) {
+    pub fn turn_to(&mut self, slot: usize, pods: &[&'s Placed]) {
         let scan = self.scan;
         self.slot = slot;
         self.pods.clear();
@@ -74,14 +82,19 @@ impl<'s, 'a> Trial<'s, 'a> {
         self.gone.clear();
         self.gone.resize(pods.len(), false);
         self.shares.clear();
-        pods.iter().for_each(|pod| self.push_share(pod));
+        for placed in pods {
+            self.push_share(&placed.pod, &placed.share);
+        }
         let row = scan.cluster.nodes().row(slot);
         let columns = scan.plan.columns.iter();
         self.state.clear();
         self.state
             .extend(columns.map(|column| column.map_or(0, |column| row[column])));
         self.state.resize(self.width(), 0);
-        self.nominated = scan.nominated_before_us(slot);
+        self.nominated = match self.nominations.binary_search(&slot) {
+            Ok(_) => scan.nominated_before_us(slot),
+            Err(_) => Vec::new(),
+        };
         for (own, column) in self.place.facts.iter_mut().zip(&scan.places.facts) {
             own[0] = column[slot];
         }
@@ -120,20 +133,32 @@ impl<'s, 'a> Trial<'s, 'a> {
         self.scan.plan.columns.len() + counts
     }
 
-    fn push_share(&mut self, pod: &Pod) {
+    fn push_share(&mut self, pod: &Pod, share: &Share) {
         let scan = self.scan;
-        self.row.clear();
-        self.row.resize(scan.cluster.nodes().width(), 0);
-        let accounts = scan.cluster.catalog().accounts();
-        accounts.charge(&mut self.row, &pod.requests, 1);
+        let from = self.shares.len();
         let columns = scan.plan.columns.iter();
         self.shares
-            .extend(columns.map(|column| column.map_or(0, |column| self.row[column])));
+            .extend(columns.map_while(|column| column.map_or(Some(0), |at| share.column(at))));
+        if self.shares.len() - from < scan.plan.columns.len() {
+            self.shares.truncate(from);
+            self.push_whole_share(pod);
+        }
         if self.reads_places {
             let counts = scan.plan.counts.iter();
             self.shares
                 .extend(counts.map(|planned| planned.count.pods.moves(&pod.kind)));
         }
+    }
+
+    /// Of all columns, those too that only some rows have.
+    fn push_whole_share(&mut self, pod: &Pod) {
+        let scan = self.scan;
+        let mut row = vec![0; scan.cluster.nodes().width()];
+        let accounts = scan.cluster.catalog().accounts();
+        accounts.charge(&mut row, &pod.requests, 1);
+        let columns = scan.plan.columns.iter();
+        self.shares
+            .extend(columns.map(|column| column.map_or(0, |column| row[column])));
     }
 
     fn charge(&mut self, pod: usize, sign: i64) {
@@ -149,7 +174,9 @@ impl<'s, 'a> Trial<'s, 'a> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
             let own = self.pods.len()..self.pods.len() + nominated.len();
-            nominated.iter().for_each(|pod| self.push_share(pod));
+            for pod in &nominated {
+                self.push_share(pod, &Share::of(&pod.requests));
+            }
             own.clone().for_each(|pod| self.charge(pod, 1));
             let refused = self.refusal(&nominated).map(|refusal| say(self, refusal));
             own.for_each(|pod| self.charge(pod, -1));
@@ -217,7 +244,7 @@ impl<'s, 'a> Trial<'s, 'a> {
 
     fn is_gone(&self, pod: &Arc<Pod>) -> bool {
         let mut gone = self.pods.iter().zip(&self.gone).filter(|(_, gone)| **gone);
-        gone.any(|(other, _)| Arc::ptr_eq(other, pod))
+        gone.any(|(other, _)| Arc::ptr_eq(&other.pod, pod))
     }
 
     fn lane(&self) -> Row<'_> {

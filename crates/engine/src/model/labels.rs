@@ -2,6 +2,9 @@
 
 use super::Name;
 
+/// As many labels as objects mostly have at most.
+const FEW: usize = 32;
+
 /// Labels in the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Labels(Vec<(Name, Name)>);
@@ -17,9 +20,18 @@ impl Labels {
 
     /// Where the key is in the order of [`Labels::iter`].
     pub fn position(&self, key: &str) -> Option<usize> {
+        // A length lies in the list, the text elsewhere: to look through a few lengths beats bisecting texts.
+        if self.0.len() <= FEW {
+            return self.0.iter().position(|(known, _)| **known == *key);
+        }
         self.0
             .binary_search_by(|(known, _)| (**known).cmp(key))
             .ok()
+    }
+
+    /// Lets texts be replaced by equal ones that others have, too.
+    pub(crate) fn share(&mut self, shared: impl FnMut(&mut (Name, Name))) {
+        self.0.iter_mut().for_each(shared);
     }
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Name, &Name)> {

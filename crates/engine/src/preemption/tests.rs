@@ -374,11 +374,11 @@ fn trials_agree_with_plain_questions() {
     let scan = Scan::new(&cluster, &profile, &pod);
     let mut trial = Trial::new(&scan);
     for slot in 0..3 {
-        let on: Vec<&Arc<Pod>> = cluster.pods_on(slot).map(|placed| &placed.pod).collect();
+        let on: Vec<&Placed> = cluster.pods_on(slot).collect();
         for gone in 0..(1_usize << on.len()) {
             let removed: Vec<&Arc<Pod>> = (0..on.len())
                 .filter(|i| gone >> i & 1 == 1)
-                .map(|i| on[i])
+                .map(|i| &on[i].pod)
                 .collect();
             trial.turn_to(slot, &on);
             (0..on.len()).for_each(|pod| trial.remove(pod));

@@ -256,6 +256,17 @@ fn with_nothing_else_to_do_a_penalty_is_not_waited_for() {
 }
 
 #[test]
+fn a_pod_that_comes_under_another_name_leaves_none_behind() {
+    let mut bench = Bench::new();
+    for (uid, name) in [("u", "a"), ("u", "b"), ("v", "a")] {
+        bench.set(&pod(name).with(|pod| pod.uid = uid.into()));
+    }
+    let mut popped: Vec<String> = std::iter::from_fn(|| bench.pop()).collect();
+    popped.sort();
+    assert_eq!(popped, ["u", "v"]);
+}
+
+#[test]
 fn events_during_the_attempt_are_not_missed() {
     let mut bench = Bench::new();
     bench.set(&pod("a"));
