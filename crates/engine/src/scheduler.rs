@@ -102,11 +102,6 @@ impl Scheduler {
         self.queue.sizes()
     }
 
-    /// Whether the pod is in the queue, wherever in it.
-    pub fn waits(&self, uid: &str) -> bool {
-        self.queue.get(uid).is_some()
-    }
-
     /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next news.
     pub fn schedule_next(&mut self, now: Timestamp) -> Option<Outcome> {
         self.expire_permits(now);

@@ -233,7 +233,7 @@ impl Run {
         }
         for (_, pod) in &self.pending {
             let placed = self.scheduler.cluster().placed(&pod.uid);
-            let waits = self.scheduler.waits(&pod.uid);
+            let waits = self.scheduler.waiting(&pod.uid).is_some();
             assert!(
                 waits || placed.is_some(),
                 "{} is lost after {step:?}",
