@@ -69,86 +69,116 @@ pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(
     Ok(())
 }
 
+/// What is to be found out about nodes where evicting helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Only the candidate that would be chosen.
+    Best,
+    /// All of them, because others have a say in the choice.
+    All,
+}
+
 /// Looks for victims on every node where removing pods may help.
 pub fn search(
     cluster: &Cluster,
     scan: &Scan,
     pod: &Pod,
     diagnosis: &Diagnosis,
+    wanted: Wanted,
     now: Timestamp,
 ) -> Search {
     let mut found = Search::default();
     let mut trial = Trial::new(scan);
-    let mut victims = Vec::new();
+    let (mut lesser, mut victims) = (Vec::new(), Vec::new());
+    let mut least = None;
     let potential = diagnosis
         .statuses
         .iter()
         .filter(|node| node.status == Status::Unschedulable);
     for slot in potential.map(|node| node.slot) {
-        victims.clear();
+        lesser.clear();
         let lower = cluster
             .pods_on(slot)
             .filter(|other| other.priority < pod.priority);
-        victims.extend(lower);
-        match select_victims(&mut trial, slot, &mut victims, cluster.catalog(), now) {
-            Err(unhelpful) => found.unhelpful.push(unhelpful),
-            Ok((victims, violations)) => {
-                let Some(entry) = cluster.nodes().get(slot) else {
+        lesser.extend(lower);
+        let catalog = cluster.catalog();
+        let violations =
+            match select_victims(&mut trial, slot, &mut lesser, &mut victims, catalog, now) {
+                Ok(violations) => violations,
+                Err(unhelpful) => {
+                    found.unhelpful.push(unhelpful);
                     continue;
-                };
-                found.candidates.push(Candidate {
-                    slot,
-                    node: entry.node.spec.name.clone(),
-                    victims,
-                    violations,
-                });
+                }
+            };
+        if wanted == Wanted::Best {
+            let harm = harm(
+                violations,
+                victims.iter().map(|v| (v.priority, v.started)),
+                now,
+            );
+            if least.as_ref().is_some_and(|least| harm >= *least) {
+                continue;
             }
+            least = Some(harm);
+            found.candidates.clear();
         }
+        let Some(entry) = cluster.nodes().get(slot) else {
+            continue;
+        };
+        found.candidates.push(Candidate {
+            slot,
+            node: entry.node.spec.name.clone(),
+            victims: victims.iter().map(|victim| victim.pod.clone()).collect(),
+            violations,
+        });
     }
     found
 }
 
-/// The fewest and least important pods whose removal lets the pod fit, and how many of them break a budget.
+/// The fewest and least important pods whose removal lets the pod fit go into `victims`. Says how many of them break a
+/// budget.
 fn select_victims<'s>(
     trial: &mut Trial<'s, '_>,
     slot: usize,
-    potential: &mut [&'s Placed],
+    lesser: &mut [&'s Placed],
+    victims: &mut Vec<&'s Placed>,
     catalog: &Catalog,
     now: Timestamp,
-) -> Result<(Vec<Arc<Pod>>, usize), Unhelpful> {
-    if potential.is_empty() {
+) -> Result<usize, Unhelpful> {
+    if lesser.is_empty() {
         return Err(Unhelpful {
             slot,
             plugin: None,
             rejection: Rejection::unresolvable(NO_VICTIMS),
         });
     }
-    potential.sort_by_key(|placed| (Reverse(placed.priority), placed.started.unwrap_or(now)));
-    trial.turn_to(slot, potential);
-    (0..potential.len()).for_each(|pod| trial.remove(pod));
+    let importance = |pod: &&Placed| (Reverse(pod.priority), pod.started.unwrap_or(now));
+    lesser.sort_by_key(importance);
+    trial.turn_to(slot, lesser);
+    (0..lesser.len()).for_each(|pod| trial.remove(pod));
     trial.verdict().map_err(|(plugin, rejection)| Unhelpful {
         slot,
         plugin: Some(plugin),
         rejection,
     })?;
-    let violating = violating(potential, catalog);
-    let mut victims: Vec<Arc<Pod>> = Vec::new();
+    let violating = violating(lesser, catalog);
+    victims.clear();
     let mut violations = 0;
     for round in [true, false] {
-        for (index, placed) in potential.iter().enumerate() {
+        for (index, placed) in lesser.iter().enumerate() {
             if violating.get(index).is_some_and(|violates| *violates) != round {
                 continue;
             }
             trial.put_back(index);
             if !trial.fits() {
                 trial.remove(index);
-                victims.push(placed.pod.clone());
+                victims.push(*placed);
                 violations += usize::from(round);
             }
         }
     }
-    victims.sort_by_key(|pod| (Reverse(pod.priority), pod.started.unwrap_or(now)));
-    Ok((victims, violations))
+    victims.sort_by_key(importance);
+    Ok(violations)
 }
 
 /// For each pod, most important first, whether evicting it and those before it exceeds a disruption budget. Empty if
@@ -186,35 +216,45 @@ fn covers(budget: &Budget, pod: &Pod) -> bool {
 
 /// The candidates that hurt least: all equal, the first is taken.
 pub fn best(candidates: &[Candidate], now: Timestamp) -> Vec<&Candidate> {
-    let harms: Vec<_> = candidates.iter().map(|c| harm(c, now)).collect();
+    let harm_of = |candidate: &Candidate| {
+        let victims = candidate.victims.iter();
+        harm(
+            candidate.violations,
+            victims.map(|victim| (victim.priority, victim.started)),
+            now,
+        )
+    };
+    let harms: Vec<_> = candidates.iter().map(harm_of).collect();
     let Some(least) = harms.iter().min() else {
         return Vec::new();
     };
     let equals = candidates.iter().zip(&harms);
     equals
-        .filter_map(|(c, harm)| (harm == least).then_some(c))
+        .filter_map(|(candidate, harm)| (harm == least).then_some(candidate))
         .collect()
 }
 
-/// What candidates are compared by, in this order.
-fn harm(candidate: &Candidate, now: Timestamp) -> impl Ord + use<> {
-    let victims = &candidate.victims;
-    let highest = victims.first().map_or(0, |victim| victim.priority);
+/// What candidates are compared by, in this order. Victims come with priority and start, most important first.
+fn harm(
+    violations: usize,
+    victims: impl Iterator<Item = (i32, Option<Timestamp>)> + Clone,
+    now: Timestamp,
+) -> (usize, i32, i64, usize, Reverse<Option<Timestamp>>) {
+    let highest = victims.clone().next().map_or(0, |(priority, _)| priority);
     // Priorities are lifted above zero, so that each further victim counts.
-    let sum: i64 = victims
-        .iter()
-        .map(|victim| i64::from(victim.priority) + (1 << 31))
-        .sum();
+    let lifted = victims
+        .clone()
+        .map(|(priority, _)| i64::from(priority) + (1 << 31));
     let earliest = victims
-        .iter()
-        .filter(|victim| victim.priority == highest)
-        .map(|victim| victim.started.unwrap_or(now))
+        .clone()
+        .filter(|(priority, _)| *priority == highest)
+        .map(|(_, started)| started.unwrap_or(now))
         .min();
     (
-        candidate.violations,
+        violations,
         highest,
-        sum,
-        victims.len(),
+        lifted.sum(),
+        victims.count(),
         Reverse(earliest),
     )
 }

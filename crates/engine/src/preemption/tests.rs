@@ -61,8 +61,11 @@ fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (Diagnosis, Search) {
     let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
         panic!("the pod fits")
     };
-    let search = search(cluster, &scan, &pod, &diagnosis, NOW);
-    (diagnosis, search)
+    let search = |wanted| search(cluster, &scan, &pod, &diagnosis, wanted, NOW);
+    let (all, only) = (search(Wanted::All), search(Wanted::Best).candidates);
+    let chosen = best(&all.candidates, NOW);
+    assert_eq!(only.first(), chosen.first().copied());
+    (diagnosis, all)
 }
 
 /// `node: victims` of the chosen candidate, with `!` for each violation.

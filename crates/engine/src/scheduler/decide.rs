@@ -9,6 +9,7 @@ use crate::evaluate::{Diagnosis, Outcome as Verdict, Scan};
 use crate::extender::Question;
 use crate::framework::Point;
 use crate::model::{Pod, Timestamp};
+use crate::preemption::Wanted;
 
 #[expect(
     clippy::large_enum_variant,
@@ -84,7 +85,12 @@ impl Scheduler {
             Answered::Ask(questions) => return Decision::Ask(questions),
             Answered::None(diagnosis) => diagnosis,
         };
-        let mut found = room::post_filter(&self.cluster, &scan, profile, pod, &diagnosis, now);
+        let wanted = match talk {
+            Some(_) => Wanted::All,
+            None => Wanted::Best,
+        };
+        let mut found =
+            room::post_filter(&self.cluster, &scan, profile, pod, &diagnosis, wanted, now);
         if let (Some(talk), Some(search)) = (talk, &mut found.search) {
             match talk.about_room(&mut search.candidates, pod, &self.extenders) {
                 Ok(None) => {}

@@ -5,7 +5,7 @@ use crate::cluster::Cluster;
 use crate::evaluate::{Diagnosis, Scan};
 use crate::framework::{Point, PostFilter, Status};
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::{self, Candidate, Search};
+use crate::preemption::{self, Candidate, Search, Wanted};
 use crate::profile::Profile;
 
 /// What PostFilter came to.
@@ -61,6 +61,7 @@ pub fn post_filter(
     profile: &Profile,
     pod: &Pod,
     diagnosis: &Diagnosis,
+    wanted: Wanted,
     now: Timestamp,
 ) -> PostFiltered {
     let mut found = PostFiltered {
@@ -85,7 +86,7 @@ pub fn post_filter(
                     found.words.push(format!("preemption: {text}"));
                     continue;
                 }
-                let search = preemption::search(cluster, scan, pod, diagnosis, now);
+                let search = preemption::search(cluster, scan, pod, diagnosis, wanted, now);
                 let found_none = search.candidates.is_empty();
                 if found_none {
                     let text = preemption::message(diagnosis, &search);

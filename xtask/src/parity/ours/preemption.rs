@@ -2,7 +2,7 @@
 
 use engine::evaluate::{Diagnosis, Scan};
 use engine::model::Timestamp;
-use engine::preemption::{Search, best};
+use engine::preemption::{Search, Wanted, best};
 use engine::profile::Profile;
 use engine::scheduler;
 
@@ -19,7 +19,15 @@ pub(super) fn post_filter(
     diagnosis: &Diagnosis,
     cycle: &mut Cycle,
 ) {
-    let found = scheduler::post_filter(&world.cluster, scan, profile, &world.pod, diagnosis, NOW);
+    let found = scheduler::post_filter(
+        &world.cluster,
+        scan,
+        profile,
+        &world.pod,
+        diagnosis,
+        Wanted::All,
+        NOW,
+    );
     let search = found.search.as_ref();
     // Preemption that succeeds says nothing.
     let words = match search {
