@@ -12,7 +12,7 @@ use engine::model::{
     QuantityError, Resource, Selector, Service, Taint, Timestamp, Workload, WorkloadKind,
 };
 
-use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList};
+use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
 use crate::wire::{core, workload};
 
 pub use pod::pod;
@@ -68,9 +68,10 @@ fn labels(map: &Map) -> Labels {
         .collect()
 }
 
-fn time(time: jiff::Timestamp) -> Timestamp {
+fn time(time: Time) -> Timestamp {
     // Every time that a calendar can write before the year 2262 fits; beyond it, the last moment does.
-    Timestamp(i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX))
+    let seconds = time.seconds.saturating_mul(Timestamp::SECOND);
+    Timestamp(seconds.saturating_add(time.nanos.into()))
 }
 
 fn controller(meta: &ObjectMeta) -> Option<Owner> {

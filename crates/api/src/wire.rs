@@ -1,6 +1,9 @@
 //! Kubernetes objects, as far as the engine reads them. Unknown fields are skipped, `null` is "not given".
+//!
+//! Pods and nodes, of which there are many, are read from protobuf as well as from JSON: one struct says both.
 
 pub mod core;
+pub mod envelope;
 pub mod meta;
 pub mod storage;
 pub mod workload;

@@ -55,13 +55,14 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         },
         requests: PodRequests::of(&resources(&object, pod)?),
         nodes: RequiredNodes {
-            pairs: spec.node_selector.as_ref().map(labels),
+            pairs: (!spec.node_selector.is_empty()).then(|| labels(&spec.node_selector)),
             affinity: affinity
                 .and_then(|affinity| affinity.required.as_ref())
                 .map(node_selector),
         },
         preferred_nodes: affinity
-            .and_then(|affinity| affinity.preferred.as_ref())
+            .map(|affinity| &affinity.preferred)
+            .filter(|terms| !terms.is_empty())
             .map(|terms| {
                 let term = |term: &core::PreferredSchedulingTerm| PreferredNodeTerm {
                     weight: i64::from(term.weight),
@@ -83,7 +84,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         image_volumes: spec
             .volumes
             .iter()
-            .filter_map(|volume| volume.image.as_ref())
+            .filter_map(|volume| volume.source.image.as_ref())
             .map(|image| name(&image.reference))
             .collect(),
         volumes: spec.volumes.iter().map(volume).collect(),
@@ -140,7 +141,7 @@ fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
     let claims = spec
         .volumes
         .iter()
-        .filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        .filter_map(|volume| volume.source.persistent_volume_claim.as_ref());
     PodKind {
         namespace: name(namespace),
         labels: labels(&pod.metadata.labels),
@@ -290,27 +291,27 @@ fn volume(volume: &core::Volume) -> Volume {
         plugin: name(plugin),
         id: name(id),
     };
-    let source = if let Some(claim) = &volume.persistent_volume_claim {
+    let source = if let Some(claim) = &volume.source.persistent_volume_claim {
         VolumeSource::Claim(name(&claim.claim_name))
-    } else if volume.ephemeral.is_some() {
+    } else if volume.source.ephemeral.is_some() {
         VolumeSource::Ephemeral
-    } else if let Some(csi) = &volume.csi {
+    } else if let Some(csi) = &volume.source.csi {
         VolumeSource::Csi {
             driver: name(&csi.driver),
         }
-    } else if let Some(disk) = &volume.aws_elastic_block_store {
+    } else if let Some(disk) = &volume.source.aws_elastic_block_store {
         in_tree("kubernetes.io/aws-ebs", &disk.volume_id)
-    } else if let Some(disk) = &volume.gce_persistent_disk {
+    } else if let Some(disk) = &volume.source.gce_persistent_disk {
         in_tree("kubernetes.io/gce-pd", &disk.pd_name)
-    } else if let Some(disk) = &volume.azure_disk {
+    } else if let Some(disk) = &volume.source.azure_disk {
         in_tree("kubernetes.io/azure-disk", &disk.disk_uri)
-    } else if let Some(disk) = &volume.cinder {
+    } else if let Some(disk) = &volume.source.cinder {
         in_tree("kubernetes.io/cinder", &disk.volume_id)
-    } else if let Some(disk) = &volume.portworx_volume {
+    } else if let Some(disk) = &volume.source.portworx_volume {
         in_tree("kubernetes.io/portworx-volume", &disk.volume_id)
-    } else if volume.azure_file.is_some() {
+    } else if volume.source.azure_file.is_some() {
         in_tree("kubernetes.io/azure-file", "")
-    } else if volume.vsphere_volume.is_some() {
+    } else if volume.source.vsphere_volume.is_some() {
         in_tree("kubernetes.io/vsphere-volume", "")
     } else {
         VolumeSource::Other
@@ -322,24 +323,24 @@ fn volume(volume: &core::Volume) -> Volume {
 }
 
 fn disk(volume: &core::Volume) -> Option<Disk> {
-    if let Some(disk) = &volume.gce_persistent_disk {
+    if let Some(disk) = &volume.source.gce_persistent_disk {
         return Some(Disk::GcePersistentDisk {
             name: name(&disk.pd_name),
             read_only: disk.read_only,
         });
     }
-    if let Some(disk) = &volume.aws_elastic_block_store {
+    if let Some(disk) = &volume.source.aws_elastic_block_store {
         return Some(Disk::AwsElasticBlockStore {
             volume: name(&disk.volume_id),
         });
     }
-    if let Some(disk) = &volume.iscsi {
+    if let Some(disk) = &volume.source.iscsi {
         return Some(Disk::Iscsi {
             iqn: name(&disk.iqn),
             read_only: disk.read_only,
         });
     }
-    volume.rbd.as_ref().map(|disk| Disk::Rbd {
+    volume.source.rbd.as_ref().map(|disk| Disk::Rbd {
         monitors: names(&disk.monitors),
         pool: name(&disk.pool),
         image: name(&disk.image),

@@ -8,62 +8,110 @@ use super::nullable;
 
 pub type Map = BTreeMap<String, String>;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
     #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "1")]
     pub name: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "3")]
     pub namespace: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "5")]
     pub uid: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "6")]
     pub resource_version: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(int64, tag = "7")]
     pub generation: i64,
     #[serde(deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "11")]
     pub labels: Map,
     #[serde(deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "12")]
     pub annotations: Map,
-    pub creation_timestamp: Option<jiff::Timestamp>,
-    pub deletion_timestamp: Option<jiff::Timestamp>,
+    #[prost(message, optional, tag = "8")]
+    pub creation_timestamp: Option<Time>,
+    #[prost(message, optional, tag = "9")]
+    pub deletion_timestamp: Option<Time>,
     #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "13")]
     pub owner_references: Vec<OwnerReference>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+/// Any object, as far as all are alike.
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default)]
+pub struct Partial {
+    #[prost(message, required, tag = "1")]
+    pub metadata: ObjectMeta,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OwnerReference {
+    #[prost(string, tag = "5")]
     pub api_version: String,
+    #[prost(string, tag = "1")]
     pub kind: String,
+    #[prost(string, tag = "3")]
     pub name: String,
+    #[prost(string, tag = "4")]
     pub uid: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(bool, tag = "6")]
     pub controller: bool,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
     #[serde(deserialize_with = "nullable")]
+    #[prost(btree_map = "string, string", tag = "1")]
     pub match_labels: Map,
     #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "2")]
     pub match_expressions: Vec<SelectorRequirement>,
 }
 
 /// Of label selectors and of node selectors.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default)]
 pub struct SelectorRequirement {
+    #[prost(string, tag = "1")]
     pub key: String,
+    #[prost(string, tag = "2")]
     pub operator: String,
     #[serde(deserialize_with = "nullable")]
+    #[prost(string, repeated, tag = "3")]
     pub values: Vec<String>,
 }
 
+/// A moment; JSON writes it as RFC 3339.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct Time {
+    /// Since the Unix epoch.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let time = jiff::Timestamp::deserialize(deserializer)?;
+        Ok(Self {
+            seconds: time.as_second(),
+            nanos: time.subsec_nanosecond(),
+        })
+    }
+}
+
 /// A quantity as written; YAML may write it as a number.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Quantity(pub String);
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Quantity(#[prost(string, tag = "1")] pub String);
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

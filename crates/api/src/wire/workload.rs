@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::meta::{LabelSelector, Map, ObjectMeta};
+use super::meta::{LabelSelector, Map, ObjectMeta, Time};
 use super::nullable;
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -61,7 +61,7 @@ pub struct BudgetStatus {
     #[serde(deserialize_with = "nullable")]
     pub disruptions_allowed: i32,
     #[serde(deserialize_with = "nullable")]
-    pub disrupted_pods: BTreeMap<String, jiff::Timestamp>,
+    pub disrupted_pods: BTreeMap<String, Time>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
