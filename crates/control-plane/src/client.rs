@@ -1,0 +1,40 @@
+//! Connections to an API server, and what its answers mean.
+//!
+//! Three connections, so that a flood on one cannot starve another: watches, writes, and the Lease. All are ordinary
+//! `kube::Client`s, made for HTTP/2 where the server speaks it: many requests in flight then share reads, TLS records
+//! and wake-ups, which is most of what a request costs.
+
+mod answer;
+mod transport;
+
+pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
+pub use transport::ConnectError;
+
+/// The clients of one component.
+#[derive(Clone)]
+pub struct Clients {
+    pub watch: kube::Client,
+    pub write: kube::Client,
+    pub lease: kube::Client,
+}
+
+/// Where the API server is. Connections are made on the thread that uses them.
+pub enum Connect {
+    Config(Box<kube::Config>),
+    /// One client for everything, such as that of an embedded cluster in the same process.
+    Client(kube::Client),
+}
+
+impl Connect {
+    /// Waits for a server that does not answer yet; fails only for a configuration that can never work.
+    pub(crate) async fn clients(self) -> Result<Clients, ConnectError> {
+        match self {
+            Self::Config(config) => transport::connect(&config).await,
+            Self::Client(client) => Ok(Clients {
+                watch: client.clone(),
+                write: client.clone(),
+                lease: client,
+            }),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Raw requests: sent without ceremony, and every way they can end told apart.
+
+use std::time::Duration;
+
+use api::wire::envelope::{self, Status};
+use bytes::Bytes;
+use futures::TryStreamExt;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::client::Body;
+use prost::Message;
+
+/// Of an answer to a write; an error's text fits many times.
+const SMALL: usize = 4 << 20;
+/// Of a page of a list: 500 objects of at most 1.5 MB, as etcd keeps them, would be more than anyone has.
+const PAGE: usize = 512 << 20;
+
+/// Why a request did not do what it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The server refused it, so nothing was done.
+    #[error("{message}")]
+    Refused {
+        status: StatusCode,
+        message: String,
+        /// How long to wait before the next attempt.
+        retry_after: Option<Duration>,
+    },
+    /// No answer, or one that leaves open whether it was carried out.
+    #[error("{0}")]
+    Unknown(String),
+}
+
+impl Refusal {
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// Sends a request and reads its answer, all within `limit`.
+pub(crate) async fn send(
+    client: &kube::Client,
+    request: Request<Body>,
+    limit: Duration,
+) -> Result<Bytes, Refusal> {
+    let exchange = async {
+        let answer = stream(client, request).await?;
+        body(answer, SMALL).await
+    };
+    match tokio::time::timeout(limit, exchange).await {
+        Ok(result) => result,
+        Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
+    }
+}
+
+/// The same for a page of a list, with the media type of the answer.
+pub(crate) async fn receive(
+    client: &kube::Client,
+    request: Request<Body>,
+    limit: Duration,
+) -> Result<(Bytes, bool), Refusal> {
+    let exchange = async {
+        let answer = stream(client, request).await?;
+        let protobuf = is_protobuf(answer.headers());
+        Ok((body(answer, PAGE).await?, protobuf))
+    };
+    match tokio::time::timeout(limit, exchange).await {
+        Ok(result) => result,
+        Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
+    }
+}
+
+/// Sends a request; its body is the caller's to read if the server agreed.
+pub(crate) async fn stream(
+    client: &kube::Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, Refusal> {
+    let answer = client
+        .send(request)
+        .await
+        .map_err(|error| Refusal::Unknown(words(&error)))?;
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    Err(refusal(answer).await)
+}
+
+pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
+    let found = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    found.is_some_and(|found| found.starts_with("application/vnd.kubernetes.protobuf"))
+}
+
+async fn body(answer: Response<Body>, limit: usize) -> Result<Bytes, Refusal> {
+    match Limited::new(answer.into_body(), limit).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) => Err(Refusal::Unknown(format!("the answer broke off: {error}"))),
+    }
+}
+
+async fn refusal(answer: Response<Body>) -> Refusal {
+    let (code, headers) = (answer.status(), answer.headers().clone());
+    // A body that breaks off says nothing; the code does.
+    let bytes = body(answer, SMALL).await.unwrap_or_default();
+    let status = read_status(&headers, &bytes);
+    let message = match status.message {
+        message if message.is_empty() => format!("the API server answered {code}"),
+        message => message,
+    };
+    // The store may have committed before something broke.
+    if code.is_server_error() {
+        return Refusal::Unknown(message);
+    }
+    let seconds = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|text| text.parse().ok());
+    Refusal::Refused {
+        status: code,
+        message,
+        retry_after: seconds.map(Duration::from_secs),
+    }
+}
+
+fn read_status(headers: &HeaderMap, bytes: &Bytes) -> Status {
+    let read = if is_protobuf(headers) {
+        envelope::open(bytes)
+            .ok()
+            .and_then(|message| Status::decode(message).ok())
+    } else {
+        serde_json::from_slice(bytes).ok()
+    };
+    read.unwrap_or_default()
+}
+
+/// An error with its causes.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// The next piece of a body; `None` at its end.
+pub(crate) async fn chunk(
+    body: &mut http_body_util::BodyDataStream<Body>,
+) -> Result<Option<Bytes>, String> {
+    body.try_next().await.map_err(|error| words(&error))
+}

@@ -1,0 +1,138 @@
+//! HTTP/2 for `kube::Client`, which by itself speaks HTTP/1.1 only.
+
+use std::time::Duration;
+
+use http::{Request, Version};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::client::{Body, ConfigExt};
+use tower::ServiceBuilder;
+
+use super::Clients;
+use crate::backoff::Backoff;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Idle connections die silently; client-go asks after the same times.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_ANSWER: Duration = Duration::from_secs(15);
+/// A watch that catches up should not wait for us to read.
+const WATCH_STREAM_WINDOW: u32 = 4 << 20;
+const WATCH_CONNECTION_WINDOW: u32 = 16 << 20;
+/// Answers to writes are small.
+const WRITE_WINDOW: u32 = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the connection to {server} cannot be set up")]
+    Config {
+        server: http::Uri,
+        source: Box<kube::Error>,
+    },
+    #[error("tls-server-name `{0}` is neither a host name nor an address")]
+    ServerName(String),
+}
+
+#[derive(Clone, Copy)]
+struct Windows {
+    stream: u32,
+    connection: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Protocol {
+    /// Whatever TLS agrees on. Requests that come before the first answer may open a connection each.
+    Any,
+    Http2,
+}
+
+pub(super) async fn connect(config: &Config) -> Result<Clients, ConnectError> {
+    let watch = Windows {
+        stream: WATCH_STREAM_WINDOW,
+        connection: WATCH_CONNECTION_WINDOW,
+    };
+    let write = Windows {
+        stream: WRITE_WINDOW,
+        connection: WRITE_WINDOW,
+    };
+    let protocol = agreed(config, client(config, write, Protocol::Any)?).await;
+    tracing::debug!(?protocol, server = %config.cluster_url, "connected");
+    Ok(Clients {
+        watch: client(config, watch, protocol)?,
+        write: client(config, write, protocol)?,
+        lease: client(config, write, protocol)?,
+    })
+}
+
+/// What the server speaks. Asks until there is an answer, whatever it says.
+async fn agreed(config: &Config, probe: kube::Client) -> Protocol {
+    let mut backoff = Backoff::default();
+    loop {
+        let request = Request::get("/version").body(Body::empty());
+        let Ok(request) = request else {
+            return Protocol::Any;
+        };
+        match probe.send(request).await {
+            Ok(answer) if answer.version() == Version::HTTP_2 => return Protocol::Http2,
+            Ok(_) => return Protocol::Any,
+            Err(error) => {
+                let server = &config.cluster_url;
+                tracing::warn!(%server, "the API server does not answer: {error}");
+                backoff.wait().await;
+            }
+        }
+    }
+}
+
+fn client(
+    config: &Config,
+    windows: Windows,
+    protocol: Protocol,
+) -> Result<kube::Client, ConnectError> {
+    let refuse = |source| ConnectError::Config {
+        server: config.cluster_url.clone(),
+        source: Box::new(source),
+    };
+    if config.proxy_url.is_some() {
+        // Proxies are kube's own affair; most of them know no HTTP/2.
+        return kube::Client::try_from(config.clone()).map_err(refuse);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(config.connect_timeout.unwrap_or(CONNECT)));
+    let tls = config.rustls_client_config().map_err(refuse)?;
+    let mut connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let server_name = name
+            .clone()
+            .try_into()
+            .map_err(|_| ConnectError::ServerName(name.clone()))?;
+        connector = connector.with_server_name_resolver(FixedServerNameResolver::new(server_name));
+    }
+    let connector = match protocol {
+        Protocol::Any => connector.enable_all_versions().wrap_connector(tcp),
+        Protocol::Http2 => connector.enable_http2().wrap_connector(tcp),
+    };
+    let service = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_only(protocol == Protocol::Http2)
+        .http2_keep_alive_interval(PING_EVERY)
+        .http2_keep_alive_timeout(PING_ANSWER)
+        .http2_keep_alive_while_idle(true)
+        .http2_initial_stream_window_size(windows.stream)
+        .http2_initial_connection_window_size(windows.connection)
+        .build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(refuse)?)
+        .layer(config.extra_headers_layer().map_err(refuse)?)
+        .map_err(tower::BoxError::from)
+        .service(service);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}

@@ -1,0 +1,16 @@
+//! The scheduler at work: watches in, binds, events and status patches out.
+//!
+//! The engine decides; this carries its decisions into the world and brings back what came of them.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`client`] | connections to an API server, and what its answers mean |
+//! | [`watch`] | every kind the engine reads, listed and watched |
+//! | [`scheduler`] | the two threads: one decides, one talks to the world; read it first |
+
+mod backoff;
+pub mod client;
+mod link;
+mod notes;
+pub mod scheduler;
+pub mod watch;

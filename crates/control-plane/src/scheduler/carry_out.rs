@@ -1,0 +1,428 @@
+//! Carries out what the engine decided, and reports what came of it.
+//!
+//! One task owns all of it: what waits ([`Line`]), what is under way, and what has been said ([`Recorder`]). Requests
+//! that take their turn in the line are short; work that may take long (evictions, volumes, extenders) goes beside it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::model::{Name, Pod};
+use engine::scheduler::{Binder, Failure, FailureReason, Input, Nomination, Outcome};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use http::StatusCode;
+use tokio::sync::mpsc;
+
+use super::Counters;
+use super::bind::{self, Bound, Verdict};
+use super::events::{Recorder, Report, What};
+use super::evict::{self, Evicted};
+use super::extenders::Extenders;
+use super::line::{Class, Job, Line};
+use super::requests::Call;
+use super::status::{self, Why};
+use super::volumes;
+use crate::client::Refusal;
+use crate::link::Link;
+use crate::notes::{Note, Notes};
+use crate::watch::Unreadable;
+
+/// Binds that may wait here; more wait in the link, and then in the engine.
+const MOST_BINDS: usize = 256;
+/// How often what grew old is looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often dropped events are mentioned.
+const MENTION: Duration = Duration::from_secs(60);
+
+type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+pub(super) struct CarryOut {
+    api: kube::Client,
+    link: Arc<Link>,
+    notes: Arc<Notes>,
+    counters: Arc<Counters>,
+    extenders: Extenders,
+    line: Line,
+    recorder: Recorder,
+    under_way: FuturesUnordered<Work>,
+    mentioned: Option<Instant>,
+}
+
+/// What ended.
+enum Done {
+    Bind(Arc<Pod>, Name, Verdict),
+    Patch(Arc<Pod>, Result<(), Refusal>),
+    Event(Result<(), Refusal>),
+    Evict {
+        preemptor: Arc<Pod>,
+        node: Name,
+        evicted: Evicted,
+    },
+    /// By an extender; `None` leaves it to us.
+    BoundOutside(Arc<Pod>, Name, Option<Result<(), String>>),
+    /// News for the engine, and nothing else to do.
+    News(Input),
+}
+
+impl CarryOut {
+    pub(super) fn new(
+        api: kube::Client,
+        link: Arc<Link>,
+        notes: Arc<Notes>,
+        counters: Arc<Counters>,
+        extenders: Extenders,
+        host: &str,
+    ) -> Self {
+        Self {
+            api,
+            link,
+            notes,
+            counters,
+            extenders,
+            line: Line::new(),
+            recorder: Recorder::new(host),
+            under_way: FuturesUnordered::new(),
+            mentioned: None,
+        }
+    }
+
+    /// For ever.
+    pub(super) async fn run(&mut self, mut unreadable: mpsc::Receiver<Unreadable>) {
+        let link = self.link.clone();
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            self.send_what_may_go();
+            let room = MOST_BINDS.saturating_sub(self.line.waiting_binds());
+            tokio::select! {
+                Some(done) = self.under_way.next() => {
+                    self.finished(done);
+                    // One wake-up for all that ended.
+                    while let Some(Some(done)) = self.under_way.next().now_or_never() {
+                        self.finished(done);
+                    }
+                }
+                outcomes = link.outcomes(room), if room > 0 => {
+                    outcomes.into_iter().for_each(|outcome| self.take_up(outcome));
+                }
+                Some(complaint) = unreadable.recv() => self.tell_unreadable(complaint),
+                _ = sweep.tick() => self.recorder.sweep(Instant::now()),
+            }
+        }
+    }
+
+    /// Takes up nothing new and returns when everything that waits or is under way has ended.
+    pub(super) async fn finish(&mut self) {
+        loop {
+            self.send_what_may_go();
+            if self.line.is_idle() {
+                return;
+            }
+            match self.under_way.next().await {
+                Some(done) => self.finished(done),
+                None => return,
+            }
+        }
+    }
+
+    fn send_what_may_go(&mut self) {
+        let now = Instant::now();
+        while let Some(job) = self.line.next(now) {
+            let api = self.api.clone();
+            self.under_way.push(match job {
+                Job::Bind { pod, node } => Box::pin(async move {
+                    let verdict = bind::bind(&api, &pod, &node).await;
+                    Done::Bind(pod, node, verdict)
+                }),
+                Job::Patch { pod, call } => Box::pin(async move {
+                    let result = call.send_repeatedly(&api).await;
+                    Done::Patch(pod, result.map(drop))
+                }),
+                Job::Event(call) => Box::pin(async move {
+                    let result = call.send_repeatedly(&api).await;
+                    Done::Event(result.map(drop))
+                }),
+            });
+        }
+    }
+
+    fn take_up(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Bind { pod, node, by } => match by {
+                Binder::Plugin(_) => self.line.bind(pod, node),
+                Binder::Extender(index) => self.bind_outside(pod, node, index),
+            },
+            Outcome::Prepare { pod, node, work } => {
+                self.nominate(&pod, node);
+                let api = self.api.clone();
+                self.under_way.push(Box::pin(async move {
+                    let uid = pod.uid.clone();
+                    for (plugin, preparation) in work {
+                        if let Err(text) = volumes::prepare(&api, &preparation).await {
+                            let result = Err((plugin.into(), text));
+                            return Done::News(Input::Prepared { uid, result });
+                        }
+                    }
+                    let result = Ok(());
+                    Done::News(Input::Prepared { uid, result })
+                }));
+            }
+            Outcome::Wait { pod, node, .. } => self.nominate(&pod, node),
+            Outcome::Park(failure) => self.tell_failure(&failure),
+            Outcome::Preempt {
+                failure,
+                node,
+                victims,
+                displaced,
+            } => {
+                self.tell_failure(&failure);
+                for pod in displaced {
+                    self.patch(&pod, None, &Nomination::Clear);
+                }
+                self.make_room(failure.pod, node, victims);
+            }
+            Outcome::Skip { pod, message } => {
+                let note = self.notes.get(&pod.uid);
+                self.record(pod, &note, What::FailedScheduling, message);
+            }
+            Outcome::Ask { pod, questions } => {
+                for question in questions {
+                    let Some(extender) = self.extenders.get(question.extender) else {
+                        continue;
+                    };
+                    let (api, pod) = (self.api.clone(), pod.clone());
+                    self.under_way.push(Box::pin(async move {
+                        let answer = extender.ask(&api, &pod, question.verb).await;
+                        Done::News(Input::Extender {
+                            uid: pod.uid.clone(),
+                            extender: question.extender,
+                            answer,
+                        })
+                    }));
+                }
+            }
+        }
+    }
+
+    fn bind_outside(&mut self, pod: Arc<Pod>, node: Name, index: usize) {
+        let Some(extender) = self.extenders.get(index) else {
+            return self.line.bind(pod, node);
+        };
+        self.under_way.push(Box::pin(async move {
+            let result = match extender.bind(&pod, &node).await {
+                // Whoever may be ignored is replaced by ourselves.
+                Err(_) if extender.is_ignorable() => None,
+                result => Some(result),
+            };
+            Done::BoundOutside(pod, node, result)
+        }));
+    }
+
+    fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
+        let api = self.api.clone();
+        self.under_way.push(Box::pin(async move {
+            let evicted = evict::evict(&api, &preemptor.scheduler_name, victims).await;
+            Done::Evict {
+                preemptor,
+                node,
+                evicted,
+            }
+        }));
+    }
+
+    fn finished(&mut self, done: Done) {
+        match done {
+            Done::Bind(pod, node, verdict) => {
+                self.line.done(Class::Bind);
+                self.bound(pod, node, verdict);
+            }
+            Done::Patch(pod, result) => {
+                self.line.done(Class::Patch);
+                match result {
+                    Ok(()) => Counters::add(&self.counters.patches),
+                    // It is gone, or another pod has its name.
+                    Err(refusal) if is_gone(&refusal) => {}
+                    Err(refusal) => {
+                        let (namespace, name) = (pod.namespace(), &pod.name);
+                        tracing::warn!("status of pod {namespace}/{name}: {refusal}");
+                        // It does not say what we believe: say it again next time.
+                        self.notes.doubt(&pod.uid);
+                    }
+                }
+            }
+            Done::Event(result) => {
+                self.line.done(Class::Event);
+                match result {
+                    Ok(()) => Counters::add(&self.counters.events_written),
+                    // The namespace is going, or the event of a series is gone.
+                    Err(refusal) => tracing::debug!("an event was not written: {refusal}"),
+                }
+            }
+            Done::Evict {
+                preemptor,
+                node,
+                evicted,
+            } => self.evicted(&preemptor, &node, evicted),
+            Done::BoundOutside(pod, node, None) => self.line.bind(pod, node),
+            Done::BoundOutside(pod, node, Some(result)) => {
+                let bound = match result {
+                    Ok(()) => Bound::Done,
+                    Err(text) => Bound::Refused(text),
+                };
+                let verdict = Verdict {
+                    bound,
+                    pressed: false,
+                    unknown: false,
+                };
+                self.bound(pod, node, verdict);
+            }
+            Done::News(input) => self.link.report(input),
+        }
+    }
+
+    fn bound(&mut self, pod: Arc<Pod>, node: Name, verdict: Verdict) {
+        if verdict.pressed {
+            self.line.press(Instant::now());
+        }
+        if verdict.unknown {
+            Counters::add(&self.counters.bind_unknown);
+        }
+        let uid = pod.uid.clone();
+        let result = match verdict.bound {
+            Bound::Done => {
+                self.line.ease();
+                Counters::add(&self.counters.bound);
+                self.recorder.forget(&uid);
+                let (namespace, name) = (pod.namespace(), &pod.name);
+                let text = format!("Successfully assigned {namespace}/{name} to {node}");
+                let note = self.notes.get(&uid);
+                self.record(pod, &note, What::Scheduled, text);
+                Ok(())
+            }
+            Bound::Elsewhere(seen) => {
+                Counters::add(&self.counters.bind_failures);
+                return self.link.report(Input::Pod(seen));
+            }
+            Bound::Gone => {
+                Counters::add(&self.counters.bind_failures);
+                self.recorder.forget(&uid);
+                return self.link.report(Input::PodGone(uid));
+            }
+            Bound::Refused(text) => {
+                Counters::add(&self.counters.bind_failures);
+                Err(text)
+            }
+        };
+        self.link.report(Input::Bound { uid, result });
+    }
+
+    fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
+        for victim in evicted.victims {
+            Counters::add(&self.counters.victims);
+            let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
+            let report = Report {
+                pod: victim,
+                version: Name::from(""),
+                scheduler: preemptor.scheduler_name.clone(),
+                what: What::Preempted,
+                note: text,
+            };
+            self.report(report);
+        }
+        if let Some(text) = &evicted.failure {
+            let (namespace, name) = (preemptor.namespace(), &preemptor.name);
+            tracing::warn!("making room for pod {namespace}/{name}: {text}");
+        }
+        self.link.report(Input::PreemptionDone {
+            uid: preemptor.uid.clone(),
+            failed: evicted.failure.is_some(),
+        });
+    }
+
+    fn tell_failure(&mut self, failure: &Failure) {
+        let pod = &failure.pod;
+        let note = self.notes.get(&pod.uid);
+        self.record(
+            pod.clone(),
+            &note,
+            What::FailedScheduling,
+            failure.message.clone(),
+        );
+        let why = Why {
+            reason: failure.reason.text(),
+            message: &failure.message,
+        };
+        self.patch(pod, Some(why), &failure.nomination);
+    }
+
+    /// The pod cannot be scheduled, and whoever made it should know why.
+    fn tell_unreadable(&mut self, complaint: Unreadable) {
+        let Some((pod, note)) = complaint.pod else {
+            return;
+        };
+        if !self.notes.is_ours(&pod.scheduler_name) {
+            return;
+        }
+        self.notes.set(&pod.uid, note.clone());
+        self.record(
+            pod.clone(),
+            &note,
+            What::FailedScheduling,
+            complaint.text.clone(),
+        );
+        let why = Why {
+            reason: FailureReason::SchedulerError.text(),
+            message: &complaint.text,
+        };
+        self.patch(&pod, Some(why), &Nomination::Keep);
+    }
+
+    fn nominate(&mut self, pod: &Arc<Pod>, node: Name) {
+        self.patch(pod, None, &Nomination::Set(node));
+    }
+
+    fn patch(&mut self, pod: &Arc<Pod>, why: Option<Why>, nomination: &Nomination) {
+        let mut note = self.notes.get(&pod.uid);
+        let now = jiff::Timestamp::now();
+        let Some(call) = status::patch(pod, &mut note, why, nomination, now) else {
+            return;
+        };
+        self.notes.update(&pod.uid, note);
+        self.line.patch(pod.clone(), call, Instant::now());
+    }
+
+    fn record(&mut self, pod: Arc<Pod>, note: &Note, what: What, text: String) {
+        let report = Report {
+            version: note.version.clone(),
+            scheduler: pod.scheduler_name.clone(),
+            pod,
+            what,
+            note: text,
+        };
+        self.report(report);
+    }
+
+    fn report(&mut self, report: Report) {
+        let now = Instant::now();
+        let call: Option<Call> = self.recorder.record(report, now, jiff::Timestamp::now());
+        let Some(call) = call else {
+            return;
+        };
+        if self.line.event(call, now) {
+            return;
+        }
+        Counters::add(&self.counters.events_dropped);
+        let lately = |at: Instant| now.duration_since(at) < MENTION;
+        if !self.mentioned.is_some_and(lately) {
+            self.mentioned = Some(now);
+            tracing::warn!("too many events wait to be written: the oldest are dropped");
+        }
+    }
+}
+
+fn is_gone(refusal: &Refusal) -> bool {
+    matches!(
+        refusal.status(),
+        Some(StatusCode::NOT_FOUND | StatusCode::CONFLICT)
+    )
+}

@@ -1,0 +1,138 @@
+//! The deciding thread: news into the engine, instructions out.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use engine::model::Timestamp;
+use engine::scheduler::Scheduler;
+
+use super::DECIDE_THREAD;
+use crate::link::{Link, News, Until};
+use crate::watch;
+
+/// Decisions are handed over at the latest after this time, so that binding begins while the next ones are made.
+const SLICE: Duration = Duration::from_millis(3);
+/// The shortest sleep, should the engine ask for a time that is over.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
+
+pub(super) fn start(
+    engine: Scheduler,
+    link: Arc<Link>,
+    decide: bool,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name(DECIDE_THREAD.into())
+        .spawn(move || {
+            // However this ends, the other thread must know.
+            let _close = CloseAtEnd(&link);
+            let mut driver = Driver {
+                engine,
+                clock: Clock::new(),
+                missing: watch::ALL.iter().map(|kind| kind.name).collect(),
+                decide,
+            };
+            driver.run(&link);
+        })
+}
+
+struct CloseAtEnd<'a>(&'a Link);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+struct Driver {
+    engine: Scheduler,
+    clock: Clock,
+    /// Kinds that have not been told in full yet. Deciding without them would be guessing.
+    missing: Vec<&'static str>,
+    decide: bool,
+}
+
+impl Driver {
+    fn run(&mut self, link: &Link) {
+        let mut until = Until::News;
+        while let Some(news) = link.news(until) {
+            for news in news {
+                self.hear(news);
+            }
+            until = if self.decide && self.missing.is_empty() {
+                self.go_on(link)
+            } else {
+                Until::News
+            };
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Input(input) => {
+                let now = self.clock.now();
+                if let Err(error) = self.engine.apply(input, now) {
+                    tracing::warn!("an object cannot be used: {error}");
+                }
+            }
+            News::Synced(kind) => {
+                self.missing.retain(|missing| *missing != kind);
+                if self.missing.is_empty() {
+                    let nodes = self.engine.cluster().nodes().len();
+                    tracing::info!(nodes, "the cluster is known");
+                }
+            }
+            News::Decide(decide) => self.decide = decide,
+        }
+    }
+
+    /// Decides for a while, and returns what to wait for.
+    fn go_on(&mut self, link: &Link) -> Until {
+        let begun = Instant::now();
+        let room = link.room();
+        let mut outcomes = Vec::new();
+        while outcomes.len() < room && begun.elapsed() < SLICE {
+            match self.engine.schedule_next(self.clock.now()) {
+                Some(outcome) => outcomes.push(outcome),
+                None => {
+                    link.instruct(outcomes);
+                    return self.idle();
+                }
+            }
+        }
+        link.instruct(outcomes);
+        Until::Room
+    }
+
+    fn idle(&self) -> Until {
+        let now = self.clock.now();
+        match self.engine.idle_until(now) {
+            None => Until::News,
+            Some(time) => {
+                let nanos = u64::try_from(time.0.saturating_sub(now.0)).unwrap_or(0);
+                let wait = Duration::from_nanos(nanos).max(SHORTEST_SLEEP);
+                Until::Time(Instant::now() + wait)
+            }
+        }
+    }
+}
+
+/// The time of day at the start, and a clock that never jumps since.
+struct Clock {
+    begun: Instant,
+    at: Timestamp,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            begun: Instant::now(),
+            at: Timestamp::default().plus(since_epoch.unwrap_or_default()),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.at.plus(self.begun.elapsed())
+    }
+}

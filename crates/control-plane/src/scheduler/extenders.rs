@@ -1,0 +1,194 @@
+//! Asking extenders: programs outside that filter, score, choose victims or bind, over HTTP with JSON.
+//!
+//! Whole pods and nodes, where an extender wants them, are fetched when it is asked: nothing here keeps them.
+
+mod connection;
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::extender::{Answer, Extender, Verb, Victims};
+use engine::model::{Name, Pod};
+use futures::future;
+use serde_json::{Value, json};
+
+use super::requests::{Call, pod_path};
+use connection::Connection;
+pub use connection::EndpointError;
+
+/// Nodes per page when an extender wants them whole.
+const PAGE: usize = 500;
+
+/// How to reach an extender, and what to ask it.
+#[derive(Debug, Clone, Default)]
+pub struct Endpoint {
+    pub url_prefix: String,
+    /// Empty for what it is not asked.
+    pub filter_verb: String,
+    pub prioritize_verb: String,
+    pub preempt_verb: String,
+    pub bind_verb: String,
+    pub weight: i64,
+    pub timeout: Duration,
+    /// It knows nodes and pods by their names.
+    pub node_cache_capable: bool,
+    pub ignorable: bool,
+    pub managed_resources: Vec<Name>,
+    pub tls: Option<Tls>,
+}
+
+/// As in a kubeconfig: files by their paths, data in base64.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    pub insecure: bool,
+    pub server_name: Option<String>,
+    pub ca_file: Option<String>,
+    pub ca_data: Option<String>,
+    pub cert_file: Option<String>,
+    pub cert_data: Option<String>,
+    pub key_file: Option<String>,
+    pub key_data: Option<String>,
+}
+
+impl Endpoint {
+    /// As the engine sees it.
+    pub fn extender(&self) -> Extender {
+        Extender {
+            url: self.url_prefix.clone(),
+            filters: !self.filter_verb.is_empty(),
+            preempts: !self.preempt_verb.is_empty(),
+            binds: !self.bind_verb.is_empty(),
+            weight: (!self.prioritize_verb.is_empty()).then_some(self.weight),
+            ignorable: self.ignorable,
+            managed: self.managed_resources.clone(),
+        }
+    }
+}
+
+/// In the order of the engine's.
+pub(super) struct Extenders(Vec<Arc<Connection>>);
+
+impl Extenders {
+    pub(super) async fn connect(endpoints: Vec<Endpoint>) -> Result<Self, EndpointError> {
+        let connections = endpoints.into_iter().map(Connection::new);
+        let connections = future::try_join_all(connections).await?;
+        Ok(Self(connections.into_iter().map(Arc::new).collect()))
+    }
+
+    /// The engine asks only those it was given.
+    pub(super) fn get(&self, index: usize) -> Option<Arc<Connection>> {
+        self.0.get(index).cloned()
+    }
+}
+
+impl Connection {
+    /// Asks one question. Whatever goes wrong is an answer, too.
+    pub(super) async fn ask(&self, api: &kube::Client, pod: &Pod, verb: Verb) -> Answer {
+        let shown = object(api, pod_path(pod, "")).await?;
+        match verb {
+            Verb::Filter { nodes } => {
+                let question = self.about_nodes(api, shown, &nodes).await?;
+                let verb = &self.endpoint.filter_verb;
+                words::filtered(&self.post(verb, question).await?)
+            }
+            Verb::Prioritize { nodes } => {
+                let question = self.about_nodes(api, shown, &nodes).await?;
+                let verb = &self.endpoint.prioritize_verb;
+                words::prioritized(&self.post(verb, question).await?)
+            }
+            Verb::Preempt { nodes } => {
+                let question = self.about_victims(api, shown, &nodes).await?;
+                let verb = &self.endpoint.preempt_verb;
+                words::preempted(&self.post(verb, question).await?)
+            }
+        }
+    }
+
+    pub(super) fn is_ignorable(&self) -> bool {
+        self.endpoint.ignorable
+    }
+
+    pub(super) async fn bind(&self, pod: &Pod, node: &str) -> Result<(), String> {
+        let question = json!({
+            "PodName": &*pod.name, "PodNamespace": &**pod.namespace(), "PodUID": &*pod.uid, "Node": node,
+        });
+        let answer = self.post(&self.endpoint.bind_verb, question).await?;
+        words::complaint(&answer)
+    }
+
+    async fn about_nodes(
+        &self,
+        api: &kube::Client,
+        pod: Value,
+        nodes: &[Name],
+    ) -> Result<Value, String> {
+        if self.endpoint.node_cache_capable {
+            let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
+            return Ok(json!({"Pod": pod, "Nodes": null, "NodeNames": names}));
+        }
+        let items = whole_nodes(api, nodes).await?;
+        let list = json!({"kind": "NodeList", "apiVersion": "v1", "metadata": {}, "items": items});
+        Ok(json!({"Pod": pod, "Nodes": list, "NodeNames": null}))
+    }
+
+    async fn about_victims(
+        &self,
+        api: &kube::Client,
+        pod: Value,
+        nodes: &[Victims],
+    ) -> Result<Value, String> {
+        let mut shown = serde_json::Map::new();
+        for victims in nodes {
+            let mut pods = Vec::with_capacity(victims.pods.len());
+            for victim in &victims.pods {
+                pods.push(if self.endpoint.node_cache_capable {
+                    json!({"UID": &*victim.uid})
+                } else {
+                    object(api, pod_path(victim, "")).await?
+                });
+            }
+            let entry = json!({"Pods": pods, "NumPDBViolations": victims.violations});
+            shown.insert(victims.node.to_string(), entry);
+        }
+        Ok(if self.endpoint.node_cache_capable {
+            json!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": shown})
+        } else {
+            json!({"Pod": pod, "NodeNameToVictims": shown, "NodeNameToMetaVictims": null})
+        })
+    }
+}
+
+async fn object(api: &kube::Client, path: String) -> Result<Value, String> {
+    let bytes = Call::get(path).send_repeatedly(api).await;
+    let bytes = bytes.map_err(|refusal| refusal.to_string())?;
+    serde_json::from_slice(&bytes).map_err(|error| error.to_string())
+}
+
+/// Those of these nodes that still exist, in full.
+async fn whole_nodes(api: &kube::Client, nodes: &[Name]) -> Result<Vec<Value>, String> {
+    let wanted: std::collections::BTreeSet<&str> = nodes.iter().map(|name| &**name).collect();
+    let mut found = Vec::with_capacity(nodes.len());
+    let mut token = String::new();
+    loop {
+        let token_part =
+            percent_encoding::utf8_percent_encode(&token, percent_encoding::NON_ALPHANUMERIC);
+        let path = format!("/api/v1/nodes?limit={PAGE}&continue={token_part}");
+        let mut page = object(api, path).await?;
+        let Value::Array(items) = page["items"].take() else {
+            return Err("a list of nodes without items".to_owned());
+        };
+        let is_wanted = |node: &Value| {
+            let name = node["metadata"]["name"].as_str();
+            name.is_some_and(|name| wanted.contains(name))
+        };
+        found.extend(items.into_iter().filter(is_wanted));
+        token = page["metadata"]["continue"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if token.is_empty() {
+            return Ok(found);
+        }
+    }
+}

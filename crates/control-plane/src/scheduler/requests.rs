@@ -1,0 +1,142 @@
+//! Requests as bytes: paths, bodies and times as the API server wants them.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::model::Pod;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use kube::client::Body;
+
+use crate::client::{self, Refusal};
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+/// How long the answer to a request may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Attempts at a write that may be repeated.
+const TRIES: u32 = 4;
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+/// `/api/v1/namespaces/NS/pods/NAME` and what comes after it.
+pub(super) fn pod_path(pod: &Pod, rest: &str) -> String {
+    format!(
+        "/api/v1/namespaces/{}/pods/{}{rest}",
+        pod.namespace(),
+        pod.name
+    )
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Call {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) media_type: &'static str,
+    pub(super) body: Bytes,
+}
+
+impl Call {
+    pub(super) fn new(
+        method: Method,
+        path: String,
+        media_type: &'static str,
+        body: String,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            media_type,
+            body: body.into(),
+        }
+    }
+
+    pub(super) fn get(path: String) -> Self {
+        Self::new(Method::GET, path, JSON, String::new())
+    }
+
+    /// Once.
+    pub(super) async fn send(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
+        let request = Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header(ACCEPT, JSON)
+            .header(CONTENT_TYPE, self.media_type)
+            .body(Body::from(self.body.clone()));
+        match request {
+            Ok(request) => client::send(client, request, DEADLINE).await,
+            Err(error) => Err(Refusal::Refused {
+                status: http::StatusCode::BAD_REQUEST,
+                message: format!("`{}` is no path: {error}", self.path),
+                retry_after: None,
+            }),
+        }
+    }
+
+    /// A few times, as long as it makes sense. Only for writes that may be carried out twice.
+    pub(super) async fn send_repeatedly(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
+        let mut wait = FIRST_WAIT;
+        for _ in 1..TRIES {
+            match self.send(client).await {
+                Err(Refusal::Refused {
+                    status: http::StatusCode::TOO_MANY_REQUESTS,
+                    retry_after,
+                    ..
+                }) => wait = retry_after.unwrap_or(wait).max(wait),
+                Err(Refusal::Unknown(_)) => {}
+                result => return result,
+            }
+            tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+            wait *= 4;
+        }
+        self.send(client).await
+    }
+}
+
+/// Text as a JSON string.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+        if self.0.bytes().all(is_plain) {
+            return write!(f, "\"{}\"", self.0);
+        }
+        let quoted = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
+        f.write_str(&quoted)
+    }
+}
+
+/// As conditions have it: whole seconds.
+pub(super) fn seconds(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// As events have it.
+pub(super) fn micros(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings() {
+        for text in ["plain", "a \"b\"", "back\\slash", "line\nfeed", "Größe", ""] {
+            let quoted = Quoted(text).to_string();
+            assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn times() {
+        let time = jiff::Timestamp::new(1_767_323_045, 1_500).unwrap();
+        assert_eq!(seconds(time), "2026-01-02T03:04:05Z");
+        assert_eq!(micros(time), "2026-01-02T03:04:05.000001Z");
+    }
+}

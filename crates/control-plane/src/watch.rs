@@ -1,0 +1,72 @@
+//! What the cluster looks like, as a stream of news for the engine.
+//!
+//! Every kind has one follower ([`follow`]): it lists in pages, then watches, resumes where it stood when the stream
+//! ends, and lists again when the server has forgotten that place. Objects are read into the engine's types at once and
+//! dropped; what is kept per object is its name, uid and version, to find what vanished while nobody was watching.
+//! Nothing is decided here.
+
+mod follow;
+mod frames;
+mod kinds;
+mod known;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::scheduler::Input;
+use tokio::sync::mpsc;
+
+use crate::link::{Link, News};
+use crate::notes::Notes;
+
+pub(crate) use follow::follow;
+pub(crate) use kinds::{ALL, Unreadable};
+
+/// Where followers put what they see.
+#[derive(Clone)]
+pub(crate) struct Sink {
+    pub(crate) link: Arc<Link>,
+    pub(crate) notes: Arc<Notes>,
+    pub(crate) unreadable: mpsc::Sender<Unreadable>,
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl Sink {
+    /// Waits while the engine is too far behind.
+    async fn tell(&self, inputs: Vec<Input>) {
+        if !inputs.is_empty() {
+            let news = inputs.into_iter().map(News::Input).collect();
+            self.link.tell(news).await;
+        }
+    }
+
+    fn complain(&self, unreadable: Unreadable) {
+        tracing::warn!("{}", unreadable.text);
+        if unreadable.pod.is_some() && self.unreadable.try_send(unreadable).is_err() {
+            tracing::warn!("too many pods cannot be read: some get no event");
+        }
+    }
+}
+
+/// How far each kind has been told to the engine, as resource versions.
+#[derive(Debug, Default)]
+pub struct Progress(Mutex<BTreeMap<&'static str, String>>);
+
+impl Progress {
+    /// The plural names of the kinds that are followed, and the last version of each.
+    pub fn versions(&self) -> BTreeMap<&'static str, String> {
+        self.lock().clone()
+    }
+
+    fn passed(&self, kind: &'static str, version: &str) {
+        let mut all = self.lock();
+        let known = all.entry(kind).or_default();
+        if known != version {
+            version.clone_into(known);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,7 @@
+//! The scheduler on the embedded cluster, with and without faults.
+
+mod faults;
+mod placing;
+mod preemption;
+mod support;
+mod telling;

@@ -1,0 +1,73 @@
+//! Room is made for pods with a higher priority.
+
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::support::{Fixture, condition, eventually, object, pod};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn victims_are_deleted_before_the_pod_is_bound() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "1", 110).await;
+    let classes: Api<PriorityClass> = Api::all(fixture.client.clone());
+    let high = object(json!({"metadata": {"name": "high"}, "value": 1000}));
+    classes.create(&PostParams::default(), &high).await.unwrap();
+    fixture.schedule();
+    for name in ["low-1", "low-2"] {
+        fixture.add_pod(name, "400m").await;
+    }
+    fixture.all_placed(2).await;
+    let mut urgent = pod("urgent", "900m");
+    urgent["spec"]["priorityClassName"] = "high".into();
+    let urgent = fixture.create_pod(urgent).await;
+
+    eventually("both victims are on their way out", || async {
+        let mut leaving = 0;
+        for name in ["low-1", "low-2"] {
+            let victim = fixture.pods().get(name).await.unwrap();
+            leaving += u32::from(victim.metadata.deletion_timestamp.is_some());
+        }
+        if leaving == 2 { Ok(()) } else { Err(leaving) }
+    })
+    .await;
+    let victim = fixture.pods().get("low-1").await.unwrap();
+    assert_eq!(
+        condition(&victim, "DisruptionTarget"),
+        Some((
+            "True".into(),
+            "PreemptionByScheduler".into(),
+            "tidepool: preempting to accommodate a higher priority pod".into()
+        ))
+    );
+    let waiting = eventually("the node is kept for the pod", || async {
+        let pod = fixture.pods().get("urgent").await.unwrap();
+        let nominated = pod.status.as_ref().unwrap().nominated_node_name.clone();
+        nominated.map(|node| (pod, node)).ok_or("no nomination")
+    })
+    .await;
+    assert_eq!(waiting.1, "node");
+    assert_eq!(waiting.0.spec.unwrap().node_name, None);
+
+    for name in ["low-1", "low-2"] {
+        fixture.kill(name).await;
+    }
+    let placed = fixture.all_placed(1).await;
+    assert_eq!(placed["urgent"], "node");
+    let uid = urgent.metadata.uid.unwrap();
+    let note = format!("Preempted by pod {uid} on node node");
+    eventually("both victims have their event", || async {
+        let events = fixture.events().await;
+        let preempted = events
+            .iter()
+            .filter(|(_, reason, text)| reason == "Preempted" && *text == note);
+        if preempted.count() == 2 {
+            Ok(())
+        } else {
+            Err(events)
+        }
+    })
+    .await;
+    fixture.stop().await;
+}

@@ -1,0 +1,196 @@
+//! A cluster and a scheduler for one test, and patience.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use apiserver::Cluster;
+use apiserver::faults::Faults;
+use control_plane::client::Connect;
+use control_plane::scheduler::{Options, Running};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) const NAMESPACE: &str = "default";
+pub(crate) const SCHEDULER: &str = "tidepool";
+
+pub(crate) struct Fixture {
+    pub(crate) cluster: Cluster,
+    pub(crate) faults: Faults,
+    pub(crate) client: Client,
+    scheduler: Option<Running>,
+}
+
+impl Fixture {
+    /// A cluster without nodes; the scheduler is yet to be started.
+    pub(crate) async fn new() -> Self {
+        let cluster = Cluster::new(apiserver::Options::default());
+        let client = Client::new(cluster.service(), NAMESPACE);
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+        let account = object(json!({"metadata": {"name": "default"}}));
+        accounts
+            .create(&PostParams::default(), &account)
+            .await
+            .unwrap();
+        Self {
+            cluster,
+            faults: Faults::new(),
+            client,
+            scheduler: None,
+        }
+    }
+
+    /// Starts the scheduler; its requests meet the faults.
+    pub(crate) fn schedule(&mut self) {
+        let service = self.faults.wrap(self.cluster.service());
+        self.schedule_with(Client::new(service, NAMESPACE));
+    }
+
+    pub(crate) fn schedule_with(&mut self, client: Client) {
+        let connect = Connect::Client(client);
+        let options = Options::with_defaults(SCHEDULER, "host").unwrap();
+        self.scheduler = Some(Running::start(connect, options).unwrap());
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        if let Some(scheduler) = self.scheduler.take() {
+            scheduler.stop().await;
+        }
+    }
+
+    pub(crate) fn bound(&self) -> u64 {
+        let counters = self.scheduler.as_ref().unwrap().counters();
+        counters.bound.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) async fn add_node(&self, name: &str, cpu: &str, pods: u32) {
+        let capacity = json!({"cpu": cpu, "memory": "64Gi", "pods": pods.to_string()});
+        let node = json!({
+            "metadata": {"name": name},
+            "status": {"capacity": capacity, "allocatable": capacity},
+        });
+        self.nodes()
+            .create(&PostParams::default(), &object(node))
+            .await
+            .unwrap();
+        // The status of a new node is not taken from its creation everywhere; taints of new nodes are.
+        let mut made = self.nodes().get(name).await.unwrap();
+        made.spec.get_or_insert_default().taints = None;
+        self.nodes()
+            .replace(name, &PostParams::default(), &made)
+            .await
+            .unwrap();
+    }
+
+    pub(crate) async fn add_pod(&self, name: &str, cpu: &str) -> Pod {
+        self.create_pod(pod(name, cpu)).await
+    }
+
+    pub(crate) async fn create_pod(&self, pod: Value) -> Pod {
+        self.pods()
+            .create(&PostParams::default(), &object(pod))
+            .await
+            .unwrap()
+    }
+
+    /// Pods by name with their nodes; none of those that wait.
+    pub(crate) async fn placed(&self) -> BTreeMap<String, String> {
+        let pods = self.pods().list(&ListParams::default()).await.unwrap();
+        let node = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
+        let placed = pods
+            .iter()
+            .filter_map(|pod| Some((pod.name_any(), node(pod)?)));
+        placed.collect()
+    }
+
+    /// Returns once so many pods have nodes.
+    pub(crate) async fn all_placed(&self, count: usize) -> BTreeMap<String, String> {
+        eventually(&format!("{count} pods are placed"), || async {
+            let placed = self.placed().await;
+            if placed.len() == count {
+                Ok(placed)
+            } else {
+                Err(placed.len())
+            }
+        })
+        .await
+    }
+
+    /// Events as (pod, reason, note), in order of time.
+    pub(crate) async fn events(&self) -> Vec<(String, String, String)> {
+        let api: Api<Event> = Api::default_namespaced(self.client.clone());
+        let mut events = api.list(&ListParams::default()).await.unwrap().items;
+        events.sort_by_key(|event| event.event_time.clone());
+        let event = |event: Event| {
+            let pod = event.regarding.unwrap_or_default().name.unwrap_or_default();
+            (
+                pod,
+                event.reason.unwrap_or_default(),
+                event.note.unwrap_or_default(),
+            )
+        };
+        events.into_iter().map(event).collect()
+    }
+
+    /// Ends pods that are being deleted, as a kubelet would.
+    pub(crate) async fn kill(&self, pod: &str) {
+        let at_once = DeleteParams::default().grace_period(0);
+        self.pods().delete(pod, &at_once).await.unwrap();
+    }
+}
+
+pub(crate) fn pod(name: &str, cpu: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {
+        "schedulerName": SCHEDULER,
+        "containers": [{"name": "main", "image": "app:1", "resources": {"requests": {"cpu": cpu}}}],
+    }})
+}
+
+pub(crate) fn object<K: DeserializeOwned + Serialize>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A condition of a pod: status, reason, message.
+pub(crate) fn condition(pod: &Pod, kind: &str) -> Option<(String, String, String)> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition.type_ == kind)?;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    Some((
+        found.status.clone(),
+        text(&found.reason),
+        text(&found.message),
+    ))
+}
+
+/// Tries until it gets an `Ok`, and fails with the last `Err` when that takes too long.
+pub(crate) async fn eventually<T, E: Debug, F>(what: &str, attempt: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let start = Instant::now();
+    loop {
+        match attempt().await {
+            Ok(value) => return value,
+            Err(last) if start.elapsed() > Duration::from_secs(120) => {
+                panic!("waited in vain until {what}: {last:?}")
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}

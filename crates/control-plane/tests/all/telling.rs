@@ -1,0 +1,101 @@
+//! What people are told.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use tower::ServiceExt;
+
+use crate::support::{Fixture, NAMESPACE, condition, eventually};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fits_nowhere_says_why() {
+    let mut fixture = Fixture::new().await;
+    for node in ["a", "b"] {
+        fixture.add_node(node, "1", 110).await;
+    }
+    fixture.schedule();
+    fixture.add_pod("giant", "2").await;
+    let words = "0/2 nodes are available: 2 Insufficient cpu. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+    let pod = eventually("the pod has its condition", || async {
+        let pod = fixture.pods().get("giant").await.unwrap();
+        match condition(&pod, "PodScheduled") {
+            Some(_) => Ok(pod),
+            None => Err(pod),
+        }
+    })
+    .await;
+    let want = ("False", "Unschedulable", words);
+    let (status, reason, message) = condition(&pod, "PodScheduled").unwrap();
+    assert_eq!((&*status, &*reason, &*message), want);
+    let events = eventually("the pod has its event", || async {
+        let events = fixture.events().await;
+        if events.is_empty() {
+            Err(())
+        } else {
+            Ok(events)
+        }
+    })
+    .await;
+    let want = ("giant".into(), "FailedScheduling".into(), words.to_owned());
+    assert_eq!(events, [want]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_nodes_a_pod_says_so() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_pod("lonely", "1").await;
+    fixture.schedule();
+    let events = eventually("the pod has its event", || async {
+        let events = fixture.events().await;
+        if events.is_empty() {
+            Err(())
+        } else {
+            Ok(events)
+        }
+    })
+    .await;
+    assert_eq!(events[0].2, "no nodes available to schedule pods");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    // The API server would refuse such a quantity; another version of it may not.
+    let spoil = |bytes: Bytes| {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Bytes::from(text.replace("\"123m\"", "\"many\""))
+    };
+    let spoiled = move |response: Response<apiserver::Body>| {
+        response.map(|body| body.map_frame(move |frame| frame.map_data(spoil)))
+    };
+    let service = fixture.cluster.service();
+    let service = ServiceExt::<Request<Body>>::map_response(service, spoiled);
+    fixture.add_pod("bad", "123m").await;
+    fixture.schedule_with(Client::new(service, NAMESPACE));
+    fixture.add_pod("good", "1").await;
+    let placed = fixture.all_placed(1).await;
+    assert!(placed.contains_key("good"), "{placed:?}");
+    let (pod, reason, note) = eventually("the pod has its event", || async {
+        let mut events = fixture.events().await;
+        events.retain(|(pod, ..)| pod == "bad");
+        events.pop().ok_or(())
+    })
+    .await;
+    assert_eq!((&*pod, &*reason), ("bad", "FailedScheduling"));
+    assert!(
+        note.starts_with("pod default/bad: cpu of spec.containers: "),
+        "{note}"
+    );
+    let said = eventually("the pod has its condition", || async {
+        let pod = fixture.pods().get("bad").await.unwrap();
+        condition(&pod, "PodScheduled").ok_or(())
+    })
+    .await;
+    assert_eq!(said, ("False".into(), "SchedulerError".into(), note));
+    fixture.stop().await;
+}
