@@ -3,6 +3,7 @@
 mod config;
 mod kubeconfig;
 mod logs;
+mod scheduler;
 mod sim;
 mod up;
 
@@ -28,6 +29,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Config(config::Flags),
+    Scheduler(scheduler::Flags),
     Sim(sim::Flags),
     Up(up::Flags),
 }
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     cli.logs.start();
     let result = match cli.command {
         Command::Config(flags) => config::run(flags),
+        Command::Scheduler(flags) => scheduler::run(flags),
         Command::Sim(flags) => sim::run(flags),
         Command::Up(flags) => up::run(flags),
     };

@@ -219,7 +219,7 @@ impl Pod {
                 init_containers: spec.init_containers.iter().map(container).collect(),
                 resources: spec.resources.clone(),
                 overhead: spec.overhead.clone(),
-                node_selector: spec.node_selector.clone(),
+                node_selector: spec.node_selector.clone().unwrap_or_default(),
                 affinity: spec.affinity.clone(),
                 tolerations: spec.tolerations.iter().map(toleration).collect(),
                 ..wire::PodSpec::default()
