@@ -1,5 +1,7 @@
 //! Field numbers: what our messages write, the embedded server reads by the table that comes from Kubernetes' own types.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
 use std::fmt::Debug;
 
 use api::wire::core::{Node, Pod};

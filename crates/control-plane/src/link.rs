@@ -17,6 +17,10 @@ const MOST_OUTCOMES: usize = 512;
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all news are inputs: a box each would cost more than the room"
+)]
 pub(crate) enum News {
     Input(Input),
     /// A kind has been told in full for the first time.

@@ -14,7 +14,7 @@ mod carry_out;
 mod decide;
 mod events;
 mod evict;
-pub mod extenders;
+mod extenders;
 mod line;
 mod requests;
 mod status;
@@ -25,9 +25,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::framework::ConfigureError;
+use api::config::{self, Configuration, Errors, Warning};
+use engine::framework::Entry;
 use engine::plugins;
-use engine::profile::{Enabled, Profile, ProfilesError};
+use engine::profile::{Profile, ProfilesError};
 use engine::scheduler::{Scheduler, Settings};
 use tokio::sync::{mpsc, oneshot};
 
@@ -36,7 +37,8 @@ use crate::link::{Link, News};
 use crate::notes::Notes;
 use crate::watch::{self, Progress, Sink};
 use carry_out::CarryOut;
-use extenders::{Endpoint, Extenders};
+pub use extenders::ExtenderError;
+use extenders::Extenders;
 
 /// The threads' names, for whoever measures them.
 pub const IO_THREAD: &str = "tidepool-io";
@@ -47,35 +49,11 @@ const LONGEST_STOP: Duration = Duration::from_secs(5);
 /// Pods that cannot be read and wait to be told so.
 const MOST_UNREADABLE: usize = 1_000;
 
-/// What kube-scheduler runs by default, in its order, with its weights.
-const DEFAULT_PLUGINS: &[(&str, i64)] = &[
-    ("SchedulingGates", 1),
-    ("PrioritySort", 1),
-    ("NodeUnschedulable", 1),
-    ("NodeName", 1),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 1),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 1),
-    ("NodeVolumeLimits", 1),
-    ("VolumeBinding", 1),
-    ("VolumeZone", 1),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 1),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 1),
-    ("NodeDeclaredFeatures", 1),
-];
-
 pub struct Options {
     pub profiles: Vec<Profile>,
     pub settings: Settings,
     /// How to reach each of the settings' extenders, in the same order.
-    pub extenders: Vec<Endpoint>,
+    pub extenders: Vec<config::Extender>,
     /// This machine, as events name it.
     pub host: String,
     /// Whether to decide at once, or only after [`Running::decide`].
@@ -83,19 +61,30 @@ pub struct Options {
 }
 
 impl Options {
-    /// One profile with this name, whose plugins and weights are kube-scheduler's defaults.
-    pub fn with_defaults(scheduler_name: &str, host: &str) -> Result<Self, ConfigureError> {
-        let plugins = DEFAULT_PLUGINS
-            .iter()
-            .filter_map(|(name, weight)| Some(Enabled::new(plugins::find(name)?, *weight)))
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self {
-            profiles: vec![Profile::new(scheduler_name, plugins)],
-            settings: Settings::default(),
-            extenders: Vec::new(),
+    /// What a configuration says, with these plugins to choose from.
+    pub fn new(
+        configuration: &Configuration,
+        plugins: &[Entry],
+        host: &str,
+    ) -> Result<(Self, Vec<Warning>), Errors> {
+        let (profiles, warnings) = configuration.profiles(plugins)?;
+        let options = Self {
+            profiles,
+            settings: configuration.settings(),
+            extenders: configuration.extenders.clone(),
             host: host.to_owned(),
             decide: true,
-        })
+        };
+        Ok((options, warnings))
+    }
+
+    /// One profile with this name and everything else as kube-scheduler has it by default.
+    pub fn with_defaults(scheduler_name: &str, host: &str) -> Result<Self, Errors> {
+        let mut configuration = Configuration::default();
+        for profile in &mut configuration.profiles {
+            profile.scheduler_name = scheduler_name.to_owned();
+        }
+        Ok(Self::new(&configuration, plugins::ALL, host)?.0)
     }
 }
 
@@ -115,7 +104,7 @@ pub enum Ended {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(transparent)]
-    Extender(#[from] extenders::EndpointError),
+    Extender(#[from] ExtenderError),
     #[error("the {0} thread ended unexpectedly; its last words are in the log")]
     Thread(&'static str),
 }
@@ -257,7 +246,7 @@ struct Shared {
 async fn talk(
     connect: Connect,
     shared: Shared,
-    extenders: Vec<Endpoint>,
+    extenders: Vec<config::Extender>,
     host: String,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<(), Ended> {

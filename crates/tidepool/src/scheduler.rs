@@ -14,6 +14,9 @@ pub(crate) struct Flags {
     /// How to reach the API server.
     #[arg(long, value_name = "PATH")]
     kubeconfig: PathBuf,
+    /// A KubeSchedulerConfiguration; its profiles name the pods that are ours.
+    #[arg(long, value_name = "PATH", conflicts_with = "scheduler_name")]
+    config: Option<PathBuf>,
     /// Pods with this spec.schedulerName are ours.
     #[arg(long, value_name = "NAME", default_value = "tidepool")]
     scheduler_name: String,
@@ -36,8 +39,7 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default())
         .await
         .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
-    let options = Options::with_defaults(&flags.scheduler_name, &host())
-        .context("the default plugins cannot be configured")?;
+    let options = options(&flags)?;
     let mut running = Running::start(Connect::Config(Box::new(config)), options)?;
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -46,6 +48,21 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
     }
     running.stop().await;
     Ok(())
+}
+
+fn options(flags: &Flags) -> anyhow::Result<Options> {
+    let Some(file) = &flags.config else {
+        return Ok(Options::with_defaults(&flags.scheduler_name, &host())?);
+    };
+    let refused = || format!("cannot use {}", file.display());
+    let (configuration, warnings) =
+        api::config::load(&crate::read_input(file)?).with_context(refused)?;
+    let (options, more) =
+        Options::new(&configuration, engine::plugins::ALL, &host()).with_context(refused)?;
+    for warning in warnings.iter().chain(&more) {
+        tracing::warn!("{}: {warning}", file.display());
+    }
+    Ok(options)
 }
 
 /// This machine's name, as the kernel has it.

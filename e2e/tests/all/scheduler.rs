@@ -16,7 +16,8 @@ fn kubectl(kubectl: &Kubectl, arguments: &[&str]) -> String {
 }
 
 fn create(kubectl_: &Kubectl, object: &serde_json::Value) {
-    std::fs::write(kubectl_.directory().join("object.json"), object.to_string()).unwrap();
+    let file = kubectl_.directory().join("object.json");
+    std::fs::write(file, object.to_string()).expect("the object can be written");
     kubectl(kubectl_, &["create", "-f", "object.json"]);
 }
 

@@ -62,7 +62,7 @@ enum Done {
     /// By an extender; `None` leaves it to us.
     BoundOutside(Arc<Pod>, Name, Option<Result<(), String>>),
     /// News for the engine, and nothing else to do.
-    News(Input),
+    News(Box<Input>),
 }
 
 impl CarryOut {
@@ -160,11 +160,11 @@ impl CarryOut {
                     for (plugin, preparation) in work {
                         if let Err(text) = volumes::prepare(&api, &preparation).await {
                             let result = Err((plugin.into(), text));
-                            return Done::News(Input::Prepared { uid, result });
+                            return news(Input::Prepared { uid, result });
                         }
                     }
                     let result = Ok(());
-                    Done::News(Input::Prepared { uid, result })
+                    news(Input::Prepared { uid, result })
                 }));
             }
             Outcome::Wait { pod, node, .. } => self.nominate(&pod, node),
@@ -193,7 +193,7 @@ impl CarryOut {
                     let (api, pod) = (self.api.clone(), pod.clone());
                     self.under_way.push(Box::pin(async move {
                         let answer = extender.ask(&api, &pod, question.verb).await;
-                        Done::News(Input::Extender {
+                        news(Input::Extender {
                             uid: pod.uid.clone(),
                             extender: question.extender,
                             answer,
@@ -276,7 +276,7 @@ impl CarryOut {
                 };
                 self.bound(pod, node, verdict);
             }
-            Done::News(input) => self.link.report(input),
+            Done::News(input) => self.link.report(*input),
         }
     }
 
@@ -418,6 +418,10 @@ impl CarryOut {
             tracing::warn!("too many events wait to be written: the oldest are dropped");
         }
     }
+}
+
+fn news(input: Input) -> Done {
+    Done::News(Box::new(input))
 }
 
 fn is_gone(refusal: &Refusal) -> bool {

@@ -6,72 +6,27 @@ mod connection;
 mod words;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use engine::extender::{Answer, Extender, Verb, Victims};
+use engine::extender::{Answer, Verb, Victims};
 use engine::model::{Name, Pod};
 use futures::future;
 use serde_json::{Value, json};
 
 use super::requests::{Call, pod_path};
 use connection::Connection;
-pub use connection::EndpointError;
+pub use connection::ExtenderError;
 
 /// Nodes per page when an extender wants them whole.
 const PAGE: usize = 500;
-
-/// How to reach an extender, and what to ask it.
-#[derive(Debug, Clone, Default)]
-pub struct Endpoint {
-    pub url_prefix: String,
-    /// Empty for what it is not asked.
-    pub filter_verb: String,
-    pub prioritize_verb: String,
-    pub preempt_verb: String,
-    pub bind_verb: String,
-    pub weight: i64,
-    pub timeout: Duration,
-    /// It knows nodes and pods by their names.
-    pub node_cache_capable: bool,
-    pub ignorable: bool,
-    pub managed_resources: Vec<Name>,
-    pub tls: Option<Tls>,
-}
-
-/// As in a kubeconfig: files by their paths, data in base64.
-#[derive(Debug, Clone, Default)]
-pub struct Tls {
-    pub insecure: bool,
-    pub server_name: Option<String>,
-    pub ca_file: Option<String>,
-    pub ca_data: Option<String>,
-    pub cert_file: Option<String>,
-    pub cert_data: Option<String>,
-    pub key_file: Option<String>,
-    pub key_data: Option<String>,
-}
-
-impl Endpoint {
-    /// As the engine sees it.
-    pub fn extender(&self) -> Extender {
-        Extender {
-            url: self.url_prefix.clone(),
-            filters: !self.filter_verb.is_empty(),
-            preempts: !self.preempt_verb.is_empty(),
-            binds: !self.bind_verb.is_empty(),
-            weight: (!self.prioritize_verb.is_empty()).then_some(self.weight),
-            ignorable: self.ignorable,
-            managed: self.managed_resources.clone(),
-        }
-    }
-}
 
 /// In the order of the engine's.
 pub(super) struct Extenders(Vec<Arc<Connection>>);
 
 impl Extenders {
-    pub(super) async fn connect(endpoints: Vec<Endpoint>) -> Result<Self, EndpointError> {
-        let connections = endpoints.into_iter().map(Connection::new);
+    pub(super) async fn connect(
+        configs: Vec<api::config::Extender>,
+    ) -> Result<Self, ExtenderError> {
+        let connections = configs.into_iter().map(Connection::new);
         let connections = future::try_join_all(connections).await?;
         Ok(Self(connections.into_iter().map(Arc::new).collect()))
     }
@@ -89,31 +44,31 @@ impl Connection {
         match verb {
             Verb::Filter { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
-                let verb = &self.endpoint.filter_verb;
+                let verb = &self.config.filter_verb;
                 words::filtered(&self.post(verb, question).await?)
             }
             Verb::Prioritize { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
-                let verb = &self.endpoint.prioritize_verb;
+                let verb = &self.config.prioritize_verb;
                 words::prioritized(&self.post(verb, question).await?)
             }
             Verb::Preempt { nodes } => {
                 let question = self.about_victims(api, shown, &nodes).await?;
-                let verb = &self.endpoint.preempt_verb;
+                let verb = &self.config.preempt_verb;
                 words::preempted(&self.post(verb, question).await?)
             }
         }
     }
 
     pub(super) fn is_ignorable(&self) -> bool {
-        self.endpoint.ignorable
+        self.config.ignorable
     }
 
     pub(super) async fn bind(&self, pod: &Pod, node: &str) -> Result<(), String> {
         let question = json!({
             "PodName": &*pod.name, "PodNamespace": &**pod.namespace(), "PodUID": &*pod.uid, "Node": node,
         });
-        let answer = self.post(&self.endpoint.bind_verb, question).await?;
+        let answer = self.post(&self.config.bind_verb, question).await?;
         words::complaint(&answer)
     }
 
@@ -123,7 +78,7 @@ impl Connection {
         pod: Value,
         nodes: &[Name],
     ) -> Result<Value, String> {
-        if self.endpoint.node_cache_capable {
+        if self.config.node_cache_capable {
             let names: Vec<&str> = nodes.iter().map(|name| &**name).collect();
             return Ok(json!({"Pod": pod, "Nodes": null, "NodeNames": names}));
         }
@@ -142,7 +97,7 @@ impl Connection {
         for victims in nodes {
             let mut pods = Vec::with_capacity(victims.pods.len());
             for victim in &victims.pods {
-                pods.push(if self.endpoint.node_cache_capable {
+                pods.push(if self.config.node_cache_capable {
                     json!({"UID": &*victim.uid})
                 } else {
                     object(api, pod_path(victim, "")).await?
@@ -151,7 +106,7 @@ impl Connection {
             let entry = json!({"Pods": pods, "NumPDBViolations": victims.violations});
             shown.insert(victims.node.to_string(), entry);
         }
-        Ok(if self.endpoint.node_cache_capable {
+        Ok(if self.config.node_cache_capable {
             json!({"Pod": pod, "NodeNameToVictims": null, "NodeNameToMetaVictims": shown})
         } else {
             json!({"Pod": pod, "NodeNameToVictims": shown, "NodeNameToMetaVictims": null})

@@ -14,8 +14,8 @@ use super::requests::Call;
 /// Requests at a time, when the server is at ease.
 const MOST: usize = 64;
 const FEWEST: usize = 4;
-/// Events at a time.
-const MOST_EVENTS: usize = 16;
+/// Events at a time: enough to share wake-ups, and room for a bind that comes in between.
+const MOST_EVENTS: usize = 32;
 /// Events that may wait; beyond them the oldest are dropped.
 const MOST_WAITING_EVENTS: usize = 20_000;
 /// From this age on, what waits gets a share of the turns that binds would have.

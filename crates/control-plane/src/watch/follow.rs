@@ -36,7 +36,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A watch that ends sooner, without a word, is a failure.
 const SHORT: Duration = Duration::from_secs(1);
 /// How often a kind that the server does not have is asked for.
-const MISSING: Duration = Duration::from_secs(30);
+const MISSING: Duration = Duration::from_secs(10);
 
 /// Objects that cannot be read and are remembered as such.
 const MOST_SPOILED: usize = 10_000;

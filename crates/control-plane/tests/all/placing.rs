@@ -1,8 +1,15 @@
 //! Pods come to nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Fixture, eventually};
+use http::{Request, Uri};
+use kube::Client;
+use kube::client::Body;
+use tower::ServiceExt;
+
+use crate::support::{Fixture, NAMESPACE, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_hundred_pods_are_bound_once_each() {
@@ -83,5 +90,33 @@ async fn pods_of_other_schedulers_are_counted_and_left_alone() {
     fixture.add_pod("fits", "200m").await;
     let placed = fixture.all_placed(2).await;
     assert_eq!(placed.keys().collect::<Vec<_>>(), ["bound", "fits"]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_the_server_lacks_is_taken_up_when_it_appears() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "1", 110).await;
+    fixture.add_pod("pod", "1").await;
+    let shown = Arc::new(AtomicBool::new(false));
+    let service = ServiceExt::<Request<Body>>::map_request(fixture.cluster.service(), {
+        let shown = shown.clone();
+        move |mut request: Request<Body>| {
+            if !shown.load(Ordering::Relaxed) && request.uri().path() == "/api/v1/nodes" {
+                *request.uri_mut() = Uri::from_static("/api/v1/nowhere");
+            }
+            request
+        }
+    });
+    fixture.schedule_with(Client::new(service, NAMESPACE));
+    eventually("the pod waits for nodes", || async {
+        let events = fixture.events().await;
+        let told = "no nodes available to schedule pods";
+        let waits = events.iter().any(|(_, _, note)| note == told);
+        if waits { Ok(()) } else { Err(events) }
+    })
+    .await;
+    shown.store(true, Ordering::Relaxed);
+    fixture.all_placed(1).await;
     fixture.stop().await;
 }

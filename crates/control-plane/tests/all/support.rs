@@ -53,9 +53,12 @@ impl Fixture {
     }
 
     pub(crate) fn schedule_with(&mut self, client: Client) {
-        let connect = Connect::Client(client);
-        let options = Options::with_defaults(SCHEDULER, "host").unwrap();
-        self.scheduler = Some(Running::start(connect, options).unwrap());
+        self.schedule_by(client, Options::with_defaults(SCHEDULER, "host").unwrap());
+    }
+
+    pub(crate) fn schedule_by(&mut self, client: Client, options: Options) {
+        let running = Running::start(Connect::Client(client), options);
+        self.scheduler = Some(running.unwrap());
     }
 
     pub(crate) async fn stop(&mut self) {

@@ -1,5 +1,6 @@
 //! The way to one extender.
 
+use api::config::{Extender, ExtenderTls};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, StatusCode};
@@ -12,14 +13,13 @@ use kube::config::{
 };
 use serde_json::Value;
 
-use super::{Endpoint, Tls};
 use crate::scheduler::requests::JSON;
 
 /// Of an answer: names and messages for every node of a large cluster.
 const LONGEST_ANSWER: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
+pub enum ExtenderError {
     #[error("extender `{url}` cannot be reached as configured")]
     Config {
         url: String,
@@ -33,30 +33,30 @@ pub enum EndpointError {
 }
 
 pub(crate) struct Connection {
-    pub(super) endpoint: Endpoint,
+    pub(super) config: Extender,
     client: kube::Client,
 }
 
 impl Connection {
-    pub(super) async fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
-        let url = endpoint.url_prefix.clone();
+    pub(super) async fn new(config: Extender) -> Result<Self, ExtenderError> {
+        let url = config.url_prefix.clone();
         let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig(&endpoint), &options);
-        let mut config = config.await.map_err(|source| EndpointError::Config {
+        let reach = Config::from_custom_kubeconfig(kubeconfig(&config), &options);
+        let mut reach = reach.await.map_err(|source| ExtenderError::Config {
             url: url.clone(),
             source: Box::new(source),
         })?;
-        config.connect_timeout = Some(endpoint.timeout);
-        config.read_timeout = Some(endpoint.timeout);
-        let client = kube::Client::try_from(config).map_err(|source| EndpointError::Client {
+        reach.connect_timeout = Some(config.timeout());
+        reach.read_timeout = Some(config.timeout());
+        let client = kube::Client::try_from(reach).map_err(|source| ExtenderError::Client {
             url,
             source: Box::new(source),
         })?;
-        Ok(Self { endpoint, client })
+        Ok(Self { config, client })
     }
 
     pub(super) async fn post(&self, verb: &str, question: Value) -> Result<Value, String> {
-        let url = self.endpoint.url_prefix.trim_end_matches('/');
+        let url = self.config.url_prefix.trim_end_matches('/');
         let failed = |why: &dyn std::fmt::Display| {
             format!("failed {verb} with extender at URL {url}/{verb}, {why}")
         };
@@ -79,38 +79,38 @@ impl Connection {
             let body = body.await.map_err(|error| failed(&error))?;
             Ok::<Bytes, String>(body.to_bytes())
         };
-        let answer = tokio::time::timeout(self.endpoint.timeout, exchange).await;
+        let answer = tokio::time::timeout(self.config.timeout(), exchange).await;
         let answer = answer.map_err(|_| failed(&"no answer in time"))??;
         serde_json::from_slice(&answer).map_err(|error| failed(&error))
     }
 }
 
 /// kube knows how to talk to whatever a kubeconfig describes.
-fn kubeconfig(endpoint: &Endpoint) -> Kubeconfig {
+fn kubeconfig(config: &Extender) -> Kubeconfig {
     const NAME: &str = "extender";
-    let tls = endpoint.tls.clone().unwrap_or_default();
-    let Tls {
+    let ExtenderTls {
         insecure,
         server_name,
-        ca_file,
-        ca_data,
         cert_file,
-        cert_data,
         key_file,
+        ca_file,
+        cert_data,
         key_data,
-    } = tls;
+        ca_data,
+    } = config.tls_config.clone().unwrap_or_default();
+    let given = |text: String| (!text.is_empty()).then_some(text);
     // As kube-scheduler does it: without a root there is nothing to verify by.
-    let blind = insecure || (ca_file.is_none() && ca_data.is_none());
+    let blind = insecure || (ca_file.is_empty() && ca_data.is_empty());
     Kubeconfig {
         current_context: Some(NAME.into()),
         clusters: vec![NamedCluster {
             name: NAME.into(),
             cluster: Some(Cluster {
-                server: Some(endpoint.url_prefix.trim_end_matches('/').into()),
+                server: Some(config.url_prefix.trim_end_matches('/').into()),
                 insecure_skip_tls_verify: Some(blind),
-                certificate_authority: ca_file,
-                certificate_authority_data: ca_data,
-                tls_server_name: server_name,
+                certificate_authority: given(ca_file),
+                certificate_authority_data: given(ca_data),
+                tls_server_name: given(server_name),
                 ..Cluster::default()
             }),
             ..NamedCluster::default()
@@ -118,10 +118,10 @@ fn kubeconfig(endpoint: &Endpoint) -> Kubeconfig {
         auth_infos: vec![NamedAuthInfo {
             name: NAME.into(),
             auth_info: Some(AuthInfo {
-                client_certificate: cert_file,
-                client_certificate_data: cert_data,
-                client_key: key_file,
-                client_key_data: key_data.map(Into::into),
+                client_certificate: given(cert_file),
+                client_certificate_data: given(cert_data),
+                client_key: given(key_file),
+                client_key_data: given(key_data).map(Into::into),
                 ..AuthInfo::default()
             }),
             ..NamedAuthInfo::default()
