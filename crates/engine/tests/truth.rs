@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::cluster::{Cluster, Storage, Update};
+use engine::cluster::{Cluster, Storage, Update, UpdateError};
 use engine::model::{
     CsiDriver, CsiLimits, Name, Pod, PodTerm, PreferredPodTerm, Selector, StorageCapacity,
     VolumeAttachment,
@@ -210,13 +210,13 @@ fn storage_step() -> impl Strategy<Value = StorageStep> {
     ]
 }
 
-fn take(step: &StorageStep, cluster: &mut Cluster) {
+fn take(step: &StorageStep, cluster: &mut Cluster) -> Result<(), UpdateError> {
     match step {
         StorageStep::Set(kind, which, shape) => {
-            cluster.apply(stored(*kind, *which, *shape)).unwrap();
+            cluster.apply(stored(*kind, *which, *shape))?;
         }
         StorageStep::Gone(kind, which) => {
-            cluster.apply(gone(*kind, *which)).unwrap();
+            cluster.apply(gone(*kind, *which))?;
         }
         StorageStep::Promise(pod, number, other) => {
             let volume = volume(&format!("s{number}")).for_claim(&format!("s{other}"));
@@ -233,9 +233,10 @@ fn take(step: &StorageStep, cluster: &mut Cluster) {
         }
         StorageStep::Bound(pod) => {
             let bound = shaped_pod(*pod, Some(0), 0);
-            cluster.apply(Update::PodBound(bound)).unwrap();
+            cluster.apply(Update::PodBound(bound))?;
         }
     }
+    Ok(())
 }
 
 proptest! {
@@ -245,7 +246,7 @@ proptest! {
     fn storage_leaves_no_trace(steps in prop::collection::vec(storage_step(), 1..60)) {
         let mut cluster = Cluster::new();
         for step in &steps {
-            take(step, &mut cluster);
+            take(step, &mut cluster).unwrap();
             if let Err(corruption) = cluster.check() {
                 panic!("{corruption} after {step:?}");
             }
