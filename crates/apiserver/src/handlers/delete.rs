@@ -276,7 +276,9 @@ fn mark(served: &Served, object: &mut Value, grace: Option<i64>, options: &Delet
         metadata.insert("deletionGracePeriodSeconds".to_owned(), json!(begins));
         let generation = metadata.get("generation").and_then(Value::as_i64);
         if let Some(generation) = generation.filter(|g| *g > 0) {
-            metadata.insert("generation".to_owned(), json!(generation + 1));
+            // Some kinds store whatever generation a client made up.
+            let next = generation.saturating_add(1);
+            metadata.insert("generation".to_owned(), json!(next));
         }
     }
     served.kind.rules.begin_delete(object);

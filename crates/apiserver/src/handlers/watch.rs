@@ -27,6 +27,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The real server picks between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
+/// A client may ask for more seconds than a clock can count.
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
     let options = WatchOptions::parse(&call.request.query)?;
@@ -41,7 +43,8 @@ pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
     };
     let timeout = options
         .timeout_seconds
-        .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        .map_or(DEFAULT_TIMEOUT, Duration::from_secs)
+        .min(LONGEST_TIMEOUT);
     let now = Instant::now();
     let watcher = Watcher {
         server: Arc::clone(&call.server),

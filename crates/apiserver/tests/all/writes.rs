@@ -402,6 +402,21 @@ async fn a_deep_object_is_refused_or_can_be_read_again() {
 }
 
 #[tokio::test]
+async fn the_largest_numbers_are_numbers() {
+    let client = Client::new();
+    let mut object = configmap("a");
+    object["metadata"]["generation"] = json!(i64::MAX);
+    object["metadata"]["finalizers"] = json!(["x.io/f"]);
+    client.post(CONFIGMAPS, object).await.expect(201);
+    let path = format!("{CONFIGMAPS}/a?gracePeriodSeconds={}", i64::MAX);
+    let deleting = client.delete(&path, Value::Null).await.expect(200);
+    assert_eq!(deleting.body["metadata"]["generation"], i64::MAX);
+    let path = format!("{CONFIGMAPS}?watch=true&timeoutSeconds={}", i64::MAX);
+    let mut watch = client.watch(&path, &[]).await;
+    assert_eq!(watch.next_named().await, "ADDED a");
+}
+
+#[tokio::test]
 async fn warnings_come_with_changes_and_refusals() {
     let client = Client::new();
     let path = "/apis/apps/v1/namespaces/default/deployments";
