@@ -11,11 +11,11 @@ use crate::expect;
 use crate::kinds;
 use crate::objects;
 use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
-use crate::world::{World, key};
+use crate::world::{Deletion, World, key};
 use crate::{BadScenario, Finding, Report};
 
 /// Longer than anything that waits in a queue.
-const LONGEST_ADVANCE: i64 = 366 * 86_400 * 1_000_000_000;
+const LONGEST_SPAN: i64 = 366 * 86_400 * 1_000_000_000;
 
 pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario> {
     let expects = scenario
@@ -195,22 +195,11 @@ impl Player<'_> {
             self.at(path, result)?;
             self.world.refusals.insert(key(name));
         }
-        if let Some(span) = &step.advance {
-            let result = self.advance(span);
+        if let Some(given) = &step.advance {
+            let result = span(given).and_then(|span| self.world.advance(span));
             self.at(&format!("{path}.advance"), result)?;
         }
         Ok(())
-    }
-
-    fn advance(&mut self, span: &str) -> Result<(), String> {
-        let nanos = parse_duration(span).map_err(|error| error.to_string())?;
-        if !(0..=LONGEST_ADVANCE).contains(&nanos) {
-            return Err(format!(
-                "time can advance by at most 8784h and never goes back, but `{span}` is asked"
-            ));
-        }
-        self.world
-            .advance(Duration::from_nanos(nanos.unsigned_abs()))
     }
 
     fn delete(&mut self, named: &Named) -> Result<(), String> {
@@ -218,7 +207,7 @@ impl Player<'_> {
             let key = key(name);
             self.world.pod(name)?;
             self.world.say(format!("pod {key} is deleted"));
-            self.world.delete_pod(&key)?;
+            self.world.delete_pod(&key, Deletion::Asked)?;
         }
         for name in named.node.iter().chain(&named.nodes) {
             self.world.delete_node(name)?;
@@ -299,8 +288,13 @@ impl Player<'_> {
         for (i, entry) in entries.iter().enumerate() {
             let path = format!("{path}[{i}]");
             let pods = objects::pods(entry, &self.default_scheduler);
+            let leaves_after = entry
+                .leaves_after
+                .as_deref()
+                .map_or(Ok(Duration::ZERO), span);
+            let leaves_after = self.at(&format!("{path}.leavesAfter"), leaves_after)?;
             for pod in self.at(&path, pods)? {
-                let result = self.world.create_pod(pod);
+                let result = self.world.create_pod(pod, leaves_after);
                 self.at(&path, result)?;
             }
         }
@@ -340,4 +334,13 @@ impl Player<'_> {
         }
         Ok(())
     }
+}
+
+/// Time that passes.
+fn span(text: &str) -> Result<Duration, String> {
+    let nanos = parse_duration(text).map_err(|error| error.to_string())?;
+    if !(0..=LONGEST_SPAN).contains(&nanos) {
+        return Err(format!("`{text}` is not between 0s and 8784h"));
+    }
+    Ok(Duration::from_nanos(nanos.unsigned_abs()))
 }

@@ -96,6 +96,8 @@ pub(crate) struct PodEntry {
     pub(crate) gates: Vec<String>,
     /// Where it runs already.
     pub(crate) node: Option<String>,
+    /// How long it takes to leave its node when it is deleted or evicted; it is gone at once when not given.
+    pub(crate) leaves_after: Option<String>,
     /// The first profile of the configuration when not given.
     pub(crate) scheduler: Option<String>,
     /// Anything else, as Kubernetes writes it.

@@ -1,7 +1,7 @@
 //! The world around the scheduler: objects as the API would keep them, a clock that only steps move, and somebody who
 //! carries out every instruction at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +27,17 @@ pub(crate) struct World {
     pub(crate) log: Vec<String>,
     /// Pods whose next binding fails.
     pub(crate) refusals: BTreeSet<String>,
+    /// Pods that are on their way out, by when they will have left.
+    leaving: BTreeMap<(Timestamp, Name), String>,
     births: u64,
     decisions: u64,
+}
+
+/// Why a pod is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deletion {
+    Asked,
+    Preempted,
 }
 
 /// A pod with what became of it.
@@ -39,6 +48,8 @@ pub(crate) struct SimPod {
     created: Timestamp,
     /// Since when it is on its node.
     pub(crate) bound: Option<Timestamp>,
+    /// How long it takes to leave its node.
+    leaves_after: Duration,
     pub(crate) gone: bool,
     /// What the last failed attempt said.
     pub(crate) message: Option<String>,
@@ -76,6 +87,7 @@ impl World {
             storage: Storage::default(),
             log: Vec::new(),
             refusals: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             births: 0,
             decisions: 0,
         }
@@ -124,7 +136,11 @@ impl World {
         node.ok_or_else(|| format!("there is no node `{name}`"))
     }
 
-    pub(crate) fn create_pod(&mut self, mut wire: core::Pod) -> Result<(), String> {
+    pub(crate) fn create_pod(
+        &mut self,
+        mut wire: core::Pod,
+        leaves_after: Duration,
+    ) -> Result<(), String> {
         let key = format!("{}/{}", wire.metadata.namespace, wire.metadata.name);
         if self.pods.get(&key).is_some_and(|pod| !pod.gone) {
             return Err(format!("there is a pod `{key}` already"));
@@ -146,6 +162,7 @@ impl World {
                 pod: pod.clone(),
                 created: self.now,
                 bound,
+                leaves_after,
                 gone: false,
                 message: None,
                 attempts: 0,
@@ -175,9 +192,36 @@ impl World {
         self.tell(Input::Pod(pod))
     }
 
-    pub(crate) fn delete_pod(&mut self, key: &str) -> Result<(), String> {
-        let Some(known) = self.pods.get_mut(key).filter(|pod| !pod.gone) else {
+    /// Deletes a pod. On a node it may take its time, and counts until it has left.
+    pub(crate) fn delete_pod(&mut self, key: &str, why: Deletion) -> Result<(), String> {
+        let Some(known) = self.pods.get(key).filter(|pod| !pod.gone) else {
             return Err(format!("there is no pod `{key}`"));
+        };
+        if known.leaves_after.is_zero() || known.node().is_none() {
+            return self.gone(key);
+        }
+        if known.wire.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let at = self.now.plus(known.leaves_after);
+        self.leaving
+            .insert((at, known.pod.uid.clone()), key.to_owned());
+        self.edit_pod(key, |wire| {
+            wire.metadata.deletion_timestamp = Some(jiff::Timestamp::UNIX_EPOCH);
+            if why == Deletion::Preempted {
+                wire.status.conditions.push(core::PodCondition {
+                    kind: "DisruptionTarget".to_owned(),
+                    status: "True".to_owned(),
+                    reason: "PreemptionByScheduler".to_owned(),
+                    ..core::PodCondition::default()
+                });
+            }
+        })
+    }
+
+    fn gone(&mut self, key: &str) -> Result<(), String> {
+        let Some(known) = self.pods.get_mut(key) else {
+            return Ok(());
         };
         known.gone = true;
         let uid = known.pod.uid.clone();
@@ -188,22 +232,37 @@ impl World {
     pub(crate) fn advance(&mut self, span: Duration) -> Result<(), String> {
         let end = self.now.plus(span);
         self.settle()?;
-        while let Some(due) = self
-            .scheduler
-            .idle_until(self.now)
-            .filter(|due| *due <= end)
-        {
+        loop {
+            let idle = self.scheduler.idle_until(self.now);
+            let leaving = self.leaving.keys().next().map(|(at, _)| *at);
+            let Some(due) = idle.into_iter().chain(leaving).min() else {
+                break;
+            };
+            if due > end {
+                break;
+            }
             if due <= self.now {
-                return Err(format!(
-                    "something is due at {} and does not happen",
-                    seconds(due)
-                ));
+                let due = seconds(due);
+                return Err(format!("something is due at {due} and does not happen"));
             }
             self.now = due;
+            self.let_leave()?;
             self.settle()?;
         }
         self.now = end;
         self.settle()
+    }
+
+    /// Ends the pods whose time to leave is over.
+    fn let_leave(&mut self) -> Result<(), String> {
+        while let Some(first) = self.leaving.first_entry()
+            && first.key().0 <= self.now
+        {
+            let key = first.remove();
+            self.say(format!("pod {key} has left"));
+            self.gone(&key)?;
+        }
+        Ok(())
     }
 
     /// Carries out instructions until there are none.
@@ -333,7 +392,7 @@ impl World {
         for victim in victims {
             let key = key_of(victim);
             self.say(format!("pod {key} is evicted from {node} for {preemptor}"));
-            self.delete_pod(&key)?;
+            self.delete_pod(&key, Deletion::Preempted)?;
         }
         self.tell(Input::PreemptionDone { uid, failed: false })
     }

@@ -163,7 +163,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "cluster: {pods: [{name: p}]}\nsteps:\n- advance: -1s\n  expect: {p: {attempts: 1}}\n",
-            "line 3: steps[0].advance: time can advance by at most 8784h and never goes back, but `-1s` is asked",
+            "line 3: steps[0].advance: `-1s` is not between 0s and 8784h",
         ),
         (
             "cluster: {pods: [{name: p}]}\nsteps:\n- advance: 1s\n  cordon: a\n  expect: {p: {attempts: 1}}\n",

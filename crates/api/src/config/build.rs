@@ -102,7 +102,7 @@ impl ProfileBuilder<'_, '_> {
                 .iter()
                 .any(|name| name == entry.name);
             if scores && weight < 0 {
-                let place = format!("{}.plugins.score", self.profile.place);
+                let place = self.place_of(entry.name);
                 let text = format!(
                     "plugin \"{}\" has weight {weight}: a weight must not be negative",
                     entry.name
@@ -301,15 +301,32 @@ impl ProfileBuilder<'_, '_> {
             }
             Err(error) => {
                 self.named.insert(entry.name.to_owned());
-                let place = if place.is_empty() {
-                    &self.profile.place
-                } else {
-                    &place
-                };
+                let place = self.place_of(entry.name);
                 self.findings.error(place, error.to_string());
                 None
             }
         }
+    }
+
+    /// Where the profile first names a plugin.
+    fn place_of(&self, plugin: &str) -> String {
+        let profile = self.profile;
+        let enabled = profile.plugins.all().find_map(|(point, set)| {
+            let i = set
+                .enabled
+                .iter()
+                .position(|enabled| enabled.name == plugin)?;
+            Some(format!("{}.plugins.{point}.enabled[{i}]", profile.place))
+        });
+        let config = || {
+            profile
+                .plugin_config
+                .iter()
+                .find(|config| config.name == plugin)
+        };
+        enabled
+            .or_else(|| Some(config()?.place.clone()))
+            .unwrap_or_else(|| profile.place.clone())
     }
 
     /// The head of arguments, if it is that of this plugin in this version.

@@ -94,7 +94,7 @@ fn refusals() {
         ),
         (
             "profiles:\n- plugins: {score: {enabled: [{name: ImageLocality, weight: -1}]}}",
-            "line 4: profiles[0].plugins.score: plugin \"ImageLocality\" has weight -1: a weight must not be negative",
+            "line 4: profiles[0].plugins.score.enabled[0]: plugin \"ImageLocality\" has weight -1: a weight must not be negative",
         ),
         (
             "extenders:\n- {urlPrefix: http://a, prioritizeVerb: p}",
@@ -201,7 +201,7 @@ fn unknown_names_with_their_line_and_the_nearest_name() {
                 "v1beta1",
                 "profiles:\n- plugins: {filter: {enabled: [{name: NodeLabel}]}}",
             ),
-            "line 4: profiles[0]: plugin NodeLabel is not supported: use NodeAffinity with addedAffinity",
+            "line 4: profiles[0].plugins.filter.enabled[0]: plugin NodeLabel is not supported: use NodeAffinity with addedAffinity",
         ),
     ] {
         assert_eq!(errors(&text), [want], "{text}");
