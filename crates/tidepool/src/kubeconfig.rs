@@ -3,12 +3,12 @@
 use std::{
     ffi::OsString,
     fs::{self, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 
 /// `tidepool/kubeconfig` in the user's cache directory.
 pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<PathBuf> {
@@ -26,11 +26,14 @@ pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyho
     Ok(cache.join("tidepool").join("kubeconfig"))
 }
 
+/// The first line of what we write. A file without it is somebody's own and is not replaced.
+const OURS: &str = "# Written by `tidepool up`, which replaces it at each start.\n";
+
 /// Writes the file in one step; only its owner can read it, because it holds a token.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    try_write(path, text).with_context(|| {
-        format!(
-            "cannot write the kubeconfig to {}, choose another path with --kubeconfig-out",
+    try_write(path, &[OURS, text].concat()).map_err(|error| {
+        anyhow!(
+            "cannot write the kubeconfig to {}: {error}; choose another path with --kubeconfig-out",
             path.display()
         )
     })
@@ -43,6 +46,39 @@ fn try_write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = directory {
         fs::create_dir_all(directory)?;
     }
+    // What a link leads to is written, not the link.
+    match fs::canonicalize(path) {
+        Ok(path) => replace(&path, text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => rename_into(path, text),
+        Err(error) => Err(error),
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let kind = fs::metadata(path)?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !kind.is_file() {
+        // A pipe or a device takes the text and stays what it is.
+        return OpenOptions::new()
+            .write(true)
+            .open(path)?
+            .write_all(text.as_bytes());
+    }
+    let mut start = Vec::new();
+    let file = fs::File::open(path)?;
+    file.take(OURS.len() as u64).read_to_end(&mut start)?;
+    if !start.is_empty() && start != OURS.as_bytes() {
+        return Err(io::Error::other(
+            "there is a file that tidepool did not write",
+        ));
+    }
+    rename_into(path, text)
+}
+
+/// Nobody ever reads half a file, because it gets its name when it is whole.
+fn rename_into(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path
         .file_name()
         .ok_or(io::ErrorKind::IsADirectory)?
@@ -101,5 +137,49 @@ mod tests {
                 "{case}"
             );
         }
+    }
+
+    #[test]
+    fn only_our_own_files_are_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for (name, before) in [
+            ("ours", Some(OURS)),
+            ("empty", Some("")),
+            ("new/file", None),
+        ] {
+            if let Some(before) = before {
+                fs::write(path(name), before).unwrap();
+            }
+            write(&path(name), "text").unwrap();
+            let written = fs::read_to_string(path(name)).unwrap();
+            assert_eq!(written, format!("{OURS}text"), "{name}");
+        }
+        fs::write(path("theirs"), "clusters: []").unwrap();
+        let error = write(&path("theirs"), "text").unwrap_err().to_string();
+        assert!(error.contains("tidepool did not write"), "{error}");
+        assert_eq!(fs::read_to_string(path("theirs")).unwrap(), "clusters: []");
+    }
+
+    #[test]
+    fn links_and_devices_stay_what_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let (link, file) = (directory.path().join("link"), directory.path().join("file"));
+        fs::write(&file, OURS).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write(&link, "text").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(fs::read_to_string(&file).unwrap().ends_with("text"));
+
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        write(&pipe, "text").unwrap();
+        assert!(reader.join().unwrap().ends_with("text"));
+        assert!(!fs::metadata(&pipe).unwrap().is_file());
     }
 }

@@ -1,7 +1,6 @@
 //! `tidepool up`: a cluster in one process, until somebody stops it.
 
 use std::{
-    fmt::Write as _,
     io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
@@ -10,7 +9,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use apiserver::{Cluster, Options, ServeError, ServeOptions, Serving};
 use clap::Args;
-use local::{Local, Timings};
+use local::{Local, Shape, Timings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::kubeconfig;
@@ -24,10 +23,10 @@ const LONGEST_STOP: Duration = Duration::from_secs(5);
 #[derive(Args)]
 pub(crate) struct Flags {
     /// How many simulated nodes to start with.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=5000))]
+    #[arg(long, default_value_t = 3, value_parser = parse_nodes, allow_negative_numbers = true)]
     nodes: u16,
     /// The port of the Kubernetes API on 127.0.0.1; 0 picks a free one.
-    #[arg(long, default_value_t = 6440)]
+    #[arg(long, default_value_t = 6440, value_parser = parse_port, allow_negative_numbers = true)]
     port: u16,
     /// Where to write the kubeconfig [default: tidepool/kubeconfig in your cache directory].
     #[arg(long, value_name = "PATH")]
@@ -38,6 +37,19 @@ pub(crate) struct Flags {
     /// Start without nodes; a Node made through the API then acts as a simulated one.
     #[arg(long, conflicts_with = "nodes")]
     empty: bool,
+}
+
+/// More would be slow to start, and is more than the embedded cluster is measured with.
+const MOST_NODES: u16 = 5000;
+
+fn parse_nodes(text: &str) -> Result<u16, String> {
+    let nodes = text.parse().ok().filter(|nodes| *nodes <= MOST_NODES);
+    nodes.ok_or_else(|| format!("use a whole number from 0 to {MOST_NODES}"))
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse()
+        .map_err(|_| "use a whole number from 0 to 65535".to_owned())
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -111,10 +123,11 @@ async fn serve(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
         users: vec![USER.into()],
         ..ServeOptions::default()
     };
-    cluster.serve(options).await.map_err(|error| {
-        let is_busy = matches!(&error, ServeError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse);
-        let error = anyhow::Error::new(error);
-        if is_busy { error.context("choose another port with --port, or 0 for any free one") } else { error }
+    cluster.serve(options).await.map_err(|error| match error {
+        ServeError::Listen { address, source } => anyhow!(
+            "cannot listen on {address}: {source}; choose another port with --port, or 0 for any free one"
+        ),
+        other => other.into(),
     })
 }
 
@@ -139,28 +152,29 @@ fn say(text: &str) -> anyhow::Result<()> {
 
 fn welcome(url: &str, path: &Path, nodes: u16) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let kubectl = format!(
-        "kubectl --kubeconfig {}",
-        shell_word(&path.display().to_string())
-    );
-    let mut text = String::new();
-    let _ = writeln!(
-        text,
-        "tidepool {version}: a Kubernetes API on {url}, {nodes} simulated nodes"
-    );
-    let _ = writeln!(text, "kubeconfig: {}", path.display());
-    let _ = writeln!(text, "\nTry next:");
-    let _ = writeln!(text, "  {kubectl} get nodes");
-    let _ = writeln!(
-        text,
-        "  {kubectl} create deployment web --image=web --replicas=3"
-    );
-    let _ = writeln!(text, "  {kubectl} get deployments,pods -o wide");
-    let _ = writeln!(
-        text,
-        "\nThere is no scheduler yet: a pod runs where its spec.nodeName says. Ctrl-C stops everything."
-    );
-    text
+    let kubeconfig = path.display().to_string();
+    let kubectl = format!("kubectl --kubeconfig {}", shell_word(&kubeconfig));
+    let plural = if nodes == 1 { "" } else { "s" };
+    let (first, node) = match nodes {
+        0 => {
+            let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine"}}"#;
+            let create = format!("echo '{node}' | {kubectl} create -f -\n  ");
+            (create, "mine".to_owned())
+        }
+        nodes => (String::new(), Shape::demo(0, nodes.into()).name),
+    };
+    format!(
+        r#"tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}
+kubeconfig: {kubeconfig}
+
+Try next:
+  {first}{kubectl} get nodes
+  {kubectl} run web --image=web --overrides='{{"spec": {{"nodeName": "{node}"}}}}'
+  {kubectl} get pods -o wide
+
+There is no scheduler yet: a pod runs where its spec.nodeName says, and others wait. Ctrl-C stops everything.
+"#
+    )
 }
 
 /// The text as one word of a shell command.
@@ -175,6 +189,23 @@ fn shell_word(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_welcome_says_what_can_be_done() {
+        let url = "https://127.0.0.1:1";
+        for (nodes, count, node) in [
+            (0, "0 simulated nodes", "mine"),
+            (1, "1 simulated node\n", "node-001"),
+            (3, "3 simulated nodes", "node-001"),
+            (1000, "1000 simulated nodes", "node-0001"),
+        ] {
+            let text = welcome(url, Path::new("/k"), nodes);
+            assert!(text.contains(count), "{text}");
+            let on_node = format!(r#"'{{"spec": {{"nodeName": "{node}"}}}}'"#);
+            assert!(text.contains(&on_node), "{text}");
+            assert_eq!(text.contains("create -f -"), nodes == 0, "{text}");
+        }
+    }
 
     #[test]
     fn printed_commands_can_be_copied() {

@@ -288,9 +288,18 @@ fn flags_that_make_no_sense_are_refused() {
         (
             "too many nodes",
             vec!["up", "--nodes", "5001"],
-            "5001 is not in 0..=5000",
+            "'5001' for '--nodes <NODES>': use a whole number from 0 to 5000",
         ),
-        ("no number", vec!["up", "--port", "http"], "'http'"),
+        (
+            "fewer than no nodes",
+            vec!["up", "--nodes", "-3"],
+            "'-3' for '--nodes <NODES>': use a whole number",
+        ),
+        (
+            "no number",
+            vec!["up", "--port", "http"],
+            "'http' for '--port <PORT>': use a whole number from 0 to 65535",
+        ),
         (
             "two wishes",
             vec!["up", "--empty", "--nodes", "3"],
