@@ -1,6 +1,9 @@
 //! `tidepool sim`: clusters in virtual time.
 
-use std::{io::Write, path::PathBuf};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -53,7 +56,7 @@ fn play_all(flags: &RunFlags) -> Result<()> {
 }
 
 /// What to say about a scenario, and whether it holds.
-fn play(file: &PathBuf, quiet: bool) -> Result<(Vec<String>, bool)> {
+fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
     let name = file.display();
     let report = match sim::run(&crate::read_input(file)?) {
         Ok(report) => report,
