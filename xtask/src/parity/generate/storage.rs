@@ -3,7 +3,11 @@
 //! The claims have fixed names that say what is special about them; what varies is which nodes,
 //! zones and sizes they mean.
 
+mod in_tree;
+
 use serde_json::{Map, Value, json};
+
+use in_tree::inline_disk;
 
 use super::{HOSTNAME, Mood, REGION, World, ZONE, ZONES};
 use crate::parity::random::Random;
@@ -11,6 +15,8 @@ use crate::parity::random::Random;
 const DRIVER: &str = "csi.example.com";
 const EBS_DRIVER: &str = "ebs.csi.aws.com";
 const MIGRATED: &str = "storage.alpha.kubernetes.io/migrated-plugins";
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 const BOUND: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
@@ -31,6 +37,8 @@ const USABLE: &[(&str, u32)] = &[
     ("shared-3", 10),
     ("ebs", 10),
     ("ebs-class", 6),
+    ("old", 14),
+    ("old-class", 6),
 ];
 
 /// Claims that end the cycle before any node is looked at, besides the unbound immediate one.
@@ -41,11 +49,22 @@ const UNUSABLE: &[&str] = &[
     "classless",
     "modeless",
     "class-gone",
+    "half-bound",
 ];
 
 /// Claims of pods that run already.
 const IN_USE: &[&str] = &[
-    "shared-1", "shared-2", "shared-3", "only-one", "only-one", "zoned", "ebs", "missing",
+    "shared-1",
+    "shared-2",
+    "shared-3",
+    "only-one",
+    "only-one",
+    "zoned",
+    "ebs",
+    "old",
+    "old-class",
+    "csi",
+    "missing",
 ];
 
 pub(super) struct Storage {
@@ -120,6 +139,9 @@ impl Storage {
         if random.chance(70) {
             list.push(inline_disk(random));
         }
+        if random.chance(6) {
+            list.push(json!({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
+        }
         named(list)
     }
 }
@@ -149,33 +171,18 @@ fn claim_volume(name: &str) -> Value {
     json!({"persistentVolumeClaim": {"claimName": name}})
 }
 
-fn inline_disk(random: &mut Random) -> Value {
-    let read_only = random.chance(25);
-    match random.below(4) {
-        0 => {
-            json!({"gcePersistentDisk": {"pdName": random.pick(&["disk-1", "disk-1", "disk-2"]), "readOnly": read_only}})
-        }
-        1 => {
-            json!({"awsElasticBlockStore": {"volumeID": random.pick(&["vol-1", "vol-1", "vol-2"]), "readOnly": read_only}})
-        }
-        2 => {
-            json!({"iscsi": {"targetPortal": "10.0.0.1", "iqn": random.pick(&["iqn.1", "iqn.1", "iqn.2"]), "lun": 0, "readOnly": read_only}})
-        }
-        _ => json!({"rbd": {
-            "monitors": random.several(&["m1", "m2", "m3"], 1, 2),
-            "image": "img", "pool": random.pick(&["rbd", "rbd", "other"]), "readOnly": read_only,
-        }}),
-    }
-}
-
 fn classes(random: &mut Random) -> Value {
     let mut csi = json!({
         "metadata": {"name": "csi"}, "provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer",
     });
     if random.chance(40) {
-        csi["allowedTopologies"] = json!([
-            {"matchLabelExpressions": [{"key": ZONE, "values": random.several(ZONES, 1, 2)}]},
-        ]);
+        let zone = json!({"key": ZONE, "values": random.several(ZONES, 1, 2)});
+        csi["allowedTopologies"] = match random.below(8) {
+            0 => json!([{}]),
+            1 => json!([{"matchLabelExpressions": [zone, {"key": REGION, "values": ["r1"]}]}]),
+            2 => json!([{}, {"matchLabelExpressions": [zone]}]),
+            _ => json!([{"matchLabelExpressions": [zone]}]),
+        };
     }
     json!([
         csi,
@@ -183,6 +190,7 @@ fn classes(random: &mut Random) -> Value {
         {"metadata": {"name": "modeless"}, "provisioner": DRIVER},
         {"metadata": {"name": "immediate"}, "provisioner": DRIVER, "volumeBindingMode": "Immediate"},
         {"metadata": {"name": "ebs"}, "provisioner": "kubernetes.io/aws-ebs", "volumeBindingMode": "WaitForFirstConsumer"},
+        {"metadata": {"name": "old"}, "provisioner": random.one(in_tree::PLUGINS).0, "volumeBindingMode": "WaitForFirstConsumer"},
     ])
 }
 
@@ -207,10 +215,12 @@ fn bound_claim(name: &str, volume: &str) -> Value {
 
 fn claims(world: &mut World) -> Value {
     let random = &mut world.random;
-    let mut list: Vec<Value> = ["here", "zoned", "shared-1", "shared-2", "shared-3", "ebs"]
-        .into_iter()
-        .map(|name| bound_claim(name, name))
-        .collect();
+    let mut list: Vec<Value> = [
+        "here", "zoned", "shared-1", "shared-2", "shared-3", "ebs", "old",
+    ]
+    .into_iter()
+    .map(|name| bound_claim(name, name))
+    .collect();
     list.push(bound_claim("pv-gone", "no-such-volume"));
     let mut only_one = bound_claim("only-one", "only-one");
     only_one["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
@@ -230,11 +240,24 @@ fn claims(world: &mut World) -> Value {
         spec.remove("storageClassName");
     }
     list.push(classless);
+    let mut half_bound = claim("half-bound", "csi", "1Gi");
+    half_bound["spec"]["volumeName"] = json!("shared-1");
+    list.push(half_bound);
 
     list.push(claim("ebs-class", "ebs", "2Gi"));
+    list.push(claim("old-class", "old", "2Gi"));
     for name in ["csi", "csi-2"] {
         let size = random.pick(&["1Gi", "5Gi", "8Gi", "50Gi", "50Gi"]);
-        list.push(claim(name, "csi", size));
+        let mut claim = claim(name, "csi", size);
+        match random.below(12) {
+            0 => claim["spec"]["resources"] = json!({}),
+            1 => {
+                claim["spec"]["storageClassName"] = json!("no-such-class");
+                claim["metadata"]["annotations"] = json!({BETA_CLASS: "csi"});
+            }
+            _ => {}
+        }
+        list.push(claim);
     }
     let mut chosen = claim("chosen", "csi", "1Gi");
     chosen["metadata"]["annotations"] = json!({SELECTED_NODE: random.one(&world.nodes)});
@@ -250,9 +273,14 @@ fn claims(world: &mut World) -> Value {
         if random.chance(15) {
             claim["spec"]["accessModes"] = json!(["ReadWriteOnce", "ReadOnlyMany"]);
         }
+        if random.chance(15) {
+            claim["spec"]["volumeAttributesClassName"] =
+                json!(random.pick(&["gold", "silver", ""]));
+        }
         list.push(claim);
     }
     list.extend(ephemeral_claim(random));
+    list.extend(ephemeral_claims_in_use(random));
     Value::Array(list)
 }
 
@@ -272,11 +300,31 @@ fn ephemeral_claim(random: &mut Random) -> Option<Value> {
     Some(claim)
 }
 
+/// Claims of the volume `scratch` of some pods that run; seldom another's, because that is a fault.
+fn ephemeral_claims_in_use(random: &mut Random) -> Vec<Value> {
+    let mut list = Vec::new();
+    for number in 1..6 {
+        let (name, volume) = (
+            format!("p{number}-scratch"),
+            format!("shared-{}", number % 3 + 1),
+        );
+        let mut claim = bound_claim(&name, &volume);
+        if random.chance(90) {
+            let uid = format!("p{number}");
+            claim["metadata"]["ownerReferences"] = json!([
+                {"apiVersion": "v1", "kind": "Pod", "name": uid, "uid": uid, "controller": true},
+            ]);
+        }
+        list.push(claim);
+    }
+    list
+}
+
 /// Sizes are all different, because upstream takes any of two equal volumes.
 fn volumes(world: &mut World) -> Value {
     let mut list = Vec::new();
     for name in [
-        "here", "zoned", "only-one", "shared-1", "shared-2", "shared-3", "ebs",
+        "here", "zoned", "only-one", "shared-1", "shared-2", "shared-3", "ebs", "old",
     ] {
         let mut volume = json!({
             "metadata": {"name": name},
@@ -287,19 +335,20 @@ fn volumes(world: &mut World) -> Value {
             },
             "status": {"phase": "Bound"},
         });
-        let source = if name == "ebs" {
-            ("awsElasticBlockStore", json!({"volumeID": "vol-9"}))
-        } else {
-            (
+        let source = match name {
+            "ebs" => ("awsElasticBlockStore", json!({"volumeID": "vol-9"})),
+            "old" => in_tree::source(&mut world.random),
+            _ => (
                 "csi",
                 json!({"driver": DRIVER, "volumeHandle": format!("handle-{name}")}),
-            )
+            ),
         };
         volume["spec"][source.0] = source.1;
-        match name {
-            "here" => volume["spec"]["nodeAffinity"] = json!({"required": reach(world)}),
-            "zoned" | "ebs" => volume["metadata"]["labels"] = zone_labels(&mut world.random),
-            _ => {}
+        if matches!(name, "zoned" | "ebs" | "old") {
+            volume["metadata"]["labels"] = zone_labels(&mut world.random);
+        }
+        if name == "here" || name == "old" && world.random.chance(50) {
+            volume["spec"]["nodeAffinity"] = json!({"required": reach(world)});
         }
         list.push(volume);
     }
@@ -317,20 +366,35 @@ fn volumes(world: &mut World) -> Value {
 /// The node selector of a volume: some zone, or some nodes.
 fn reach(world: &mut World) -> Value {
     let random = &mut world.random;
-    let requirement = match random.below(3) {
-        0 => {
+    let requirement = match random.below(14) {
+        0..=3 => {
             json!({"key": HOSTNAME, "operator": "In", "values": random.several(&world.nodes, 1, 3)})
         }
-        1 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
+        4..=7 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
+        8 => json!({"key": BETA_ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
+        // Cannot be parsed.
+        9 => json!({"key": ZONE, "operator": random.pick(&["In", "Near"])}),
         _ => json!({"key": ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
     };
-    json!({"nodeSelectorTerms": [{"matchExpressions": [requirement]}]})
+    let term = json!({"matchExpressions": [requirement]});
+    let by_name = json!({"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": [random.one(&world.nodes)]},
+    ]});
+    let terms = match random.below(10) {
+        0 => json!([term, by_name]),
+        1 => json!([{}, term]),
+        2 => json!([term, {"matchExpressions": [{"key": REGION, "operator": "Exists"}]}]),
+        _ => json!([term]),
+    };
+    json!({"nodeSelectorTerms": terms})
 }
 
 fn zone_labels(random: &mut Random) -> Value {
-    match random.below(6) {
+    match random.below(8) {
         0 => json!({ZONE: "z1__z2"}),
-        1 => json!({"failure-domain.beta.kubernetes.io/zone": random.pick(ZONES)}),
+        1 => json!({BETA_ZONE: random.pick(ZONES)}),
+        6 => json!({ZONE: random.pick(ZONES), BETA_ZONE: random.pick(ZONES)}),
+        7 => json!({ZONE: random.pick(&["us-c1-a__us-c1-b", "us-c1-a__us-c2-b", " z1 __ z2"])}),
         2 => json!({ZONE: random.pick(ZONES), REGION: "r1"}),
         3 => json!({ZONE: "z1__"}),
         _ => json!({ZONE: random.pick(ZONES)}),
@@ -351,10 +415,22 @@ fn static_volume(world: &mut World, number: usize) -> Value {
     if random.chance(50) {
         volume["metadata"]["labels"] = json!({"kind": random.pick(&["fast", "slow"])});
     }
-    match random.below(8) {
+    if random.chance(10) {
+        volume["spec"]["volumeAttributesClassName"] = json!(random.pick(&["gold", "silver", ""]));
+    }
+    match random.below(10) {
         // Only the first: upstream takes any of two volumes promised to one claim.
         0 if number == 0 => {
             volume["spec"]["claimRef"] = json!({"namespace": "alpha", "name": "static"});
+            if random.chance(50) {
+                volume["spec"]["claimRef"]["uid"] = json!(random.pick(&["claim-static", "old"]));
+            }
+        }
+        5 => volume["metadata"]["deletionTimestamp"] = json!("2024-05-01T00:00:00Z"),
+        6 => {
+            volume["metadata"]["annotations"] =
+                json!({BETA_CLASS: random.pick(&["static", "csi"])});
+            volume["spec"]["storageClassName"] = json!(random.pick(&["static", "csi"]));
         }
         1 => {
             volume["spec"]["claimRef"] =
@@ -376,7 +452,8 @@ fn csi_nodes(world: &mut World) -> Value {
             continue;
         }
         let mut drivers = Vec::new();
-        for name in [DRIVER, EBS_DRIVER, "pd.csi.storage.gke.io"] {
+        let migrated = in_tree::PLUGINS.iter().map(|(_, driver)| *driver);
+        for name in [DRIVER].into_iter().chain(migrated) {
             if !random.chance(85) {
                 continue;
             }
@@ -388,7 +465,7 @@ fn csi_nodes(world: &mut World) -> Value {
         }
         let mut meta = json!({"name": node});
         if random.chance(70) {
-            meta["annotations"] = json!({MIGRATED: "kubernetes.io/aws-ebs,kubernetes.io/gce-pd"});
+            meta["annotations"] = json!({MIGRATED: in_tree::migrated(random)});
         }
         list.push(json!({"metadata": meta, "spec": {"drivers": drivers}}));
     }
@@ -412,8 +489,14 @@ fn capacities(random: &mut Random) -> Value {
             "metadata": {"name": format!("k{number}"), "namespace": "alpha"},
             "storageClassName": random.pick(&["csi", "csi", "csi", "other"]),
         });
-        if random.chance(90) {
-            capacity["nodeTopology"] = json!({"matchLabels": {ZONE: zone}});
+        match random.below(20) {
+            0 | 1 => {}
+            2 => capacity["nodeTopology"] = json!({}),
+            3 => {
+                let elsewhere = json!({"key": ZONE, "operator": "NotIn", "values": [zone]});
+                capacity["nodeTopology"] = json!({"matchExpressions": [elsewhere]});
+            }
+            _ => capacity["nodeTopology"] = json!({"matchLabels": {ZONE: zone}}),
         }
         if random.chance(90) {
             capacity["capacity"] = json!(random.pick(&["0", "4Gi", "10Gi", "100Gi"]));
@@ -435,7 +518,7 @@ fn attachments(world: &mut World) -> Value {
                 "spec": {
                     "attacher": random.pick(&[DRIVER, DRIVER, EBS_DRIVER]),
                     "nodeName": random.one(&world.nodes),
-                    "source": {"persistentVolumeName": random.pick(&["shared-1", "shared-2", "here", "no-such-volume"])},
+                    "source": {"persistentVolumeName": random.pick(&["shared-1", "shared-2", "here", "old", "no-such-volume"])},
                 },
             })
         })
