@@ -24,6 +24,12 @@ pub(super) fn driver(plugin: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether volumes made for a class of this provisioner are counted under its own name.
+pub(super) fn is_driver(provisioner: &str) -> bool {
+    const UNCOUNTED: [&str; 2] = ["kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"];
+    !provisioner.is_empty() && driver(provisioner).is_none() && !UNCOUNTED.contains(&provisioner)
+}
+
 /// The label by which the driver of a plugin says in which zone a node is.
 fn zone_label(plugin: &str) -> Option<&'static str> {
     Some(match plugin {

@@ -204,10 +204,11 @@ fn to_be_made(claim: &Claim, storage: &Storage, found: &mut Volumes) {
         driver,
         handle: Handle::Claim(claim.namespace.clone(), claim.name.clone()),
     };
-    match csi_migration::driver(&class.provisioner) {
-        Some(driver) => found.migrated.insert(attached(driver.into())),
-        None => found.csi.insert(attached(class.provisioner.clone())),
-    };
+    if let Some(driver) = csi_migration::driver(&class.provisioner) {
+        found.migrated.insert(attached(driver.into()));
+    } else if csi_migration::is_driver(&class.provisioner) {
+        found.csi.insert(attached(class.provisioner.clone()));
+    }
 }
 
 impl Volumes {

@@ -159,6 +159,22 @@ fn claims_that_cannot_be_counted() {
 }
 
 #[test]
+fn other_pods_matter_only_to_volumes_that_count() {
+    let lab = lab()
+        .object(class("vsphere").provisioner("kubernetes.io/vsphere-volume"))
+        .object(class("nobody").provisioner(""))
+        .object(claim("vsphere").class("vsphere"))
+        .object(claim("nobody").class("nobody"))
+        .object(claim("x-v0").bound_to("a"))
+        .placed(pod("x").on("n").volume(VolumeSource::Ephemeral));
+    let text = "running \"NodeVolumeLimits\" filter plugin: PVC default/x-v0 was not created for pod default/x (pod is not owner)";
+    assert_eq!(lab.failure(&pod("p").claim("b")).as_deref(), Some(text));
+    for uncounted in ["vsphere", "nobody"] {
+        assert_eq!(lab.filter(&pod("p").claim(uncounted)), ["ok"]);
+    }
+}
+
+#[test]
 fn hints() {
     let user = pod("p").claim("a");
     let lab = || Lab::new(NodeVolumeLimits);
