@@ -35,6 +35,27 @@ pub struct Search {
     pub unhelpful: Vec<Unhelpful>,
 }
 
+impl Search {
+    /// Plugins broke, and there is no node about which they did not: what they said.
+    pub fn failure(&self) -> Option<String> {
+        if !self.candidates.is_empty() {
+            return None;
+        }
+        let mut texts: Vec<String> = Vec::new();
+        for tried in &self.unhelpful {
+            let text = tried.rejection.message();
+            if tried.rejection.status == Status::Error && !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        match &texts[..] {
+            [] => None,
+            [text] => Some(text.clone()),
+            _ => Some(format!("[{}]", texts.join(", "))),
+        }
+    }
+}
+
 /// A node where the pod would not fit even without its lesser pods.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unhelpful {
@@ -156,11 +177,12 @@ fn select_victims<'s>(
     lesser.sort_by_key(importance);
     trial.turn_to(slot, lesser);
     (0..lesser.len()).for_each(|pod| trial.remove(pod));
-    trial.verdict().map_err(|(plugin, rejection)| Unhelpful {
+    let refused = |(plugin, rejection)| Unhelpful {
         slot,
         plugin: Some(plugin),
         rejection,
-    })?;
+    };
+    trial.verdict().map_err(refused)?;
     let violating = violating(lesser, catalog);
     victims.clear();
     let mut violations = 0;
@@ -170,7 +192,7 @@ fn select_victims<'s>(
                 continue;
             }
             trial.put_back(index);
-            if !trial.fits() {
+            if !trial.fits().map_err(refused)? {
                 trial.remove(index);
                 victims.push(*placed);
                 violations += usize::from(round);

@@ -290,10 +290,7 @@ impl<'a> Scan<'a> {
     fn reject(&self, judged: &mut Judged, slot: usize, plugin: usize, rejection: Rejection) {
         if rejection.status == Status::Error {
             let name = self.profile.plugins()[plugin].name;
-            judged.error.get_or_insert(format!(
-                "running \"{name}\" filter plugin: {}",
-                rejection.message()
-            ));
+            judged.error.get_or_insert(filter_failed(name, &rejection));
         }
         judged.rejections[slot] = (WORDED, Verdict::FITS);
         judged.worded.insert(slot, (plugin, rejection));
@@ -586,4 +583,12 @@ fn lanes_of(mut mask: u64) -> impl Iterator<Item = usize> {
             lane
         })
     })
+}
+
+/// What is said of a filter that could not tell.
+pub(super) fn filter_failed(plugin: &str, rejection: &Rejection) -> String {
+    format!(
+        "running \"{plugin}\" filter plugin: {}",
+        rejection.message()
+    )
 }

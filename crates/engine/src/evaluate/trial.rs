@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use super::scan::Scan;
+use super::scan::{Scan, filter_failed};
 use crate::cluster::{Placed, Share};
-use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Verdict};
+use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Status, Verdict};
 use crate::model::Pod;
 
 /// A node, and some of its pods that may be taken away and given back, by their position in the list.
@@ -114,8 +114,17 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    pub fn fits(&mut self) -> bool {
-        self.judge(|_, _| ()).is_ok()
+    /// An error if a plugin could not tell.
+    pub fn fits(&mut self) -> Result<bool, (&'static str, Rejection)> {
+        let failed = |trial: &Self, refusal: Refusal| {
+            let is_failure = matches!(&refusal, Refusal::Words(_, rejection) if rejection.status == Status::Error);
+            is_failure.then(|| trial.words(refusal))
+        };
+        match self.judge(failed) {
+            Ok(()) => Ok(true),
+            Err(None) => Ok(false),
+            Err(Some(failure)) => Err(failure),
+        }
     }
 
     /// The plugin that says no, and its words.
@@ -269,6 +278,10 @@ impl<'s, 'a> Trial<'s, 'a> {
                 (plugin, Rejection { status, reasons })
             }
         };
-        (self.scan.profile.plugins()[plugin].name, rejection)
+        let name = self.scan.profile.plugins()[plugin].name;
+        if rejection.status == Status::Error {
+            return (name, Rejection::error(filter_failed(name, &rejection)));
+        }
+        (name, rejection)
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cluster::Update;
 use crate::evaluate::{Cursor, Outcome};
-use crate::model::{Requirement, Selector};
+use crate::model::{CsiLimits, Requirement, Selector, VolumeSource};
 use crate::plugins;
 use crate::profile::{Enabled, Profile};
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
@@ -394,8 +394,46 @@ fn trials_agree_with_plain_questions() {
                     removed: &removed,
                 },
             );
-            assert_eq!(trial.fits(), plain.is_ok(), "{slot} {removed:?}");
+            assert_eq!(trial.fits(), Ok(plain.is_ok()), "{slot} {removed:?}");
             assert_eq!(trial.verdict(), plain, "{slot} {removed:?}");
         }
     }
+}
+
+#[test]
+fn a_filter_that_breaks_ends_the_search_unless_another_node_helps() {
+    let names = ["NodeResourcesFit", "NodeVolumeLimits"];
+    let plugins = names.map(|name| Enabled::new(plugins::find(name).unwrap(), 1).unwrap());
+    let profile = Profile::new("default-scheduler", plugins.to_vec());
+    let search_on = |nodes: &[&str]| {
+        let full = |name: &&str| cores(&format!("on-{name}"), name, "4", 1);
+        let nodes_of_four = nodes.iter().map(|name| four(name)).collect();
+        let mut cluster = cluster(nodes_of_four, nodes.iter().map(full).collect());
+        let limits = CsiLimits {
+            node: "broken".into(),
+            ..CsiLimits::default()
+        };
+        cluster.apply(Update::CsiNode(limits)).unwrap();
+        // No such id can be told to the driver, and drivers count only where there is a CSINode.
+        let disk = VolumeSource::InTree {
+            plugin: "kubernetes.io/aws-ebs".into(),
+            id: "aws://nowhere".into(),
+        };
+        let pod = wants("1").volume(disk).build();
+        let mut scan = Scan::new(&cluster, &profile, &pod);
+        let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
+            panic!("the pod fits")
+        };
+        search(&cluster, &scan, &pod, &diagnosis, Wanted::All, NOW)
+    };
+    let alone = search_on(&["broken"]);
+    assert_eq!(
+        alone.failure().as_deref(),
+        Some(
+            "running \"NodeVolumeLimits\" filter plugin: converting volume(v0) from inline to csi: failed to translate \
+             Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://nowhere)"
+        )
+    );
+    let two = search_on(&["broken", "sound"]);
+    assert_eq!((two.candidates.len(), two.failure()), (1, None));
 }

@@ -87,6 +87,10 @@ pub fn post_filter(
                     continue;
                 }
                 let search = preemption::search(cluster, scan, pod, diagnosis, wanted, now);
+                if let Some(text) = search.failure() {
+                    found.words = vec![format!("preemption: {text}")];
+                    break;
+                }
                 let found_none = search.candidates.is_empty();
                 if found_none {
                     let text = preemption::message(diagnosis, &search);
