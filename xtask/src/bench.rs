@@ -34,10 +34,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The example `bench` of a package.
+/// The example `bench-PACKAGE` of a package.
 fn example(package: &str) -> Command {
     let mut command = process::cargo();
     command.args(["run", "--release", "--quiet", "--package", package]);
-    command.args(["--example", "bench"]);
+    command.args(["--example", &format!("bench-{package}")]);
     command
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::parse;
 use api::wire::core;
+use api::wire::meta::Time;
 use engine::cluster::Update;
 use engine::model::{Name, Pod, Timestamp};
 use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
@@ -207,7 +208,7 @@ impl World {
         self.leaving
             .insert((at, known.pod.uid.clone()), key.to_owned());
         self.edit_pod(key, |wire| {
-            wire.metadata.deletion_timestamp = Some(jiff::Timestamp::UNIX_EPOCH);
+            wire.metadata.deletion_timestamp = Some(Time::default());
             if why == Deletion::Preempted {
                 wire.status.conditions.push(core::PodCondition {
                     kind: "DisruptionTarget".to_owned(),
