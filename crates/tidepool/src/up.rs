@@ -172,7 +172,7 @@ Try next:
   {kubectl} run web --image=web --overrides='{{"spec": {{"nodeName": "{node}"}}}}'
   {kubectl} get pods -o wide
 
-There is no scheduler yet: a pod runs where its spec.nodeName says, and others wait. Ctrl-C stops everything.
+There is no scheduler in here yet: a pod runs where its spec.nodeName says, and others wait. Ctrl-C stops everything.
 "#
     )
 }
