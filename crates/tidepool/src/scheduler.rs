@@ -34,6 +34,8 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let path = &flags.kubeconfig;
+    // Said in our words: kube's name the path and the cause twice.
+    crate::read_input(path)?;
     let file = kube::config::Kubeconfig::read_from(path)
         .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(file, &Default::default())

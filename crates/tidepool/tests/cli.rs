@@ -397,15 +397,14 @@ fn a_file_that_is_not_there() {
     for arguments in [
         ["config", "check", "/nowhere.yaml"],
         ["sim", "run", "/nowhere.yaml"],
+        ["scheduler", "--kubeconfig", "/nowhere.yaml"],
     ] {
         let output = run(&mut tidepool(&arguments));
         assert_eq!(output.code, Some(1), "{arguments:?}");
-        assert!(
-            output
-                .stderr
-                .starts_with("tidepool: cannot read /nowhere.yaml: "),
-            "{}",
-            output.stderr
+        assert_eq!(
+            output.stderr,
+            "tidepool: cannot read /nowhere.yaml: No such file or directory (os error 2)\n",
+            "{arguments:?}"
         );
     }
 }
