@@ -34,7 +34,7 @@ use crate::model::{Name, Node, Pod, Resource, Timestamp};
 pub struct PodId(usize);
 
 /// A pod that takes room.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Placed {
     pub pod: Arc<Pod>,
     /// Where it really is; for an assumed pod, where it is going.
@@ -49,7 +49,7 @@ pub struct Placed {
 }
 
 /// A pod that waits for room that is being made for it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Nominated {
     pub pod: Arc<Pod>,
     pub node: Name,
@@ -72,7 +72,7 @@ pub enum UpdateError {
     NotAssumed { uid: Name, node: Name },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Cluster {
     nodes: Nodes,
     pods: Vec<Option<Placed>>,
@@ -115,6 +115,11 @@ impl Cluster {
 
     pub fn placed(&self, uid: &str) -> Option<&Placed> {
         self.pod(*self.by_uid.get(uid)?)
+    }
+
+    /// Every pod that takes room, wherever.
+    pub fn all_placed(&self) -> impl Iterator<Item = &Placed> {
+        self.pods.iter().flatten()
     }
 
     pub fn placed_count(&self) -> usize {

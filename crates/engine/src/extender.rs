@@ -55,7 +55,8 @@ pub struct Victims {
 /// What an extender said; an error is why it could not be asked or what it complained of.
 pub type Answer = Result<Said, String>;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Said {
     Filter {
         nodes: Vec<Name>,

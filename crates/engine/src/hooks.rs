@@ -2,6 +2,7 @@
 //!
 //! A hook is for those who build a scheduler of their own from this crate. It decides nothing itself.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
@@ -87,6 +88,14 @@ impl Hooks {
             }
         }
         Disguise(changed)
+    }
+
+    /// The same for a mere question, in a world that may be a copy.
+    pub(crate) fn show(&self, cluster: &mut Cow<Cluster>, pod: &mut Arc<Pod>) {
+        *pod = self.pod(pod);
+        if self.0.iter().any(|hook| hook.rewrites_nodes(pod)) {
+            let _ = self.disguise(cluster.to_mut(), pod);
+        }
     }
 
     pub(crate) fn reveal(&self, cluster: &mut Cluster, disguise: Disguise) {

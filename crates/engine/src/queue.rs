@@ -82,6 +82,27 @@ pub struct Audience {
     pub but: Option<Name>,
 }
 
+/// How the last attempt to place a pod ended, for whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    pub at: Timestamp,
+    /// As in the pod's condition.
+    pub reason: &'static str,
+    pub message: String,
+    /// Pods whose eviction was asked for, as `namespace/name`.
+    pub evicted: Vec<String>,
+}
+
+/// Where a pod is in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    Active,
+    Backoff { until: Timestamp },
+    Parked { latest_retry: Timestamp },
+    InFlight,
+}
+
 /// A pod with its history in the queue.
 #[derive(Debug, Clone)]
 pub struct Ticket {
@@ -92,6 +113,8 @@ pub struct Ticket {
     pub attempts: u32,
     /// When it could first be tried; not set while gated.
     pub first_tried: Option<Timestamp>,
+    /// `None` until an attempt has failed.
+    pub last: Option<Arc<Attempt>>,
     /// Since when it is queued: since it came, or since its last failure.
     since: Timestamp,
     rejections: u32,
@@ -107,6 +130,16 @@ impl Ticket {
     /// Kept out of the queue by a PreEnqueue plugin.
     pub fn is_gated(&self) -> bool {
         self.gate.is_some()
+    }
+
+    /// The plugin that keeps it out.
+    pub fn gate(&self) -> Option<&'static str> {
+        self.gate
+    }
+
+    /// Who said no the last time.
+    pub fn rejectors(&self) -> &Rejectors {
+        &self.rejectors
     }
 }
 
@@ -173,6 +206,31 @@ impl Queue {
         Some(&self.entries.get(uid)?.ticket)
     }
 
+    pub fn find(&self, namespace: &str, name: &str) -> Option<&Ticket> {
+        let uid = self.names.get(&(namespace.into(), name.into()))?;
+        self.get(uid)
+    }
+
+    pub fn whereabouts(&self, uid: &str) -> Option<Whereabouts> {
+        Some(match self.entries.get(uid)?.place {
+            Place::Active => Whereabouts::Active,
+            Place::Backoff => Whereabouts::Backoff {
+                until: self.backoffs.release_of(uid)?,
+            },
+            Place::Parked => Whereabouts::Parked {
+                latest_retry: self.latest_retry(uid)?,
+            },
+            Place::InFlight => Whereabouts::InFlight,
+        })
+    }
+
+    /// Writes down how the last attempt ended.
+    pub fn note(&mut self, uid: &str, attempt: Arc<Attempt>) {
+        if let Some(entry) = self.entries.get_mut(uid) {
+            entry.ticket.last = Some(attempt);
+        }
+    }
+
     /// A pod came or changed.
     pub fn set(&mut self, pod: Arc<Pod>, profile: usize, world: World) {
         let name = name_of(&pod);
@@ -197,6 +255,7 @@ impl Queue {
             profile,
             attempts: 0,
             first_tried: None,
+            last: None,
             since: world.now,
             rejections: 0,
             errors: 0,

@@ -7,6 +7,7 @@
 
 mod binding;
 mod decide;
+mod explain;
 mod news;
 mod outcome;
 mod room;
@@ -19,6 +20,10 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+pub use explain::{
+    CandidateReport, Heard, HeldBy, NodeReport, PodReport, PodState, PreemptionReport,
+    UnhelpfulReport, Verdict,
+};
 pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
 pub use room::{PostFiltered, post_filter};
 
@@ -29,7 +34,7 @@ use crate::framework::{Event, Rejection, Status};
 use crate::hooks::Hooks;
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Profile, Profiles, ProfilesError};
-use crate::queue::{Audience, Queue, Rejectors, Sizes, Ticket, Timing, World};
+use crate::queue::{Attempt, Audience, Queue, Rejectors, Sizes, Ticket, Timing, World};
 use binding::UnderWay;
 use decide::Decision;
 use talk::Talk;
@@ -61,6 +66,8 @@ pub struct Scheduler {
     unconfirmed: BTreeSet<Name>,
     /// Instructions not yet handed out.
     ready: VecDeque<Outcome>,
+    /// What extenders said in the latest conversations, for whoever asks.
+    heard: VecDeque<(Name, Vec<Heard>)>,
 }
 
 impl Scheduler {
@@ -77,6 +84,7 @@ impl Scheduler {
             preempting: IndexMap::new(),
             unconfirmed: BTreeSet::new(),
             ready: VecDeque::new(),
+            heard: VecDeque::new(),
         })
     }
 
@@ -185,13 +193,19 @@ impl Scheduler {
 
     /// Back into the queue, with word to the shell. Nothing if the pod is gone meanwhile.
     fn fail(&mut self, failure: Failure, now: Timestamp) {
-        if self.wait_again(&failure, None, now) {
+        if self.wait_again(&failure, &[], None, now) {
             self.ready.push_back(Outcome::Park(failure));
         }
     }
 
     /// Returns false if the pod is gone. A pod that was already taken from the queue comes with its ticket.
-    fn wait_again(&mut self, failure: &Failure, ticket: Option<Ticket>, now: Timestamp) -> bool {
+    fn wait_again(
+        &mut self,
+        failure: &Failure,
+        victims: &[Arc<Pod>],
+        ticket: Option<Ticket>,
+        now: Timestamp,
+    ) -> bool {
         let uid = failure.pod.uid.clone();
         let Some(known) = ticket.as_ref().or(self.queue.get(&uid)) else {
             return false;
@@ -201,14 +215,22 @@ impl Scheduler {
             plugins: failure.rejected_by.clone(),
             pending: failure.pending.clone(),
         };
+        let attempt = Arc::new(Attempt {
+            at: now,
+            reason: failure.reason.text(),
+            message: failure.message.clone(),
+            evicted: victims.iter().map(full_name).collect(),
+        });
         let world = world(&self.profiles, &self.cluster, now);
         match ticket {
             Some(mut ticket) => {
                 ticket.pod = pod;
+                ticket.last = Some(attempt);
                 self.queue.take_back(ticket, rejectors, world);
             }
             None => {
                 self.queue.rewrite(pod);
+                self.queue.note(&uid, attempt);
                 self.queue.give_back(&uid, rejectors, world);
             }
         }
@@ -278,6 +300,10 @@ fn world<'a>(profiles: &'a Profiles, cluster: &'a Cluster, now: Timestamp) -> Wo
         catalog: cluster.catalog(),
         now,
     }
+}
+
+fn full_name(pod: &Arc<Pod>) -> String {
+    format!("{}/{}", pod.namespace(), pod.name)
 }
 
 impl Failure {

@@ -14,7 +14,7 @@ pub(super) type ByName<T> = BTreeMap<Name, Arc<T>>;
 pub(super) type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
 
 /// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Catalog {
     pub(super) accounts: Accounts,
     pub(super) terms: Terms,
@@ -114,7 +114,7 @@ pub struct ImageState {
     pub nodes: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Images(HashMap<Name, ImageState>);
 
 impl Images {
@@ -144,7 +144,7 @@ impl Images {
 }
 
 /// The terms that pods carry, by what they do. A kind that carries a term twice counts twice.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Terms {
     affinity: IndexMap<PodTerm, usize>,
     anti_affinity: IndexMap<PodTerm, usize>,

@@ -12,7 +12,7 @@ use crate::model::{Name, PodKind};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindId(usize);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Kind {
     pub kind: Arc<PodKind>,
     /// Pods of this kind, wherever they are.
@@ -21,7 +21,7 @@ pub struct Kind {
     pub on: IndexMap<usize, u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Kinds {
     all: Vec<Option<Kind>>,
     free: Vec<usize>,

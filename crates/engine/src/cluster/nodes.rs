@@ -12,7 +12,7 @@ use crate::framework::NodeFacts;
 use crate::model::{Name, Node, NodeSpec};
 
 /// Slots are given by first appearance; the lowest free one is given again.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Nodes {
     slots: Vec<Option<NodeEntry>>,
     free: BTreeSet<usize>,
@@ -22,7 +22,7 @@ pub struct Nodes {
     pub(super) domains: Domains,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NodeEntry {
     pub node: Arc<Node>,
     /// Ids of the labels' values, in the order of the labels.

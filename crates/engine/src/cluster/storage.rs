@@ -11,7 +11,7 @@ use crate::model::{
 
 /// What decisions know of storage. Volumes and claims are read through methods, because what a pod was promised comes
 /// before what was last seen; any news of an object ends a promise about it.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Storage {
     pub(super) volumes: ByName<PersistentVolume>,
     pub(super) claims: ByNamespace<Claim>,

@@ -16,8 +16,9 @@ pub struct Explanation {
     pub nodes: Vec<NodeExplanation>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct NodeExplanation {
+    #[serde(flatten)]
     pub verdict: NodeVerdict,
     /// In the order of the profile; plugins that skipped are not in it. Empty for a node that does not fit.
     pub scores: Vec<PluginScore>,
@@ -25,7 +26,7 @@ pub struct NodeExplanation {
 }
 
 /// What the filters say about a node.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct NodeVerdict {
     pub node: Name,
     /// `None` if it fits.
@@ -50,7 +51,7 @@ impl fmt::Display for NodeVerdict {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PluginScore {
     pub plugin: &'static str,
     pub raw: i64,

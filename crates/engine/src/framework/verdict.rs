@@ -49,19 +49,19 @@ impl Verdict {
 }
 
 /// The ways in which a plugin says no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Status {
     /// Something broke: the cycle is aborted.
     Error,
     Unschedulable,
-    /// UnschedulableAndUnresolvable.
+    #[serde(rename = "UnschedulableAndUnresolvable")]
     Unresolvable,
     /// Waiting for something that is on its way.
     Pending,
 }
 
 /// A no with its words: from points that are asked once per pod, and from opaque checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Rejection {
     pub status: Status,
     pub reasons: Vec<Reason>,

@@ -1,5 +1,6 @@
 //! Moments, as the caller's clock tells them, and spans of time.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Nanoseconds since the Unix epoch; the engine only compares and adds.
@@ -22,6 +23,41 @@ impl Timestamp {
     /// The whole second at or before.
     pub fn whole_second(self) -> Self {
         Self(self.0.div_euclid(Self::SECOND).saturating_mul(Self::SECOND))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    /// RFC 3339, in UTC: `2026-01-31T10:20:30Z`, with a fraction where there is one.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanos) = (
+            self.0.div_euclid(Self::SECOND),
+            self.0.rem_euclid(Self::SECOND),
+        );
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        // Years begin in March here, so that the day that only some of them have is their last; eras have 400.
+        let day = days + 719_468;
+        let (era, day) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let month = if month < 10 { month + 3 } else { month - 9 };
+        let year = era * 400 + year + i64::from(month <= 2);
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
+        if nanos > 0 {
+            write!(f, ".{}", format!("{nanos:09}").trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
+impl serde::Serialize for Timestamp {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -110,6 +146,20 @@ pub enum DurationError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn moments_as_text() {
+        for (nanos, want) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59.999999999Z"),
+            (951_826_500_000_000_000, "2000-02-29T12:15:00Z"),
+            (1_735_689_599_500_000_000, "2024-12-31T23:59:59.5Z"),
+            (i64::MAX, "2262-04-11T23:47:16.854775807Z"),
+            (i64::MIN, "1677-09-21T00:12:43.145224192Z"),
+        ] {
+            assert_eq!(Timestamp(nanos).to_string(), want);
+        }
+    }
 
     #[test]
     fn durations() {

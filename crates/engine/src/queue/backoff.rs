@@ -53,6 +53,12 @@ impl Backoffs {
         self.blamed.contains(uid) || self.broken.contains(uid)
     }
 
+    /// When the pod's penalty is over.
+    pub(super) fn release_of(&self, uid: &str) -> Option<Timestamp> {
+        let item = self.blamed.get(uid).or_else(|| self.broken.get(uid))?;
+        Some(release(item.expiry))
+    }
+
     pub(super) fn push(&mut self, item: Item, blamed: bool, profiles: &Profiles) {
         self.remove(&item.pod.uid.clone(), profiles);
         if blamed {

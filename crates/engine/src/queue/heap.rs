@@ -41,6 +41,10 @@ impl Heap {
         self.positions.contains_key(uid)
     }
 
+    pub(super) fn get(&self, uid: &str) -> Option<&Item> {
+        self.items.get(*self.positions.get(uid)?)
+    }
+
     pub(super) fn push(&mut self, item: Item, before: impl Fn(&Item, &Item) -> bool) {
         self.remove(&item.pod.uid.clone(), &before);
         let position = self.items.len();

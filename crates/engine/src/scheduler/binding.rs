@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Binder, Failure, Outcome, PermitVerdict, Scheduler, world};
+use super::{Binder, Failure, HeldBy, Outcome, PermitVerdict, PodState, Scheduler, world};
 use crate::cluster::Update;
 use crate::framework::{Permit, Point, Preparation, Rejection};
 use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
@@ -40,6 +40,43 @@ impl UnderWay {
 
     pub(super) fn is_preparing(&self) -> bool {
         matches!(self.stage, Stage::Preparing(_))
+    }
+
+    pub(super) fn pod(&self) -> &Arc<Pod> {
+        &self.pod
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(super) fn profile(&self) -> usize {
+        self.profile
+    }
+
+    /// `None` while it is in the queue.
+    pub(super) fn ticket(&self) -> Option<&Ticket> {
+        match &self.stage {
+            Stage::Waiting(_) => None,
+            Stage::Preparing(ticket) | Stage::Binding(ticket, _) => Some(ticket),
+        }
+    }
+
+    pub(super) fn state(&self) -> PodState {
+        let node = self.node.spec.name.clone();
+        match &self.stage {
+            Stage::Waiting(waits) => {
+                let held_by = waits
+                    .iter()
+                    .map(|&(plugin, until, _)| HeldBy { plugin, until });
+                PodState::Waiting {
+                    node,
+                    held_by: held_by.collect(),
+                }
+            }
+            Stage::Preparing(_) => PodState::Preparing { node },
+            Stage::Binding(..) => PodState::Binding { node },
+        }
     }
 
     /// The pod changed in a way that matters only if it must wait again.
@@ -299,7 +336,7 @@ impl Scheduler {
         let Some(ticket) = self.give_room_back(uid, now) else {
             return;
         };
-        if self.wait_again(&failure, ticket, now) {
+        if self.wait_again(&failure, &[], ticket, now) {
             self.ready.push_back(Outcome::Park(failure));
         }
     }
@@ -373,6 +410,11 @@ impl Scheduler {
             let text = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
             self.permit_rejected(&uid, plugin, text, now);
         }
+    }
+
+    pub(super) fn under_way_as(&self, is_it: impl Fn(&Pod) -> bool) -> Option<&Name> {
+        let mut under_way = self.under_way.iter();
+        Some(under_way.find(|(_, known)| is_it(&known.pod))?.0)
     }
 
     pub(super) fn first_permit_deadline(&self) -> Option<Timestamp> {

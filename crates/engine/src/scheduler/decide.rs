@@ -46,8 +46,10 @@ impl Scheduler {
         let disguise = self.hooks.disguise(&mut self.cluster, &seen);
         let mut talk = self.talk.take();
         let decision = self.evaluate(profile, &seen, &mut talk, now);
-        if matches!(decision, Decision::Ask(_)) {
-            self.talk = talk;
+        match talk {
+            Some(talk) if matches!(decision, Decision::Ask(_)) => self.talk = Some(talk),
+            Some(talk) => self.remember(talk),
+            None => {}
         }
         self.hooks.reveal(&mut self.cluster, disguise);
         self.tell_hooks(&seen, &decision);

@@ -164,7 +164,7 @@ impl Scheduler {
                 .catalog_mut()
                 .set_preempting(pod.uid.clone(), true);
         }
-        if !self.wait_again(&failure, None, now) {
+        if !self.wait_again(&failure, &victims, None, now) {
             self.preemption_over(&pod.uid);
             return;
         }

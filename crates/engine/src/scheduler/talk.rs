@@ -3,6 +3,7 @@
 
 use indexmap::IndexMap;
 
+use super::explain::Heard;
 use crate::cluster::Cluster;
 use crate::evaluate::{Cursor, Diagnosis, NodeStatus, Scan};
 use crate::extender::{Answer, Extender, Question, Said, Verb, Victims};
@@ -31,6 +32,8 @@ pub(super) struct Talk {
     /// Extenders that have looked at candidates of preemption.
     seen_room: usize,
     candidates: Option<Vec<(Name, Vec<Name>, usize)>>,
+    /// Everything that was said so far.
+    pub(super) heard: Vec<Heard>,
 }
 
 pub(super) enum Answered {
@@ -51,6 +54,7 @@ impl Talk {
             scores: None,
             seen_room: 0,
             candidates: None,
+            heard: Vec::new(),
         }
     }
 
@@ -121,6 +125,7 @@ impl Talk {
                 [] if nominated.is_some() => {
                     *self = Self {
                         nominated_failed: true,
+                        heard: std::mem::take(&mut self.heard),
                         ..Self::new(self.uid.clone())
                     };
                 }
@@ -214,6 +219,7 @@ impl Talk {
             let Some(extender) = extenders.get(question.extender) else {
                 continue;
             };
+            self.heard.push(Heard::new(extender, &answer));
             match (question.verb, answer) {
                 (Verb::Filter { nodes: asked }, Some(Ok(said @ Said::Filter { .. }))) => {
                     self.filter(asked, said)?;

@@ -15,6 +15,7 @@ use crate::plugins;
 use crate::profile::Enabled;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
 
+mod explain;
 mod histories;
 
 /// Orders by priority and time, and binds.
