@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use crate::loopback::{free_port, post};
@@ -154,6 +156,63 @@ impl ControlPlane {
         Ok(())
     }
 
+    /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin` and without election.
+    pub fn kube_scheduler(&self, config: &Value, flags: &[&str]) -> Result<Process> {
+        let mut config = config.clone();
+        config["clientConnection"]["kubeconfig"] = json!(self.kubeconfig_file(ADMIN)?);
+        config["leaderElection"] = json!({"leaderElect": false});
+        self.write("scheduler.yaml", &config.to_string())?;
+        let config = format!("--config={}", self.path("scheduler.yaml").display());
+        let mut all = vec![config, "--secure-port=0".to_owned()];
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self.spawn("kube-scheduler", &all)
+    }
+
+    /// A scheduler of ours as one of the users; its log is `NAME.log`.
+    pub fn tidepool(&self, name: &str, user: &str, flags: &[&str]) -> Result<Process> {
+        let kubeconfig = self.kubeconfig_file(user)?;
+        let mut arguments = vec![
+            "scheduler".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+        ];
+        arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self.run(name, &crate::tidepool::binary()?, &arguments)
+    }
+
+    /// Any program; its log is `NAME.log`.
+    pub fn run(&self, name: &str, program: &Path, arguments: &[String]) -> Result<Process> {
+        Process::start(program, arguments, &self.path(&format!("{name}.log")))
+    }
+
+    /// A file with the kubeconfig of a user, there as long as the control plane is.
+    pub fn kubeconfig_file(&self, user: &str) -> Result<PathBuf> {
+        let name = format!("{user}.kubeconfig");
+        self.write(&name, &self.kubeconfig(user).to_yaml())?;
+        Ok(self.path(&name))
+    }
+
+    /// The process id of kube-apiserver.
+    pub fn apiserver_id(&self) -> Option<u32> {
+        self.apiserver.as_ref().map(Process::id)
+    }
+
+    /// How many objects etcd has below this key, such as `/registry/pods/`. Cheaper than asking the API server.
+    pub fn count_objects(&self, prefix: &str) -> Result<u64> {
+        let mut end = prefix.as_bytes().to_vec();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        let range = json!({
+            "key": BASE64.encode(prefix), "range_end": BASE64.encode(end), "count_only": true,
+        });
+        let answer = post(self.etcd_port, "/v3/kv/range", &range)?;
+        // Zero is left out, and large numbers are strings.
+        match answer["count"].as_str() {
+            Some(count) => Ok(count.parse()?),
+            None => Ok(0),
+        }
+    }
+
     fn write_credentials(&mut self) -> Result<()> {
         use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
@@ -299,9 +358,9 @@ impl ControlPlane {
         if self.options.controllers.is_empty() {
             return Ok(());
         }
-        self.write("admin.kubeconfig", &self.admin().to_yaml())?;
+        let kubeconfig = self.kubeconfig_file(ADMIN)?;
         let flags = [
-            format!("--kubeconfig={}", self.path("admin.kubeconfig").display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
             format!("--controllers={}", self.options.controllers.join(",")),
             format!("--root-ca-file={}", self.path("ca.crt").display()),
             format!(
@@ -316,18 +375,9 @@ impl ControlPlane {
     }
 
     fn start_scheduler(&mut self) -> Result<()> {
-        let Some(mut config) = self.options.scheduler.clone() else {
-            return Ok(());
-        };
-        self.write("admin.kubeconfig", &self.admin().to_yaml())?;
-        config["clientConnection"]["kubeconfig"] = json!(self.path("admin.kubeconfig"));
-        config["leaderElection"] = json!({"leaderElect": false});
-        self.write("scheduler.yaml", &config.to_string())?;
-        let flags = [
-            format!("--config={}", self.path("scheduler.yaml").display()),
-            "--secure-port=0".to_owned(),
-        ];
-        self.scheduler = Some(self.spawn("kube-scheduler", &flags)?);
+        if let Some(config) = &self.options.scheduler {
+            self.scheduler = Some(self.kube_scheduler(config, &[])?);
+        }
         Ok(())
     }
 

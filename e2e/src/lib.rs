@@ -4,16 +4,22 @@
 //! kube-scheduler on free loopback ports; [`Kubectl`] runs the real kubectl against it or against
 //! anything else that a [`Kubeconfig`] reaches. What the tests say is in `tests/`.
 
+pub mod api;
 pub mod binaries;
+pub mod binds;
 pub mod control_plane;
 pub mod kubeconfig;
 pub mod kubectl;
 mod loopback;
 pub mod normalise;
 mod process;
+pub mod tidepool;
 pub mod transcript;
 
+pub use api::{Api, eventually};
 pub use binaries::Binaries;
+pub use binds::Binds;
 pub use control_plane::{ControlPlane, Options, User};
 pub use kubeconfig::Kubeconfig;
 pub use kubectl::Kubectl;
+pub use process::Process;

@@ -1,25 +1,32 @@
-//! One server process that cannot outlive the test that started it.
+//! One server process that cannot outlive whoever started it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
-/// Runs `"$@"` and stops it when standard input ends. We hold the other end of that pipe and the
+/// Runs `"$@"`, writes its id to the file `$0` and stops it when standard input ends. We hold the other end of that pipe and the
 /// kernel closes it however we end, so a test that is killed leaves nothing behind. (The parent
 /// death signal would not do: it follows the starting thread, and a test's thread ends early.)
 const KEEPER: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null & child=$!
+echo "$child" >"$0"
 (read -r _ <&3; kill -KILL "$child") & keeper=$!
 wait "$child"; status=$?
 kill "$keeper"
 exit "$status"
 "#;
 
-pub(crate) struct Process {
+/// How long a shell may take to start a program.
+const STARTUP: Duration = Duration::from_secs(30);
+
+/// A running program. Dropping it kills it.
+pub struct Process {
     keeper: Child,
+    id: u32,
     log: PathBuf,
 }
 
@@ -31,8 +38,10 @@ impl Process {
             .append(true)
             .open(log)
             .with_context(|| format!("cannot write {}", log.display()))?;
+        let id_file = tempfile::NamedTempFile::new().context("no file for a process id")?;
         let keeper = Command::new("sh")
-            .args(["-c", KEEPER, "sh"])
+            .args(["-c", KEEPER])
+            .arg(id_file.path())
             .arg(program)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -40,19 +49,46 @@ impl Process {
             .stderr(output)
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self {
+        let mut process = Self {
             keeper,
+            id: 0,
             log: log.to_owned(),
-        })
+        };
+        let deadline = Instant::now() + STARTUP;
+        loop {
+            let text = std::fs::read_to_string(id_file.path())?;
+            if let Some(line) = text.strip_suffix('\n') {
+                process.id = line.parse()?;
+                return Ok(process);
+            }
+            if Instant::now() > deadline {
+                bail!("no shell started {} in time", program.display());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Of the program itself.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Asks it to end, as a cluster would, and waits until it has.
+    pub fn terminate(&mut self) -> Result<ExitStatus> {
+        let asked = Command::new("kill").arg(self.id.to_string()).status()?;
+        if !asked.success() {
+            bail!("process {} cannot be asked to end: {asked}", self.id);
+        }
+        Ok(self.keeper.wait()?)
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.keeper.try_wait()?)
     }
 
     /// The end of its log, for a message about what went wrong.
-    pub(crate) fn last_words(&self) -> String {
+    pub fn last_words(&self) -> String {
         const LINES: usize = 12;
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
@@ -61,7 +97,7 @@ impl Process {
     }
 
     /// Ends it now, as a crash would.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         drop(self.keeper.stdin.take());
         // Fails only if it was waited for before: then it has ended.
         let _ = self.keeper.wait();
@@ -76,8 +112,6 @@ impl Drop for Process {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     fn sleeper(directory: &Path) -> Process {
