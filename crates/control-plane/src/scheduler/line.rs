@@ -15,7 +15,7 @@ use super::requests::Call;
 const MOST: usize = 64;
 const FEWEST: usize = 4;
 /// Events at a time: enough to share wake-ups, and room for a bind that comes in between.
-const MOST_EVENTS: usize = 32;
+const MOST_EVENTS: usize = 48;
 /// Events that may wait; beyond them the oldest are dropped.
 const MOST_WAITING_EVENTS: usize = 20_000;
 /// From this age on, what waits gets a share of the turns that binds would have.

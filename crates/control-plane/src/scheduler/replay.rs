@@ -1,0 +1,78 @@
+//! Binds pods to nodes that were chosen before: nothing is watched, decided or told.
+//!
+//! It is the measure for the scheduler: nothing that uses this client can bind faster.
+
+use std::sync::Arc;
+
+use engine::model::{Pod, PodKind};
+use futures::{StreamExt, stream};
+
+use super::bind::{Bound, bind};
+use crate::client::{Connect, ConnectError};
+
+/// As many at a time as the scheduler has.
+const AT_ONCE: usize = 64;
+
+#[derive(Debug, Clone)]
+pub struct Placement {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub node: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("pod {namespace}/{name} was not bound to {node}: {why}")]
+    NotBound {
+        namespace: String,
+        name: String,
+        node: String,
+        why: String,
+    },
+}
+
+/// Returns when all are bound, or one cannot be.
+pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), ReplayError> {
+    let api = connect.clients().await?.write;
+    let binds = stream::iter(placements).map(|placement| {
+        let api = api.clone();
+        async move {
+            let kind = PodKind {
+                namespace: placement.namespace.as_str().into(),
+                ..PodKind::default()
+            };
+            let pod = Pod {
+                kind: Arc::new(kind),
+                name: placement.name.as_str().into(),
+                uid: placement.uid.as_str().into(),
+                ..Pod::default()
+            };
+            let why = match bind(&api, &pod, &placement.node).await.bound {
+                Bound::Done => return Ok(()),
+                Bound::Elsewhere(pod) => format!("it is on {}", pod.node.as_deref().unwrap_or("")),
+                Bound::Gone => "it is gone".to_owned(),
+                Bound::Refused(text) => text,
+            };
+            let Placement {
+                namespace,
+                name,
+                node,
+                ..
+            } = placement;
+            Err(ReplayError::NotBound {
+                namespace,
+                name,
+                node,
+                why,
+            })
+        }
+    });
+    let mut results = binds.buffer_unordered(AT_ONCE);
+    while let Some(result) = results.next().await {
+        result?;
+    }
+    Ok(())
+}
