@@ -2,10 +2,10 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
-use crate::process;
+use crate::{controlplane, process};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -17,6 +17,13 @@ pub(crate) struct Options {
 enum What {
     /// The embedded cluster: pod creates and bindings per second, memory of a large cluster
     Apiserver,
+    /// The scheduler: drains a backlog of pods through a real kube-apiserver, beside kube-scheduler
+    #[command(disable_help_flag = true)]
+    Drain {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// The engine: decisions per second of CPU time, by workload and size of the cluster
     #[command(disable_help_flag = true)]
     Engine {
@@ -29,9 +36,24 @@ enum What {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match &options.what {
         What::Apiserver => process::run(&mut example("apiserver"))?,
+        What::Drain { flags } => drain(flags)?,
         What::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the scheduler and the benchmark together, because the one starts the other.
+fn drain(flags: &[String]) -> Result<()> {
+    let mut build = process::cargo();
+    build.args(["build", "--release", "--quiet"]);
+    build.args(["--package", "tidepool", "--package", "e2e"]);
+    build.args(["--bin", "tidepool", "--example", "bench-drain"]);
+    process::run(&mut build)?;
+    let ourselves = std::env::current_exe().context("we do not know where we are")?;
+    let directory = ourselves.parent().context("xtask lies in a directory")?;
+    let mut bench = Command::new(directory.join("examples/bench-drain"));
+    bench.env("TIDEPOOL_CONTROLPLANE", controlplane::directory()?);
+    process::run(bench.args(flags))
 }
 
 /// The example `bench-PACKAGE` of a package.

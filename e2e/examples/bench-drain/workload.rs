@@ -1,0 +1,102 @@
+//! The nodes of the cluster and the pods that wait: the same for every scheduler, and all of them fit.
+
+use serde_json::{Value, json};
+
+/// The profile that the pods ask for, whoever serves it.
+pub(crate) const PROFILE: &str = "drain";
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const ZONES: usize = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Workload {
+    /// One shape of pods that ask for cpu and memory
+    Basic,
+    /// All of these and pods that choose their nodes, in turn
+    Mixed,
+    /// Evenly over three zones
+    Spread,
+    /// No two of a group on one node
+    AntiAffinity,
+}
+
+impl Workload {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Basic => "basic",
+            Self::Mixed => "mixed",
+            Self::Spread => "spread",
+            Self::AntiAffinity => "anti-affinity",
+        }
+    }
+
+    pub(crate) fn pod(self, index: usize, nodes: usize) -> Value {
+        match self {
+            Self::Basic => pod(index, "basic", json!({})),
+            Self::Spread => pod(
+                index,
+                "spread",
+                json!({"topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": {"app": "spread"}},
+                }]}),
+            ),
+            Self::AntiAffinity => {
+                // At most half of the nodes for each group, so that there is a choice to the end.
+                let group = format!("group-{}", index / (nodes / 2).max(1));
+                let term = json!({
+                    "topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": group}},
+                });
+                let affinity = json!({"podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+                pod(index, &group, json!({"affinity": affinity}))
+            }
+            Self::Mixed => match index % 4 {
+                0 => Self::Basic.pod(index, nodes),
+                1 => Self::Spread.pod(index, nodes),
+                2 => Self::AntiAffinity.pod(index, nodes),
+                _ => {
+                    let zone = json!({"matchExpressions": [
+                        {"key": ZONE, "operator": "In", "values": ["zone-0", "zone-1"]}]});
+                    let disk = json!({"weight": 10, "preference": {"matchExpressions": [
+                        {"key": "disk", "operator": "In", "values": ["ssd"]}]}});
+                    let affinity = json!({"nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [zone]},
+                        "preferredDuringSchedulingIgnoredDuringExecution": [disk]}});
+                    pod(index, "choosy", json!({"affinity": affinity}))
+                }
+            },
+        }
+    }
+}
+
+pub(crate) fn node(index: usize) -> Value {
+    let name = format!("node-{index}");
+    let disk = if index.is_multiple_of(4) {
+        "ssd"
+    } else {
+        "hdd"
+    };
+    let labels = json!({ZONE: format!("zone-{}", index % ZONES), HOSTNAME: name, "disk": disk});
+    let capacity = json!({"cpu": "32", "memory": "128Gi", "pods": "110"});
+    json!({
+        "metadata": {"name": name, "labels": labels},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    })
+}
+
+fn pod(index: usize, app: &str, more: Value) -> Value {
+    let requests = json!({"cpu": "100m", "memory": "200Mi"});
+    let mut pod = json!({
+        "metadata": {"name": format!("pod-{index}"), "labels": {"app": app}},
+        "spec": {
+            "schedulerName": PROFILE,
+            "containers": [{"name": "main", "image": "app:1", "resources": {"requests": requests}}],
+        },
+    });
+    if let (Value::Object(spec), Value::Object(more)) = (&mut pod["spec"], more) {
+        spec.extend(more);
+    }
+    pod
+}
