@@ -1,4 +1,13 @@
 //! Tests that need the real control plane, in one binary. Conformance has its own.
 
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod beside;
+mod faults;
+mod features;
 mod harness;
+mod preemption;
 mod scheduler;
+mod side_by_side;
+mod volumes;
+mod world;

@@ -1,0 +1,79 @@
+//! Room is made by deletions that take their time, as with a kubelet.
+
+use e2e::eventually;
+use serde_json::{Value, json};
+
+use crate::world::{
+    GREATER, LESSER, SHORT, asks, condition, merge, node, pod, pod_path, text, with,
+};
+
+fn spec(cpu: &str, class: &str) -> Value {
+    json!({"containers": asks("cpu", cpu), "priorityClassName": class, "terminationGracePeriodSeconds": 60})
+}
+
+#[test]
+fn the_preemptor_waits_until_its_victim_has_left() {
+    with(|world| {
+        world.create(&node("n", "a", json!({})));
+        for name in ["leaves", "stays"] {
+            world.create(&pod(name, spec("3500m", LESSER)));
+            assert_eq!(world.node_of(name), "n");
+        }
+        // A budget keeps one of two equals.
+        world.create(&json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "stays"}}}}));
+        let wants = world.create(&pod("wants", spec("4", GREATER)));
+        let uid = text(&wants["metadata"]["uid"]);
+
+        eventually("room is being made", SHORT, || {
+            let pod = world.pod("wants");
+            let nominated = pod["status"]["nominatedNodeName"] == "n";
+            let leaving = !world.pod("leaves")["metadata"]["deletionTimestamp"].is_null();
+            if nominated && leaving {
+                Ok(())
+            } else {
+                Err(pod["status"].to_string())
+            }
+        });
+        let victim = world.pod("leaves");
+        let disrupted = condition(&victim, "DisruptionTarget");
+        assert_eq!(disrupted["reason"], "PreemptionByScheduler", "{victim}");
+        assert_eq!(
+            disrupted["message"],
+            "tidepool: preempting to accommodate a higher priority pod"
+        );
+        assert_eq!(
+            world.pod("stays")["metadata"]["deletionTimestamp"],
+            Value::Null
+        );
+        let note = format!("Preempted by pod {uid} on node n");
+        eventually("the victim was told", SHORT, || {
+            let events = world.events(&text(&victim["metadata"]["uid"]));
+            let told =
+                |event: &Value| event["reason"] == "Preempted" && event["note"] == note.as_str();
+            if events.iter().any(told) {
+                Ok(())
+            } else {
+                Err(format!("{events:?}"))
+            }
+        });
+        // Somebody lesser takes nothing of the room that is being made.
+        let mut late = spec("500m", LESSER);
+        merge(&mut late, json!({"terminationGracePeriodSeconds": 0}));
+        world.create(&pod("late", late));
+        eventually("the late one was refused", SHORT, || {
+            let condition = condition(&world.pod("late"), "PodScheduled");
+            if condition["status"] == "False" {
+                Ok(())
+            } else {
+                Err(condition.to_string())
+            }
+        });
+        assert_eq!(world.pod("wants")["spec"]["nodeName"], Value::Null);
+
+        // What its kubelet does when the containers have ended.
+        world.api.delete_now(&pod_path("leaves")).unwrap();
+        assert_eq!(world.node_of("wants"), "n");
+        assert_eq!(world.node_of("late"), "n");
+    });
+}
