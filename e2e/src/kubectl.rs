@@ -36,12 +36,21 @@ pub struct Running {
 
 impl Kubectl {
     pub fn new(binaries: &Binaries, kubeconfig: &Kubeconfig) -> Result<Self> {
+        Self::with_text(binaries, &kubeconfig.to_yaml())
+    }
+
+    /// With a kubeconfig that somebody else wrote.
+    pub fn with_text(binaries: &Binaries, kubeconfig: &str) -> Result<Self> {
         let home = tempfile::tempdir().context("no temporary directory for kubectl")?;
-        std::fs::write(home.path().join("kubeconfig"), kubeconfig.to_yaml())?;
+        std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;
         Ok(Self {
             program: binaries.path("kubectl")?,
             home,
         })
+    }
+
+    pub fn program(&self) -> &std::path::Path {
+        &self.program
     }
 
     /// A directory for manifests; kubectl runs in it, so that relative paths work.

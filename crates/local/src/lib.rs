@@ -1,4 +1,4 @@
-//! What lives in the embedded cluster: simulated nodes and the small controllers that clients notice.
+//! What lives in the embedded cluster: simulated nodes, the small controllers that clients notice, a demo workload.
 //!
 //! Everything here works through an ordinary `kube::Client` and never sees the server behind it. It is no
 //! controller manager: StatefulSets, DaemonSets, CronJobs, ReplicationControllers, Endpoints and volume binding
@@ -9,6 +9,7 @@
 mod budgets;
 mod cache;
 mod claims;
+pub mod demo;
 mod deployments;
 mod echo;
 mod events;
@@ -82,6 +83,11 @@ pub fn start_cleanup(client: Client) -> Running {
 impl Local {
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
+    }
+
+    /// Makes the demo workload, in a size for so many nodes. Its pods name this scheduler.
+    pub async fn load_demo(&self, nodes: usize, scheduler: &str) -> Result<(), kube::Error> {
+        demo::load(&self.running.world.requests, nodes, scheduler).await
     }
 
     /// Returns once everything that was there at the start has been seen.

@@ -1,5 +1,11 @@
 //! Where the log goes and how much of it: to stderr, and little.
 
+use std::{
+    collections::VecDeque,
+    io::{self, IsTerminal, Write},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
@@ -39,14 +45,69 @@ impl Flags {
         };
         // Libraries stay quiet: their details are not what anybody looks for here.
         let others = if level == "error" { "error" } else { "warn" };
-        let ours = ["tidepool", "apiserver", "local"].map(|crate_| format!("{crate_}={level}"));
+        let ours = ["tidepool", "apiserver", "control_plane", "local"]
+            .map(|crate_| format!("{crate_}={level}"));
         let filter = EnvFilter::new(format!("{others},{}", ours.join(",")));
         let log = tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
+            .with_writer(|| Stderr)
+            .with_ansi(false)
             .with_env_filter(filter);
         match self.log_format {
             Format::Text => log.init(),
             Format::Json => log.json().init(),
         }
+    }
+}
+
+/// Lines that wait until the terminal is free again; `None` while it is.
+static HELD: Mutex<Option<VecDeque<String>>> = Mutex::new(None);
+const MOST_HELD: usize = 200;
+
+/// Keeps the log off the terminal while this lives, and writes it there afterwards: the latest lines, if they are many.
+pub(crate) struct Hold(());
+
+pub(crate) fn hold() -> Hold {
+    if io::stderr().is_terminal() {
+        *lock() = Some(VecDeque::new());
+    }
+    Hold(())
+}
+
+/// What waits, the oldest first.
+pub(crate) fn held() -> Vec<String> {
+    lock().iter().flatten().cloned().collect()
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        for line in lock().take().into_iter().flatten() {
+            // Nobody is left to tell when this fails.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Option<VecDeque<String>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Standard error, unless it is held.
+struct Stderr;
+
+impl Write for Stderr {
+    /// The log writes whole lines.
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let Some(held) = &mut *lock() else {
+            return io::stderr().write(text);
+        };
+        if held.len() == MOST_HELD {
+            held.pop_front();
+        }
+        held.push_back(String::from_utf8_lossy(text).trim_end().to_owned());
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: flags, then one of the parts. Nothing is decided here.
 
+mod completion;
 mod config;
 mod kubeconfig;
 mod logs;
@@ -8,7 +9,7 @@ mod sim;
 mod up;
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     path::Path,
     process::ExitCode,
 };
@@ -16,7 +17,7 @@ use std::{
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// QoS-aware co-location for Kubernetes.
+/// QoS-aware co-location for Kubernetes
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 struct Cli {
@@ -28,10 +29,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Config(config::Flags),
-    Scheduler(scheduler::Flags),
-    Sim(sim::Flags),
     Up(up::Flags),
+    Config(config::Flags),
+    Sim(sim::Flags),
+    Scheduler(scheduler::Flags),
+    Completion(completion::Flags),
 }
 
 fn main() -> ExitCode {
@@ -39,10 +41,11 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logs.start();
     let result = match cli.command {
-        Command::Config(flags) => config::run(flags),
-        Command::Scheduler(flags) => scheduler::run(flags),
-        Command::Sim(flags) => sim::run(flags),
         Command::Up(flags) => up::run(flags),
+        Command::Config(flags) => config::run(flags),
+        Command::Sim(flags) => sim::run(flags),
+        Command::Scheduler(flags) => scheduler::run(flags),
+        Command::Completion(flags) => completion::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -51,6 +54,16 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "tidepool: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Writes to standard output. A reader that went away, as `head` does, is no failure.
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes());
+    match written.and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
     }
 }
 

@@ -1,43 +1,73 @@
 //! `tidepool up`: a cluster in one process, until somebody stops it.
 
+mod board;
+mod screen;
+mod terminal;
+mod view;
+mod welcome;
+
 use std::{
-    io::{self, Write as _},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context, anyhow};
-use apiserver::{Cluster, Options, ServeError, ServeOptions, Serving};
+use api::config::Configuration;
+use apiserver::{Cluster, ServeError, ServeOptions, Serving};
 use clap::Args;
-use local::{Local, Shape, Timings};
+use control_plane::{client::Connect, scheduler};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, api::PostParams};
+use local::{Local, Timings};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::kubeconfig;
+use self::{terminal::Terminal, view::View, welcome::Welcome};
+use crate::{kubeconfig, logs, say};
 
 /// The user in the kubeconfig.
 const USER: &str = "admin";
 /// Stopping takes a second; longer means that something hangs, and nothing is lost by leaving.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
 
-/// Start a local cluster in this process: a Kubernetes API with simulated nodes.
+/// Start a local cluster in this process: a Kubernetes API, a scheduler and simulated nodes
+///
+/// Nothing else is needed, and nothing is left behind but the kubeconfig. On a terminal it shows what happens as it happens;
+/// otherwise it prints a line for each placement.
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// How many simulated nodes to start with.
-    #[arg(long, default_value_t = 3, value_parser = parse_nodes, allow_negative_numbers = true)]
+    /// How many simulated nodes to start with
+    #[arg(long, default_value_t = 6, value_parser = parse_nodes, allow_negative_numbers = true)]
     nodes: u16,
-    /// The port of the Kubernetes API on 127.0.0.1; 0 picks a free one.
+    /// The port of the Kubernetes API on 127.0.0.1; 0 picks a free one
     #[arg(long, default_value_t = 6440, value_parser = parse_port, allow_negative_numbers = true)]
     port: u16,
-    /// Where to write the kubeconfig [default: tidepool/kubeconfig in your cache directory].
+    /// A KubeSchedulerConfiguration for the scheduler
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// Where to write the kubeconfig [default: tidepool/kubeconfig in your cache directory]
     #[arg(long, value_name = "PATH")]
     kubeconfig_out: Option<PathBuf>,
-    /// Stop by itself after this time, such as 20s or 1h30m.
+    /// Stop by itself after this time, such as 20s or 1h30m
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     run_for: Option<Duration>,
-    /// Start without nodes; a Node made through the API then acts as a simulated one.
+    /// Leave out the demo workload
+    #[arg(long)]
+    no_demo: bool,
+    /// Start without nodes and workload; a Node made through the API then acts as a simulated one
     #[arg(long, conflicts_with = "nodes")]
     empty: bool,
+    /// Print lines on a terminal too
+    #[arg(long)]
+    plain: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  tidepool up                             six nodes with a demo workload
+  tidepool up --nodes 100 --no-demo       a hundred nodes with nothing on them
+  tidepool up --config my-scheduler.yaml  with your scheduler's configuration
+  tidepool up --for 20s --port 0 | cat    for scripts: lines, a free port, and an end";
 
 /// More would be slow to start, and is more than the embedded cluster is measured with.
 const MOST_NODES: u16 = 5000;
@@ -77,44 +107,160 @@ async fn up(flags: Flags) -> anyhow::Result<()> {
             () = time_is_up => {}
         }
     });
-    let path = match &flags.kubeconfig_out {
-        Some(path) => path.clone(),
-        None => kubeconfig::default_path(|name| std::env::var_os(name))?,
-    };
-    let running = tokio::select! {
-        running = start(&flags, &path) => running?,
+    let mut running = tokio::select! {
+        running = Running::start(&flags) => running?,
         () = &mut end => return Ok(()),
     };
-    end.await;
-    if tokio::time::timeout(LONGEST_STOP, running.stop())
-        .await
-        .is_err()
-    {
+    let result = running.show(flags.plain, end).await;
+    let stopped = tokio::time::timeout(LONGEST_STOP, running.stop()).await;
+    if stopped.is_err() {
         tracing::warn!("some parts did not stop in time");
     }
-    Ok(())
+    result
 }
 
 struct Running {
+    scheduler: scheduler::Running,
     local: Local,
     serving: Serving,
+    client: Client,
+    shown: Shown,
 }
 
-async fn start(flags: &Flags, path: &Path) -> anyhow::Result<Running> {
-    let cluster = Cluster::new(Options::default());
-    let serving = serve(&cluster, flags.port).await?;
-    let client = kube::Client::new(cluster.service(), "default");
-    let local = local::start(client, serving.ca_pem().to_owned(), Timings::default());
-    local.synced().await;
-    let nodes = if flags.empty { 0 } else { flags.nodes };
-    let demo = local.nodes().add_demo(nodes.into());
-    demo.await.context("cannot add the demo nodes")?;
-    let text = serving
-        .kubeconfig(USER)
-        .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
-    kubeconfig::write(path, &text)?;
-    say(&welcome(&serving.url(), path, nodes))?;
-    Ok(Running { local, serving })
+/// What people are told about the cluster.
+struct Shown {
+    kubeconfig: PathBuf,
+    nodes: usize,
+    demo: bool,
+    /// What pods can name as their scheduler.
+    schedulers: Vec<String>,
+}
+
+impl Running {
+    async fn start(flags: &Flags) -> anyhow::Result<Self> {
+        let kubeconfig = match &flags.kubeconfig_out {
+            Some(path) => std::path::absolute(path).context("cannot write the kubeconfig")?,
+            None => kubeconfig::default_path(|name| std::env::var_os(name))?,
+        };
+        let configuration = configuration(flags.config.as_deref())?;
+        let options = scheduler_options(&configuration, flags.config.as_deref())?;
+        let names = configuration.profiles.iter();
+        let schedulers: Vec<String> = names.map(|it| it.scheduler_name.clone()).collect();
+
+        let cluster = Cluster::new(apiserver::Options::default());
+        let serving = serve(&cluster, flags.port).await?;
+        let client = Client::new(cluster.service(), "default");
+        let root_ca = serving.ca_pem().to_owned();
+        let local = local::start(client.clone(), root_ca, Timings::default());
+        local.synced().await;
+        let nodes = if flags.empty { 0 } else { flags.nodes.into() };
+        let added = local.nodes().add_demo(nodes).await;
+        added.context("cannot add the demo nodes")?;
+        let lease = &configuration.leader_election.resource_namespace;
+        make_namespace(&client, lease).await?;
+        let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
+        let demo = !(flags.no_demo || flags.empty);
+        if demo && let Some(name) = schedulers.first() {
+            let loaded = local.load_demo(nodes, name).await;
+            loaded.context("cannot load the demo workload")?;
+        }
+        let text = serving
+            .kubeconfig(USER)
+            .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
+        kubeconfig::write(&kubeconfig, &text)?;
+        Ok(Self {
+            scheduler,
+            local,
+            serving,
+            client,
+            shown: Shown {
+                kubeconfig,
+                nodes,
+                demo,
+                schedulers,
+            },
+        })
+    }
+
+    /// Shows what happens until the end, or until something breaks that cannot be mended.
+    async fn show(&mut self, plain: bool, end: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let url = self.serving.url();
+        let welcome = Welcome {
+            url: &url,
+            kubeconfig: &self.shown.kubeconfig,
+            nodes: self.shown.nodes,
+            demo: self.shown.demo,
+            schedulers: &self.shown.schedulers,
+        };
+        let mut view = View::new(self.client.clone(), welcome.frame());
+        // The log comes back when the terminal is itself again.
+        let held = logs::hold();
+        let terminal = if plain { None } else { Terminal::open() };
+        let on_terminal = terminal.is_some();
+        if !on_terminal {
+            drop(held);
+            say(&welcome.text())?;
+        }
+        let shows = async {
+            match &terminal {
+                Some(terminal) => view.page(terminal).await,
+                None => view.lines().await,
+            }
+        };
+        let result = tokio::select! {
+            result = shows => result,
+            () = end => Ok(()),
+            why = self.scheduler.ended() => Err(why.into()),
+        };
+        drop(terminal);
+        if on_terminal {
+            say(&view.summary())?;
+        }
+        result
+    }
+
+    async fn stop(self) {
+        self.scheduler.stop().await;
+        self.local.stop().await;
+        self.serving.shutdown().await;
+    }
+}
+
+fn configuration(file: Option<&Path>) -> anyhow::Result<Configuration> {
+    let Some(file) = file else {
+        return Ok(Configuration::default());
+    };
+    let (configuration, warnings) = api::config::load(&crate::read_input(file)?)
+        .with_context(|| format!("cannot use {}", file.display()))?;
+    for warning in warnings {
+        tracing::warn!("{}: {warning}", file.display());
+    }
+    Ok(configuration)
+}
+
+fn scheduler_options(
+    configuration: &Configuration,
+    file: Option<&Path>,
+) -> anyhow::Result<scheduler::Options> {
+    let file = file.map_or_else(String::new, |file| file.display().to_string());
+    let options = scheduler::Options::new(configuration, engine::plugins::ALL, "tidepool-up");
+    let (options, warnings) = options.with_context(|| format!("cannot use {file}"))?;
+    for warning in warnings {
+        tracing::warn!("{file}: {warning}");
+    }
+    Ok(options)
+}
+
+/// The namespace of the scheduler's Lease, which may be any.
+async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    match namespaces.create(&PostParams::default(), &namespace).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot create the namespace {name}")),
+        Ok(_) => Ok(()),
+    }
 }
 
 async fn serve(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
@@ -129,92 +275,4 @@ async fn serve(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
         ),
         other => other.into(),
     })
-}
-
-impl Running {
-    async fn stop(self) {
-        self.local.stop().await;
-        self.serving.shutdown().await;
-    }
-}
-
-/// A reader that went away, as `head` does, does not stop the cluster.
-fn say(text: &str) -> anyhow::Result<()> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
-    }
-}
-
-fn welcome(url: &str, path: &Path, nodes: u16) -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let kubeconfig = path.display().to_string();
-    let kubectl = format!("kubectl --kubeconfig {}", shell_word(&kubeconfig));
-    let plural = if nodes == 1 { "" } else { "s" };
-    let (first, node) = match nodes {
-        0 => {
-            let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine"}}"#;
-            let create = format!("echo '{node}' | {kubectl} create -f -\n  ");
-            (create, "mine".to_owned())
-        }
-        nodes => (String::new(), Shape::demo(0, nodes.into()).name),
-    };
-    format!(
-        r#"tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}
-kubeconfig: {kubeconfig}
-
-Try next:
-  {first}{kubectl} get nodes
-  {kubectl} run web --image=web --overrides='{{"spec": {{"nodeName": "{node}"}}}}'
-  {kubectl} get pods -o wide
-
-There is no scheduler in here yet: a pod runs where its spec.nodeName says, and others wait. Ctrl-C stops everything.
-"#
-    )
-}
-
-/// The text as one word of a shell command.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_welcome_says_what_can_be_done() {
-        let url = "https://127.0.0.1:1";
-        for (nodes, count, node) in [
-            (0, "0 simulated nodes", "mine"),
-            (1, "1 simulated node\n", "node-001"),
-            (3, "3 simulated nodes", "node-001"),
-            (1000, "1000 simulated nodes", "node-0001"),
-        ] {
-            let text = welcome(url, Path::new("/k"), nodes);
-            assert!(text.contains(count), "{text}");
-            let on_node = format!(r#"'{{"spec": {{"nodeName": "{node}"}}}}'"#);
-            assert!(text.contains(&on_node), "{text}");
-            assert_eq!(text.contains("create -f -"), nodes == 0, "{text}");
-        }
-    }
-
-    #[test]
-    fn printed_commands_can_be_copied() {
-        for (path, want) in [
-            ("/a/b-c.d", "/a/b-c.d"),
-            ("/my dir/x", "'/my dir/x'"),
-            ("/it's", r"'/it'\''s'"),
-        ] {
-            assert_eq!(shell_word(path), want);
-        }
-    }
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod terminal;
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,
@@ -140,7 +142,7 @@ async fn up_serves_nodes_and_a_private_kubeconfig() {
 #[test]
 fn up_ends_by_itself_and_says_what_to_try() {
     let cache = tempfile::tempdir().unwrap();
-    let mut command = tidepool(&["up", "--for", "1s", "--port", "0"]);
+    let mut command = tidepool(&["up", "--for", "3s", "--port", "0"]);
     let output = run(command.env("XDG_CACHE_HOME", cache.path()));
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     let path = cache.path().join("tidepool/kubeconfig");
@@ -152,12 +154,15 @@ fn up_ends_by_itself_and_says_what_to_try() {
         output.stdout
     );
     assert!(
-        output.stdout.contains("https://127.0.0.1:") && output.stdout.contains("3 simulated nodes")
+        output.stdout.contains("https://127.0.0.1:") && output.stdout.contains("6 simulated nodes")
     );
-    assert!(output.stdout.contains(&format!(
-        "kubectl --kubeconfig {} get nodes\n",
-        path.display()
-    )));
+    let export = format!("  export KUBECONFIG={}\n", path.display());
+    assert!(output.stdout.contains(&export), "{}", output.stdout);
+    assert!(
+        output.stdout.contains("  placed   demo/storefront-"),
+        "{}",
+        output.stdout
+    );
     assert!(path.is_file());
 }
 

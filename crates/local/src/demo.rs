@@ -1,0 +1,355 @@
+//! The demo workload: the services of a small shop that ask for far more than they use, and batch work beside them.
+//!
+//! Objects only, made once; from then on they belong to whoever plays with them.
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Namespace, Pod, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+    scheduling::v1::PriorityClass,
+};
+use serde_json::{Value, json};
+
+use crate::{nodes::RUN_FOR, requests::Requests};
+
+/// Where the demo's pods are.
+pub const NAMESPACE: &str = "demo";
+/// On a pod: how much cpu it would use, for views of a cluster where nothing really runs.
+pub const CPU_USE: &str = "tidepool.io/cpu-use";
+
+const ACCOUNT: &str = "shop";
+const ONLINE: &str = "demo-online";
+const BATCH: &str = "demo-batch";
+const HOST: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// On larger clusters the demo stays as large as for this many nodes: it is there to be looked at.
+const MOST_NODES: usize = 100;
+
+/// Makes the objects, services first. Their pods name this scheduler.
+pub(crate) async fn load(
+    requests: &Requests,
+    nodes: usize,
+    scheduler: &str,
+) -> Result<(), kube::Error> {
+    let nodes = nodes.clamp(1, MOST_NODES);
+    let namespace = json!({"metadata": {"name": NAMESPACE}});
+    requests.create::<Namespace>(None, &namespace).await?;
+    for class in priority_classes() {
+        requests.create::<PriorityClass>(None, &class).await?;
+    }
+    let there = Some(NAMESPACE);
+    // The default account comes when it comes; without one no pod is let in.
+    let account = json!({"metadata": {"name": ACCOUNT}});
+    requests.create::<ServiceAccount>(there, &account).await?;
+    for service in services(nodes) {
+        requests
+            .create::<Deployment>(there, &service.deployment(scheduler))
+            .await?;
+    }
+    requests
+        .create::<PodDisruptionBudget>(there, &budget())
+        .await?;
+    for work in batch(nodes) {
+        requests.create::<Job>(there, &work.job(scheduler)).await?;
+    }
+    for work in hopeless() {
+        requests.create::<Pod>(there, &work.pod(scheduler)).await?;
+    }
+    Ok(())
+}
+
+/// Online pods may push batch pods out; batch pods push nobody out.
+fn priority_classes() -> [Value; 2] {
+    [
+        json!({"metadata": {"name": ONLINE}, "value": 9000, "description": "services that people wait for"}),
+        json!({"metadata": {"name": BATCH}, "value": 5000, "preemptionPolicy": "Never",
+            "description": "work that can wait"}),
+    ]
+}
+
+struct Size {
+    cpu: &'static str,
+    memory: &'static str,
+    /// What it uses of the cpu it asks for.
+    uses: &'static str,
+}
+
+struct Service {
+    name: &'static str,
+    replicas: usize,
+    size: Size,
+    /// Fields of its pods' spec that say where they want to be.
+    place: Value,
+}
+
+/// About 60% of a cluster's cpu is asked for by these, and less than a quarter of that is used.
+fn services(nodes: usize) -> Vec<Service> {
+    let away_from = |app: &str, topology: &str| {
+        json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": topology, "labelSelector": {"matchLabels": {"app": app}}},
+        ]}})
+    };
+    let spread = |topology: &str, otherwise: &str| {
+        json!({"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": otherwise,
+            "labelSelector": {"matchLabels": {"app": "storefront"}}})
+    };
+    vec![
+        Service {
+            name: "storefront",
+            replicas: 2 * nodes,
+            size: Size {
+                cpu: "2",
+                memory: "4Gi",
+                uses: "450m",
+            },
+            place: json!({"topologySpreadConstraints": [
+                spread(ZONE, "DoNotSchedule"), spread(HOST, "ScheduleAnyway"),
+            ]}),
+        },
+        Service {
+            name: "checkout",
+            replicas: nodes,
+            size: Size {
+                cpu: "1500m",
+                memory: "4Gi",
+                uses: "300m",
+            },
+            place: json!({"affinity": away_from("checkout", HOST)}),
+        },
+        Service {
+            name: "search",
+            replicas: nodes.div_ceil(2),
+            size: Size {
+                cpu: "4",
+                memory: "16Gi",
+                uses: "1200m",
+            },
+            place: json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 50, "preference": {"matchExpressions": [
+                    {"key": ZONE, "operator": "In", "values": ["zone-a", "zone-b"]},
+                ]}},
+            ]}}}),
+        },
+        Service {
+            name: "cache",
+            replicas: nodes.div_ceil(2),
+            size: Size {
+                cpu: "2",
+                memory: "16Gi",
+                uses: "300m",
+            },
+            place: json!({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": {
+                    "topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "search"}}}},
+            ]}}}),
+        },
+        Service {
+            name: "payments",
+            // One per zone, and there are three: the fourth has something to explain.
+            replicas: 4,
+            size: Size {
+                cpu: "1",
+                memory: "2Gi",
+                uses: "150m",
+            },
+            place: json!({"affinity": away_from("payments", ZONE)}),
+        },
+    ]
+}
+
+impl Service {
+    fn deployment(&self, scheduler: &str) -> Value {
+        let mut spec = pod_spec(self.name, &self.size, ONLINE, scheduler);
+        extend(&mut spec, &self.place);
+        let labels = json!({"app": self.name, "tier": "online"});
+        json!({
+            "metadata": {"name": self.name, "labels": labels},
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": {"app": self.name}},
+                "template": {
+                    "metadata": {"labels": labels, "annotations": {CPU_USE: self.size.uses}},
+                    "spec": spec,
+                },
+            },
+        })
+    }
+}
+
+fn budget() -> Value {
+    json!({
+        "metadata": {"name": "storefront"},
+        "spec": {"minAvailable": "80%", "selector": {"matchLabels": {"app": "storefront"}}},
+    })
+}
+
+struct Work {
+    name: &'static str,
+    /// At the same time, and all in all.
+    pods: (usize, usize),
+    size: Size,
+    run_for: &'static str,
+    place: Value,
+}
+
+/// A little more than there is room for, so that some of it always waits for other work to end.
+fn batch(nodes: usize) -> Vec<Work> {
+    vec![
+        Work {
+            name: "etl",
+            pods: (2 * nodes, 40 * nodes),
+            size: Size {
+                cpu: "2",
+                memory: "6Gi",
+                uses: "1800m",
+            },
+            run_for: "50s",
+            place: json!({}),
+        },
+        Work {
+            name: "thumbnails",
+            pods: (nodes, 60 * nodes),
+            size: Size {
+                cpu: "1",
+                memory: "1Gi",
+                uses: "900m",
+            },
+            run_for: "20s",
+            place: json!({}),
+        },
+        Work {
+            name: "reindex",
+            pods: (nodes.div_ceil(3), 5 * nodes),
+            size: Size {
+                cpu: "4",
+                memory: "12Gi",
+                uses: "3500m",
+            },
+            run_for: "2m",
+            place: json!({}),
+        },
+    ]
+}
+
+/// Pods that no node can take, so that there is something to explain.
+fn hopeless() -> Vec<Work> {
+    vec![
+        // No node is that large.
+        Work {
+            name: "train-large",
+            pods: (1, 1),
+            size: Size {
+                cpu: "24",
+                memory: "96Gi",
+                uses: "20",
+            },
+            run_for: "10m",
+            place: json!({}),
+        },
+        // No node has one.
+        Work {
+            name: "train-gpu",
+            pods: (1, 1),
+            size: Size {
+                cpu: "4",
+                memory: "16Gi",
+                uses: "2",
+            },
+            run_for: "10m",
+            place: json!({"nodeSelector": {"accelerator": "gpu"}}),
+        },
+    ]
+}
+
+impl Work {
+    fn job(&self, scheduler: &str) -> Value {
+        let (parallelism, completions) = self.pods;
+        json!({
+            "metadata": {"name": self.name, "labels": self.labels()},
+            "spec": {
+                "parallelism": parallelism,
+                "completions": completions,
+                // Pods that make room for services are no failures of the work.
+                "backoffLimit": i32::MAX,
+                "template": self.pod(scheduler),
+            },
+        })
+    }
+
+    /// A pod of it, or a template.
+    fn pod(&self, scheduler: &str) -> Value {
+        let mut spec = pod_spec(self.name, &self.size, BATCH, scheduler);
+        extend(&mut spec, &json!({"restartPolicy": "Never"}));
+        extend(&mut spec, &self.place);
+        let annotations = json!({CPU_USE: self.size.uses, RUN_FOR: self.run_for});
+        json!({
+            "metadata": {"name": self.name, "labels": self.labels(), "annotations": annotations},
+            "spec": spec,
+        })
+    }
+
+    fn labels(&self) -> Value {
+        json!({"app": self.name, "tier": "batch"})
+    }
+}
+
+fn pod_spec(name: &str, size: &Size, priority: &str, scheduler: &str) -> Value {
+    json!({
+        "schedulerName": scheduler,
+        "serviceAccountName": ACCOUNT,
+        "priorityClassName": priority,
+        "containers": [{
+            "name": name,
+            "image": format!("registry.example/shop/{name}:1.0"),
+            "resources": {"requests": {"cpu": size.cpu, "memory": size.memory}},
+        }],
+    })
+}
+
+fn extend(object: &mut Value, fields: &Value) {
+    if let (Some(object), Some(fields)) = (object.as_object_mut(), fields.as_object()) {
+        object.extend(fields.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::Shape;
+    use engine::model::Quantity;
+
+    fn milli(text: &str) -> i64 {
+        Quantity::parse(text).unwrap().milli()
+    }
+
+    #[test]
+    fn it_nearly_fills_the_cluster_and_hardly_uses_it() {
+        for nodes in [1, 3, 6, 100] {
+            let services = services(nodes);
+            let sum = |of: fn(&Size) -> &str| -> i64 {
+                let sizes = services
+                    .iter()
+                    .map(|service| (&service.size, service.replicas));
+                sizes
+                    .map(|(size, count)| milli(of(size)) * count as i64)
+                    .sum()
+            };
+            let (asked, used) = (sum(|size| size.cpu), sum(|size| size.uses));
+            let room = 1000 * nodes as i64 * i64::from(Shape::demo(0, nodes).cpu);
+            assert!(
+                asked * 10 > room * 5 && asked < room,
+                "{nodes}: {asked} of {room}"
+            );
+            assert!(used * 4 < asked, "{nodes}: {used} of {asked}");
+            let batch = batch(nodes).into_iter();
+            let batch: i64 = batch
+                .map(|work| milli(work.size.cpu) * work.pods.0 as i64)
+                .sum();
+            assert!(
+                (asked + batch) * 10 > room * 9,
+                "{nodes}: {batch} beside {asked}"
+            );
+        }
+    }
+}

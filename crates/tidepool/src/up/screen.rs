@@ -1,0 +1,364 @@
+//! How the board looks in a window of any size. Text only: `terminal` puts it there.
+
+use std::{fmt::Write as _, time::Duration};
+
+use super::board::{Board, NodeView};
+
+/// What does not change while the cluster is up.
+pub(super) struct Frame {
+    /// `tidepool 0.1.0: ...`
+    pub(super) title: String,
+    /// What can be typed in another window.
+    pub(super) commands: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Size {
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Look {
+    Plain,
+    Heading,
+    Faint,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) look: Look,
+}
+
+/// Rows that pods which wait, and logged trouble, get at most.
+const MOST_WAITING: usize = 6;
+const MOST_LOGGED: usize = 3;
+/// News that are worth a heading.
+const LEAST_NEWS: usize = 3;
+
+/// The lines of a window: never more or wider than it.
+pub(super) fn draw(
+    board: &Board,
+    frame: &Frame,
+    logged: &[String],
+    uptime: Duration,
+    size: Size,
+) -> Vec<Line> {
+    let mut page = Page {
+        lines: Vec::new(),
+        size,
+    };
+    page.add(Look::Heading, frame.title.clone());
+    page.add(Look::Plain, pods_line(board, uptime));
+    let nodes = board.nodes();
+    page.add(Look::Plain, cpu_line(&nodes));
+    for line in logged.iter().rev().take(MOST_LOGGED).rev() {
+        page.add(Look::Plain, line.clone());
+    }
+    let waiting = board.waiting();
+    let commands = commands(frame);
+    // Nodes come first, but leave room for what changes; the commands only come where there is plenty.
+    let others = 2 + waiting.len().min(MOST_WAITING) + 2 + LEAST_NEWS;
+    let most = page.left().saturating_sub(others).clamp(3, 16);
+    add_nodes(&mut page, &nodes, most);
+    add_waiting(&mut page, &waiting);
+    let with_commands = page.left() > commands.len() + 3 + LEAST_NEWS;
+    let room = page.left() - if with_commands { commands.len() + 1 } else { 0 };
+    add_news(&mut page, board, room);
+    if with_commands {
+        while page.left() > commands.len() {
+            page.add(Look::Plain, String::new());
+        }
+        for command in commands {
+            page.add(Look::Faint, command);
+        }
+    }
+    page.lines
+}
+
+struct Page {
+    lines: Vec<Line>,
+    size: Size,
+}
+
+impl Page {
+    fn left(&self) -> usize {
+        self.size.rows.saturating_sub(self.lines.len())
+    }
+
+    fn add(&mut self, look: Look, text: String) {
+        if self.left() > 0 {
+            let text = fit(&text, self.size.columns);
+            self.lines.push(Line { text, look });
+        }
+    }
+
+    fn section(&mut self, heading: &str) {
+        self.add(Look::Plain, String::new());
+        self.add(Look::Heading, heading.to_owned());
+    }
+}
+
+/// The text in at most so many columns. Control characters, which messages of others may hold, become spaces.
+fn fit(text: &str, columns: usize) -> String {
+    let mut fitted: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(columns)
+        .collect();
+    if text.chars().nth(columns).is_some() {
+        fitted.pop();
+        if columns > 0 {
+            fitted.push('…');
+        }
+    }
+    fitted
+}
+
+fn pods_line(board: &Board, uptime: Duration) -> String {
+    let counts = board.counts();
+    let mut line = format!("pods: {} running", counts.running);
+    for (count, word) in [
+        (counts.starting, "starting"),
+        (counts.waiting, "waiting"),
+        (counts.leaving, "leaving"),
+        (counts.ended, "ended"),
+    ] {
+        if count > 0 {
+            let _ = write!(line, ", {count} {word}");
+        }
+    }
+    let uptime = humantime::format_duration(Duration::from_secs(uptime.as_secs()));
+    let _ = write!(line, "; {} placed in {uptime}", board.placed());
+    line
+}
+
+fn cpu_line(nodes: &[NodeView]) -> String {
+    let sum = |of: fn(&NodeView) -> i64| nodes.iter().map(of).sum::<i64>();
+    let (all, asked) = (sum(|it| it.allocatable.cpu), sum(|it| it.asked.cpu));
+    let used = sum(|it| it.used);
+    let share = |part: i64| 100 * part / all.max(1);
+    format!(
+        "cpu: {} cores, {} requested ({}%), {} used ({}%)",
+        cores(all),
+        cores(asked),
+        share(asked),
+        cores(used),
+        share(used)
+    )
+}
+
+fn cores(milli: i64) -> String {
+    format!("{:.1}", milli as f64 / 1000.0)
+}
+
+fn add_nodes(page: &mut Page, nodes: &[NodeView], most: usize) {
+    let name = nodes.iter().map(|it| it.name.len()).max().unwrap_or(0);
+    let name = name.clamp(4, 30);
+    // Wide enough to compare nodes at a glance, and no wider.
+    let bar_width = page.size.columns.saturating_sub(name + 48).clamp(8, 40);
+    let heading = format!(
+        "{:name$}  {:8}  {:>4}  {:>11}  {:bar_width$}  {:>9}",
+        "NODE", "ZONE", "PODS", "CPU", "█ used ▒ requested", "MEMORY"
+    );
+    page.section(&heading);
+    let shown = if nodes.len() > most { most - 1 } else { most };
+    for node in nodes.iter().take(shown) {
+        let cpu = format!("{}/{}", cores(node.asked.cpu), cores(node.allocatable.cpu));
+        let gib = |bytes: i64| bytes >> 30;
+        let memory = format!(
+            "{}/{}Gi",
+            gib(node.asked.memory),
+            gib(node.allocatable.memory)
+        );
+        let bar = bar(node.used, node.asked.cpu, node.allocatable.cpu, bar_width);
+        let line = format!(
+            "{:name$}  {:8}  {:>4}  {cpu:>11}  {bar}  {memory:>9}  {}",
+            fit(node.name, name),
+            fit(node.zone, 8),
+            node.pods,
+            node.trouble
+        );
+        page.add(Look::Plain, line.trim_end().to_owned());
+    }
+    if nodes.len() > shown {
+        let more = format!("... and {} more nodes", nodes.len() - shown);
+        page.add(Look::Faint, more);
+    }
+}
+
+/// What is used, what is only asked for, and what is free.
+fn bar(used: i64, asked: i64, all: i64, width: usize) -> String {
+    let cells = |part: i64| {
+        let cells = part.saturating_mul(width as i64) / all.max(1);
+        usize::try_from(cells).unwrap_or(0).min(width)
+    };
+    let (used, asked) = (cells(used), cells(asked));
+    let idle = asked.saturating_sub(used);
+    let free = width - used - idle;
+    ["█".repeat(used), "▒".repeat(idle), "·".repeat(free)].concat()
+}
+
+fn add_waiting(page: &mut Page, waiting: &[(&str, &str)]) {
+    if waiting.is_empty() {
+        return;
+    }
+    page.section("WAITING");
+    let name = waiting.iter().map(|(pod, _)| pod.len()).max().unwrap_or(0);
+    // Half the window for the reasons at least.
+    let name = name.min(page.size.columns / 2);
+    let shown = match waiting.len() {
+        count if count > MOST_WAITING => MOST_WAITING - 1,
+        count => count,
+    };
+    for (pod, why) in &waiting[..shown] {
+        page.add(Look::Plain, format!("{:name$}  {why}", fit(pod, name)));
+    }
+    if waiting.len() > shown {
+        let more = format!("... and {} more pods", waiting.len() - shown);
+        page.add(Look::Faint, more);
+    }
+}
+
+fn add_news(page: &mut Page, board: &Board, room: usize) {
+    if room < 3 || board.news().next().is_none() {
+        return;
+    }
+    page.section("LATEST");
+    for news in board.news().take(room - 2) {
+        page.add(Look::Plain, news.to_string());
+    }
+}
+
+fn commands(frame: &Frame) -> Vec<String> {
+    let mut commands = vec!["In another terminal:".to_owned()];
+    commands.extend(frame.commands.iter().map(|command| format!("  {command}")));
+    commands.push("Ctrl-C stops everything.".to_owned());
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    fn frame() -> Frame {
+        Frame {
+            title: "tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440".into(),
+            commands: vec!["kubectl get pods".into(); 3],
+        }
+    }
+
+    fn board(nodes: usize, pods: usize) -> Board {
+        let mut board = Board::default();
+        for number in 1..=nodes {
+            let node = json!({
+                "metadata": {"name": format!("node-{number:03}"), "labels": {"topology.kubernetes.io/zone": "zone-a"}},
+                "status": {"allocatable": {"cpu": "10", "memory": "64Gi"}},
+            });
+            board.node_event(Event::Apply(serde_json::from_value(node).unwrap()));
+        }
+        for number in 0..pods {
+            let waits = number % 3 == 0;
+            let node = if waits { "" } else { "node-001" };
+            let conditions = json!([{"type": "PodScheduled", "status": if waits { "False" } else { "True" },
+                "message": "0/6 nodes are available: 6 Insufficient cpu.\u{1b}[2J\nno"}]);
+            let pod = json!({
+                "metadata": {"name": format!("pod-{number}"), "namespace": "demo", "uid": number.to_string()},
+                "spec": {"nodeName": node, "containers": [
+                    {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}]},
+                "status": {"phase": if waits { "Pending" } else { "Running" }, "conditions": conditions},
+            });
+            let pod = serde_json::from_value(pod).unwrap();
+            board.pod_event(Event::Apply(pod), "12:00:00");
+        }
+        board
+    }
+
+    fn text(board: &Board, columns: usize, rows: usize) -> String {
+        let size = Size { columns, rows };
+        let lines = draw(board, &frame(), &[], Duration::from_millis(61_500), size);
+        let lines: Vec<String> = lines.into_iter().map(|line| line.text).collect();
+        lines.join("\n")
+    }
+
+    #[test]
+    fn it_fits_into_every_window() {
+        let logged = vec!["a warning that is rather long".to_owned(); 5];
+        for (nodes, pods) in [(0, 0), (1, 1), (6, 60), (5000, 9)] {
+            let board = board(nodes, pods);
+            for columns in [0, 1, 2, 7, 20, 40, 79, 80, 200] {
+                for rows in 0..60 {
+                    let size = Size { columns, rows };
+                    let lines = draw(&board, &frame(), &logged, Duration::ZERO, size);
+                    assert!(lines.len() <= rows, "{size:?}: {} lines", lines.len());
+                    for line in lines {
+                        let width = line.text.chars().count();
+                        assert!(width <= columns, "{size:?}: {}", line.text);
+                        assert!(!line.text.contains(char::is_control), "{:?}", line.text);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_ordinary_window() {
+        let want = "\
+tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440
+pods: 3 running, 2 waiting; 3 placed in 1m 1s
+cpu: 20.0 cores, 4.5 requested (22%), 0.0 used (0%)
+
+NODE      ZONE      PODS          CPU  █ used ▒ requested           MEMORY
+node-001  zone-a       3     4.5/10.0  ▒▒▒▒▒▒▒▒▒▒··············     3/64Gi
+node-002  zone-a       0     0.0/10.0  ························     0/64Gi
+
+WAITING
+demo/pod-0  0/6 nodes are available: 6 Insufficient cpu. [2J no
+demo/pod-3  0/6 nodes are available: 6 Insufficient cpu. [2J no
+
+LATEST
+12:00:00  placed   demo/pod-4 on node-001
+12:00:00  waiting  demo/pod-3: 0/6 nodes are available: 6 Insufficient cpu. [2J…
+12:00:00  placed   demo/pod-2 on node-001
+12:00:00  placed   demo/pod-1 on node-001
+12:00:00  waiting  demo/pod-0: 0/6 nodes are available: 6 Insufficient cpu. [2J…
+
+In another terminal:
+  kubectl get pods
+  kubectl get pods
+  kubectl get pods
+Ctrl-C stops everything.";
+        assert_eq!(text(&board(2, 5), 80, 24), want);
+    }
+
+    #[test]
+    fn a_small_window_shows_what_changes() {
+        let text = text(&board(6, 9), 60, 18);
+        for part in ["node-003", "WAITING", "LATEST", "placed   demo/pod-8"] {
+            assert!(text.contains(part), "{part} is not in:\n{text}");
+        }
+        assert!(!text.contains("In another terminal"), "{text}");
+    }
+
+    #[test]
+    fn bars_show_use_within_requests() {
+        for (used, asked, all, want) in [
+            (0, 0, 10, "·········· "),
+            (2, 5, 10, "██▒▒▒····· "),
+            (5, 2, 10, "█████····· "),
+            (20, 30, 10, "██████████ "),
+            (-5, -1, 10, "·········· "),
+            (1, 1, 0, "██████████ "),
+        ] {
+            assert_eq!(
+                bar(used, asked, all, 10),
+                want.trim_end(),
+                "{used} {asked} {all}"
+            );
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Shows what happens in the cluster while it is up: a page that is redrawn on a terminal, lines everywhere else.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1 as core;
+use kube::{
+    Api, Client,
+    core::ApiResource,
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::MissedTickBehavior,
+};
+
+use super::{
+    board::{Board, Node, Pod},
+    screen::{self, Frame},
+    terminal::Terminal,
+};
+use crate::{logs, say};
+
+/// Faster than this nobody reads.
+const REDRAW: Duration = Duration::from_millis(200);
+/// Events taken up at once.
+const MOST_EVENTS: usize = 1_000;
+
+pub(super) struct View {
+    pods: Api<Pod>,
+    nodes: Api<Node>,
+    board: Board,
+    frame: Frame,
+    begun: Instant,
+}
+
+impl View {
+    pub(super) fn new(client: Client, frame: Frame) -> Self {
+        let pods = ApiResource::erase::<core::Pod>(&());
+        let nodes = ApiResource::erase::<core::Node>(&());
+        Self {
+            pods: Api::all_with(client.clone(), &pods),
+            nodes: Api::all_with(client, &nodes),
+            board: Board::default(),
+            frame,
+            begun: Instant::now(),
+        }
+    }
+
+    /// One line per event, for as long as somebody reads them.
+    pub(super) async fn lines(&mut self) -> anyhow::Result<()> {
+        let mut pods = std::pin::pin!(follow(self.pods.clone()));
+        while let Some(events) = pods.next().await {
+            let time = time();
+            let news = events
+                .into_iter()
+                .flat_map(|event| self.board.pod_event(event, &time));
+            let lines: String = news.map(|news| format!("{news}\n")).collect();
+            say(&lines)?;
+        }
+        Ok(())
+    }
+
+    /// A page on the terminal, which is itself again when this ends or is dropped.
+    pub(super) async fn page(&mut self, terminal: &Terminal) -> anyhow::Result<()> {
+        let mut pods = std::pin::pin!(follow(self.pods.clone()));
+        let mut nodes = std::pin::pin!(follow(self.nodes.clone()));
+        let mut resized =
+            signal(SignalKind::window_change()).context("cannot follow the window")?;
+        let mut ticks = tokio::time::interval(REDRAW);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut drawn: Option<Duration> = None;
+        let mut changed = true;
+        loop {
+            tokio::select! {
+                Some(events) = pods.next() => {
+                    changed = true;
+                    for event in events {
+                        self.board.pod_event(event, &time());
+                    }
+                }
+                Some(events) = nodes.next() => {
+                    changed = true;
+                    events.into_iter().for_each(|event| self.board.node_event(event));
+                }
+                _ = resized.recv() => drawn = None,
+                _ = ticks.tick() => {}
+            }
+            let since = self.begun.elapsed();
+            // At most once in a while, unless the window is another.
+            let due = match drawn {
+                None => true,
+                Some(last) => {
+                    changed && since - last >= REDRAW || since.as_secs() != last.as_secs()
+                }
+            };
+            if due {
+                let size = terminal.size().context("the terminal is gone")?;
+                let page = screen::draw(&self.board, &self.frame, &logs::held(), since, size);
+                terminal
+                    .draw(&page, size)
+                    .context("cannot draw on the terminal")?;
+                (drawn, changed) = (Some(since), false);
+            }
+        }
+    }
+
+    /// What there is to say when it is over.
+    pub(super) fn summary(&self) -> String {
+        let time = Duration::from_secs(self.begun.elapsed().as_secs());
+        let time = humantime::format_duration(time);
+        format!(
+            "stopped after {time}: {} pods placed\n",
+            self.board.placed()
+        )
+    }
+}
+
+/// What a watch says, several events at once where they come fast. It goes on after every failure.
+fn follow<K>(api: Api<K>) -> impl Stream<Item = Vec<Event<K>>>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    watcher::watcher(api, watcher::Config::default())
+        .default_backoff()
+        .filter_map(|event| async { event.ok() })
+        .ready_chunks(MOST_EVENTS)
+}
+
+fn time() -> String {
+    jiff::Zoned::now().strftime("%H:%M:%S").to_string()
+}

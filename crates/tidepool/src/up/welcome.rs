@@ -1,0 +1,133 @@
+//! What `up` says first, and what to try next.
+
+use std::path::Path;
+
+use super::screen::Frame;
+
+pub(super) struct Welcome<'a> {
+    pub(super) url: &'a str,
+    pub(super) kubeconfig: &'a Path,
+    pub(super) nodes: usize,
+    pub(super) demo: bool,
+    /// The schedulers that pods can name.
+    pub(super) schedulers: &'a [String],
+}
+
+impl Welcome<'_> {
+    pub(super) fn frame(&self) -> Frame {
+        let Self { url, nodes, .. } = self;
+        let version = env!("CARGO_PKG_VERSION");
+        let plural = if *nodes == 1 { "" } else { "s" };
+        Frame {
+            title: format!(
+                "tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}"
+            ),
+            commands: self.commands(),
+        }
+    }
+
+    fn commands(&self) -> Vec<String> {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let mut commands = vec![format!("export KUBECONFIG={}", shell_word(&kubeconfig))];
+        if self.nodes == 0 {
+            let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine"}}"#;
+            commands.push(format!("echo '{node}' | kubectl create -f -"));
+        }
+        commands.push("kubectl get nodes".to_owned());
+        if self
+            .schedulers
+            .iter()
+            .any(|name| name == "default-scheduler")
+        {
+            commands.push("kubectl create deployment web --image=web --replicas=3".to_owned());
+        }
+        commands.push("kubectl get pods -A -o wide".to_owned());
+        if self.demo {
+            // More than fits beside the batch work, which is less important.
+            let replicas = 4 * self.nodes;
+            commands.push(format!(
+                "kubectl -n {} scale deployment storefront --replicas={replicas}",
+                local::demo::NAMESPACE
+            ));
+        }
+        commands
+    }
+
+    /// For whoever reads lines.
+    pub(super) fn text(&self) -> String {
+        let frame = self.frame();
+        let commands: String = frame
+            .commands
+            .iter()
+            .map(|command| format!("  {command}\n"))
+            .collect();
+        format!(
+            "{}\nkubeconfig: {}\n\nIn another terminal:\n{commands}\nPods of {} are placed. Ctrl-C stops everything.\n",
+            frame.title,
+            self.kubeconfig.display(),
+            self.schedulers.join(", ")
+        )
+    }
+}
+
+/// The text as one word of a shell command.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_what_can_be_done() {
+        let default = ["default-scheduler".to_owned()];
+        let other = ["packing".to_owned()];
+        for (nodes, demo, schedulers, in_it, not_in_it) in [
+            (0, false, &default, "create -f -", "storefront"),
+            (1, true, &default, "1 simulated node\n", "create -f -"),
+            (3, true, &default, "--replicas=12", "create -f -"),
+            (
+                3,
+                true,
+                &default,
+                "Pods of default-scheduler are placed",
+                "packing",
+            ),
+            (
+                3,
+                false,
+                &other,
+                "Pods of packing are placed",
+                "create deployment",
+            ),
+        ] {
+            let welcome = Welcome {
+                url: "https://127.0.0.1:1",
+                kubeconfig: Path::new("/my dir/k"),
+                nodes,
+                demo,
+                schedulers,
+            };
+            let text = welcome.text();
+            assert!(text.contains(in_it), "{in_it} is not in {text}");
+            assert!(!text.contains(not_in_it), "{not_in_it} is in {text}");
+            assert!(text.contains("export KUBECONFIG='/my dir/k'\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn printed_commands_can_be_copied() {
+        for (path, want) in [
+            ("/a/b-c.d", "/a/b-c.d"),
+            ("/my dir/x", "'/my dir/x'"),
+            ("/it's", r"'/it'\''s'"),
+        ] {
+            assert_eq!(shell_word(path), want);
+        }
+    }
+}
