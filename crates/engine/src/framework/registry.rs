@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::de::DeserializeOwned;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{Catalog, EventPattern, Plan, Plugin};
 use crate::model::Pod;
@@ -67,14 +68,23 @@ pub trait Configure: Plugin + Sized + 'static {
     /// The points at which it can be enabled.
     const POINTS: Points;
     /// Defaults come from `Default`; unknown fields must be refused (`deny_unknown_fields`).
-    type Args: DeserializeOwned + Default;
+    type Args: DeserializeOwned + Serialize + Default;
 
-    /// Checks the arguments; every fault is reported, not only the first.
+    /// Fills in what is not given, so that the arguments say all that the plugin does.
+    fn complete(_: &mut Self::Args) {}
+
+    /// Checks the arguments, which are complete; every fault is reported, not only the first.
     fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>>;
+
+    /// From arguments as they are given.
+    fn with(mut args: Self::Args) -> Result<Self, Vec<ArgsError>> {
+        Self::complete(&mut args);
+        Self::new(args)
+    }
 }
 
 /// For plugins without arguments.
-#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Default, serde::Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoArgs {}
 
@@ -121,6 +131,7 @@ pub enum ConfigureError {
 type Args<'a, 'de> = &'a mut dyn erased_serde::Deserializer<'de>;
 
 type Configured = Result<Box<dyn Plugin>, ConfigureError>;
+type Completed = Result<Option<Box<dyn erased_serde::Serialize>>, ConfigureError>;
 
 /// A plugin in the list of plugins.
 #[derive(Clone, Copy)]
@@ -132,7 +143,10 @@ pub struct Entry {
 
 #[derive(Clone, Copy)]
 enum Kind {
-    Active(fn(Option<Args<'_, '_>>) -> Configured),
+    Active {
+        build: fn(Option<Args<'_, '_>>) -> Configured,
+        complete: fn(Option<Args<'_, '_>>) -> Completed,
+    },
     /// Accepted with whatever arguments, and without effect.
     Neutral {
         why: &'static str,
@@ -147,7 +161,10 @@ impl Entry {
         Self {
             name: P::NAME,
             points: P::POINTS,
-            kind: Kind::Active(configure::<P>),
+            kind: Kind::Active {
+                build: build::<P>,
+                complete: complete::<P>,
+            },
         }
     }
 
@@ -173,7 +190,7 @@ impl Entry {
     pub fn warning(&self) -> Option<String> {
         match self.kind {
             Kind::Neutral { why } => Some(format!("plugin {} has no effect: {why}", self.name)),
-            Kind::Active(_) | Kind::Refused { .. } => None,
+            Kind::Active { .. } | Kind::Refused { .. } => None,
         }
     }
 
@@ -186,25 +203,48 @@ impl Entry {
         self.configure(Some(args))
     }
 
-    fn configure(&self, args: Option<Args<'_, '_>>) -> Configured {
+    /// The arguments with everything that was left out; `None` for names without effect.
+    pub fn complete(&self, args: Option<Args<'_, '_>>) -> Completed {
         match self.kind {
-            Kind::Active(configure) => configure(args),
-            Kind::Neutral { .. } => Ok(Box::new(Neutral)),
+            Kind::Active { complete, .. } => complete(args),
+            Kind::Neutral { .. } | Kind::Refused { .. } => Ok(None),
+        }
+    }
+
+    fn configure(&self, args: Option<Args<'_, '_>>) -> Configured {
+        if let Kind::Active { build, .. } = self.kind {
+            return build(args);
+        }
+        if let Some(args) = args {
+            // Whoever reads the text goes on behind them.
+            erased_serde::deserialize::<IgnoredAny>(args).map_err(ConfigureError::Read)?;
+        }
+        match self.kind {
             Kind::Refused { instead } => Err(ConfigureError::Refused {
                 name: self.name,
                 instead,
             }),
+            _ => Ok(Box::new(Neutral)),
         }
     }
 }
 
-fn configure<P: Configure>(args: Option<Args<'_, '_>>) -> Configured {
-    let args = match args {
+fn build<P: Configure>(args: Option<Args<'_, '_>>) -> Configured {
+    let plugin = P::new(completed::<P>(args)?).map_err(ConfigureError::Invalid)?;
+    Ok(Box::new(plugin))
+}
+
+fn complete<P: Configure>(args: Option<Args<'_, '_>>) -> Completed {
+    Ok(Some(Box::new(completed::<P>(args)?)))
+}
+
+fn completed<P: Configure>(args: Option<Args<'_, '_>>) -> Result<P::Args, ConfigureError> {
+    let mut args = match args {
         Some(args) => erased_serde::deserialize(args).map_err(ConfigureError::Read)?,
         None => P::Args::default(),
     };
-    let plugin = P::new(args).map_err(ConfigureError::Invalid)?;
-    Ok(Box::new(plugin))
+    P::complete(&mut args);
+    Ok(args)
 }
 
 /// Does nothing anywhere.

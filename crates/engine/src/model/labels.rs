@@ -1,6 +1,7 @@
 //! Labels and the selectors over them.
 
 use super::Name;
+use super::names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
 
 /// As many labels as objects mostly have at most.
 const FEW: usize = 32;
@@ -94,9 +95,9 @@ pub struct Requirement {
 /// What is wrong with a requirement, in Kubernetes' words; they end in conditions of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SelectorError {
-    #[error("key: Invalid value: \"{0}\": it is not a label name")]
-    Key(Name),
-    #[error("values[{index}][{key}]: Invalid value: \"{value}\": it is not a label value")]
+    #[error("key: Invalid value: \"{key}\": {}", qualified_name_faults(key).join("; "))]
+    Key { key: Name },
+    #[error("values[{index}][{key}]: Invalid value: \"{value}\": {}", label_value_faults(value).join("; "))]
     Value {
         key: Name,
         index: usize,
@@ -118,6 +119,18 @@ pub enum SelectorError {
         "values[0]: Invalid value: \"{0}\": for 'Gt', 'Lt' operators, the value must be an integer"
     )]
     Integer(Name),
+    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Several(Vec<SelectorError>),
+}
+
+impl SelectorError {
+    /// One by one.
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Several(errors) => errors,
+            one => std::slice::from_ref(one),
+        }
+    }
 }
 
 /// As Kubernetes shows a list of texts; an absent one is null.
@@ -136,8 +149,9 @@ impl Requirement {
         values: Vec<Name>,
     ) -> Result<Self, SelectorError> {
         let key = key.into();
+        let mut errors = Vec::new();
         if !is_qualified_name(&key) {
-            return Err(SelectorError::Key(key));
+            errors.push(SelectorError::Key { key: key.clone() });
         }
         let allowed = match operator {
             Operator::In | Operator::NotIn if values.is_empty() => {
@@ -152,25 +166,28 @@ impl Requirement {
             _ => None,
         };
         if let Some(allowed) = allowed {
-            return Err(SelectorError::Values {
-                found: values,
+            errors.push(SelectorError::Values {
+                found: values.clone(),
                 allowed,
             });
+        } else if matches!(operator, Operator::Gt | Operator::Lt) && integer(&values[0]).is_none() {
+            errors.push(SelectorError::Integer(values[0].clone()));
         }
-        if matches!(operator, Operator::Gt | Operator::Lt) && integer(&values[0]).is_none() {
-            return Err(SelectorError::Integer(values[0].clone()));
-        }
-        match values.iter().position(|value| !is_label_value(value)) {
-            Some(index) => Err(SelectorError::Value {
-                key,
-                index,
-                value: values[index].clone(),
-            }),
-            None => Ok(Self {
+        let wrong = values.iter().enumerate();
+        let wrong = wrong.filter(|(_, value)| !is_label_value(value));
+        errors.extend(wrong.map(|(index, value)| SelectorError::Value {
+            key: key.clone(),
+            index,
+            value: value.clone(),
+        }));
+        match errors.len() {
+            0 => Ok(Self {
                 key,
                 operator,
                 values,
             }),
+            1 => Err(errors.remove(0)),
+            _ => Err(SelectorError::Several(errors)),
         }
     }
 
@@ -270,44 +287,6 @@ impl Selector {
     }
 }
 
-/// `name` or `prefix/name`: up to 63 characters after an optional DNS subdomain.
-pub fn is_qualified_name(text: &str) -> bool {
-    let (prefix, name) = match text.split_once('/') {
-        Some((prefix, name)) => (Some(prefix), name),
-        None => (None, text),
-    };
-    prefix.is_none_or(is_dns_subdomain) && !name.is_empty() && is_name_part(name)
-}
-
-/// Empty, or up to 63 characters that begin and end with a letter or digit.
-pub fn is_label_value(text: &str) -> bool {
-    text.is_empty() || is_name_part(text)
-}
-
-fn is_name_part(text: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= 63
-        && edge(bytes.first())
-        && edge(bytes.last())
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-}
-
-fn is_dns_subdomain(text: &str) -> bool {
-    let edge = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    text.len() <= 253
-        && text.split('.').all(|part| {
-            let bytes = part.as_bytes();
-            edge(bytes.first())
-                && edge(bytes.last())
-                && bytes
-                    .iter()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,21 +351,34 @@ mod tests {
                 "zone",
                 Operator::In,
                 vec!["a", "not a value"],
-                r#"values[1][zone]: Invalid value: "not a value": it is not a label value"#.into(),
+                format!(
+                    "values[1][zone]: Invalid value: \"not a value\": {}",
+                    label_value_faults("not a value")[0]
+                ),
             ),
-            ("not a key", Operator::Exists, vec![], no_key("not a key")),
-            ("-key", Operator::Exists, vec![], no_key("-key")),
-            ("Upper.com/k", Operator::Exists, vec![], no_key("Upper.com/k")),
-            ("example.com/", Operator::Exists, vec![], no_key("example.com/")),
+            (
+                "not a key",
+                Operator::Exists,
+                vec![],
+                format!(
+                    "key: Invalid value: \"not a key\": {}",
+                    qualified_name_faults("not a key")[0]
+                ),
+            ),
+            (
+                "example.com/",
+                Operator::In,
+                vec![],
+                format!(
+                    "[key: Invalid value: \"example.com/\": {}, values: Invalid value: null: {no_values}]",
+                    qualified_name_faults("example.com/").join("; ")
+                ),
+            ),
         ] {
             let values: Vec<Name> = values.into_iter().map(Into::into).collect();
             let error = Requirement::new(key, operator, values).unwrap_err();
             assert_eq!(error.to_string(), want);
         }
-    }
-
-    fn no_key(key: &str) -> String {
-        format!("key: Invalid value: \"{key}\": it is not a label name")
     }
 
     #[test]

@@ -51,7 +51,10 @@ impl NodeTerm {
         for (i, label) in labels.into_iter().enumerate() {
             match label {
                 Ok(requirement) => term.labels.push(requirement),
-                Err(error) => errors.push(format!("matchExpressions[{i}].{error}")),
+                Err(error) => {
+                    let each = error.each().iter();
+                    errors.extend(each.map(|error| format!("matchExpressions[{i}].{error}")));
+                }
             }
         }
         for (i, field) in fields.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Names of resources and integer amounts of them.
 
 use super::Name;
-use super::labels::is_qualified_name;
+use super::names::is_qualified_name;
 use super::quantity::Quantity;
 
 /// What can be asked for and accounted. Names that no account exists for (`storage`) are no resources here.

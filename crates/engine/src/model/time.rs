@@ -112,6 +112,37 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     Ok(if negative { -total } else { total })
 }
 
+/// The same, from nanoseconds, as Go writes it: `10s`, `1h30m0s`, `-1.5ms`.
+pub fn write_duration(nanos: i64) -> String {
+    let sign = if nanos < 0 { "-" } else { "" };
+    let all = nanos.unsigned_abs();
+    let decimal = |value: u64, scale: u64, unit: &str| {
+        let (whole, rest) = (value / scale, value % scale);
+        let digits = scale.ilog10() as usize;
+        let fraction = format!("{rest:0digits$}");
+        match fraction.trim_end_matches('0') {
+            "" => format!("{whole}{unit}"),
+            fraction => format!("{whole}.{fraction}{unit}"),
+        }
+    };
+    let text = match all {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{all}ns"),
+        1_000..1_000_000 => decimal(all, 1_000, "µs"),
+        1_000_000..1_000_000_000 => decimal(all, 1_000_000, "ms"),
+        _ => {
+            let minutes = all / 60_000_000_000;
+            let seconds = decimal(all % 60_000_000_000, 1_000_000_000, "s");
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => seconds,
+                (0, minutes) => format!("{minutes}m{seconds}"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}"),
+            }
+        }
+    };
+    format!("{sign}{text}")
+}
+
 /// `whole.fraction` times the scale; what is below a nanosecond is dropped. `None` if it is too long.
 fn scaled(whole: &str, fraction: &str, scale: i64) -> Option<i64> {
     let whole: i64 = if whole.is_empty() {
@@ -159,6 +190,28 @@ mod tests {
         ] {
             assert_eq!(Timestamp(nanos).to_string(), want);
         }
+    }
+
+    #[test]
+    fn durations_as_go_writes_them() {
+        for text in [
+            "0s",
+            "1ns",
+            "1.5µs",
+            "500ms",
+            "1.25s",
+            "15s",
+            "1m30s",
+            "10m0s",
+            "1h0m0s",
+            "25h0m0.1s",
+            "-1s",
+            "-1.5ms",
+        ] {
+            let nanos = parse_duration(text).unwrap();
+            assert_eq!(write_duration(nanos), text);
+        }
+        assert_eq!(write_duration(i64::MIN), "-2562047h47m16.854775808s");
     }
 
     #[test]

@@ -1,23 +1,23 @@
 //! The scorers of v1beta1 configurations that NodeResourcesFit has since taken over, as plugins of their own.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::{
-    Fullness, Strategy, UtilizationShapePoint, WeightedResource, shape,
+    Fullness, Strategy, UtilizationShapePoint, WeightedResource, check_weights, shape,
 };
 use crate::framework::{ArgsError, Catalog, Configure, EventPattern, Plan, Plugin, Point, Points};
 use crate::model::Pod;
 
 const POINTS: Points = Points::of(&[Point::Score]);
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResourcesArgs {
     /// cpu and memory when not given.
     pub resources: Vec<WeightedResource>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestedToCapacityRatioArgs {
     pub shape: Vec<UtilizationShapePoint>,
@@ -39,6 +39,10 @@ impl Configure for NodeResourcesLeastAllocated {
     const POINTS: Points = POINTS;
     type Args = ResourcesArgs;
 
+    fn complete(args: &mut ResourcesArgs) {
+        WeightedResource::complete(&mut args.resources);
+    }
+
     fn new(args: ResourcesArgs) -> Result<Self, Vec<ArgsError>> {
         fullness(Strategy::LeastAllocated, args.resources, Vec::new()).map(Self)
     }
@@ -49,6 +53,10 @@ impl Configure for NodeResourcesMostAllocated {
     const POINTS: Points = POINTS;
     type Args = ResourcesArgs;
 
+    fn complete(args: &mut ResourcesArgs) {
+        WeightedResource::complete(&mut args.resources);
+    }
+
     fn new(args: ResourcesArgs) -> Result<Self, Vec<ArgsError>> {
         fullness(Strategy::MostAllocated, args.resources, Vec::new()).map(Self)
     }
@@ -58,6 +66,10 @@ impl Configure for RequestedToCapacityRatio {
     const NAME: &'static str = "RequestedToCapacityRatio";
     const POINTS: Points = POINTS;
     type Args = RequestedToCapacityRatioArgs;
+
+    fn complete(args: &mut RequestedToCapacityRatioArgs) {
+        WeightedResource::complete(&mut args.resources);
+    }
 
     fn new(args: RequestedToCapacityRatioArgs) -> Result<Self, Vec<ArgsError>> {
         let mut errors = Vec::new();
@@ -76,9 +88,9 @@ fn fullness(
     resources: Vec<WeightedResource>,
     mut errors: Vec<ArgsError>,
 ) -> Result<Fullness, Vec<ArgsError>> {
-    let fullness = Fullness::new(strategy, resources, "resources", &mut errors);
+    check_weights(&resources, "resources", &mut errors);
     if errors.is_empty() {
-        Ok(fullness)
+        Ok(Fullness::new(strategy, &resources))
     } else {
         Err(errors)
     }

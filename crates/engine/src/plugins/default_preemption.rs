@@ -1,6 +1,6 @@
 //! Makes room for a pod that fits nowhere by evicting pods of lower priority; [`PostFilter::Preempt`] has the rules.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Configure, Event, EventPattern, Plan, Plugin, Point, Points,
@@ -9,7 +9,7 @@ use crate::framework::{
 use crate::model::Pod;
 
 /// Accepted and checked, without effect: every node that may help is looked at, not a sample.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct DefaultPreemptionArgs {
     pub min_candidate_nodes_percentage: i32,
@@ -47,9 +47,11 @@ impl Configure for DefaultPreemption {
             errors.push(ArgsError::new("minCandidateNodesAbsolute", text));
         }
         if percentage == 0 && absolute == 0 {
-            let text =
-                "Invalid value: 0: cannot be zero at the same time as minCandidateNodesAbsolute";
-            errors.push(ArgsError::new("minCandidateNodesPercentage", text));
+            let fields = ["minCandidateNodesPercentage", "minCandidateNodesAbsolute"];
+            for (field, other) in [(fields[0], fields[1]), (fields[1], fields[0])] {
+                let text = format!("Invalid value: 0: cannot be zero at the same time as {other}");
+                errors.push(ArgsError::new(field, text));
+            }
         }
         if errors.is_empty() {
             Ok(Self)
@@ -101,7 +103,11 @@ mod tests {
                 -1,
                 vec!["minCandidateNodesPercentage", "minCandidateNodesAbsolute"],
             ),
-            (0, 0, vec!["minCandidateNodesPercentage"]),
+            (
+                0,
+                0,
+                vec!["minCandidateNodesPercentage", "minCandidateNodesAbsolute"],
+            ),
         ] {
             let args = DefaultPreemptionArgs {
                 min_candidate_nodes_percentage: percentage,

@@ -1,15 +1,15 @@
 //! Stands where Kubernetes allocates devices to resource claims. Pods without claims pass unharmed; pods with claims
 //! are refused in plain words, because nothing here allocates devices yet.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Configure, Event, EventPattern, Place, PlaceScore, Plan, Plugin,
     Point, Points, PostFilter, Rejection, Watched,
 };
-use crate::model::{Pod, parse_duration};
+use crate::model::{Pod, parse_duration, write_duration};
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct DynamicResourcesArgs {
     /// How long the search for devices on one node may take: `10s` when not given, `0s` for no limit.
@@ -34,6 +34,12 @@ impl Configure for DynamicResources {
         Point::PreBind,
     ]);
     type Args = DynamicResourcesArgs;
+
+    fn complete(args: &mut DynamicResourcesArgs) {
+        args.filter_timeout.get_or_insert_with(|| "10s".to_owned());
+        args.binding_timeout
+            .get_or_insert_with(|| "10m0s".to_owned());
+    }
 
     fn new(args: DynamicResourcesArgs) -> Result<Self, Vec<ArgsError>> {
         let must_be_long = "must be at least 1 second";
@@ -60,7 +66,7 @@ impl Configure for DynamicResources {
 fn check_timeout(field: &str, given: &str, least: i64, must: &str) -> Option<ArgsError> {
     let text = match parse_duration(given) {
         Ok(span) if span >= least => return None,
-        Ok(_) => format!("Invalid value: \"{given}\": {must}"),
+        Ok(span) => format!("Invalid value: \"{}\": {must}", write_duration(span)),
         Err(error) => error.to_string(),
     };
     Some(ArgsError::new(field, text))
@@ -156,7 +162,7 @@ mod tests {
                 vec![r#"filterTimeout: time: missing unit in duration "5""#],
             ),
         ] {
-            let errors = DynamicResources::new(serde_json::from_str(args).unwrap()).err();
+            let errors = DynamicResources::with(serde_json::from_str(args).unwrap()).err();
             let errors: Vec<String> = errors.iter().flatten().map(ToString::to_string).collect();
             assert_eq!(errors, want, "{args}");
         }

@@ -3,7 +3,7 @@
 //! Terms of the pod itself count the pods they mean; terms that others carry count their carriers. Either way, the
 //! count of a node is that of its domain under the term's topology key.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{
@@ -13,7 +13,7 @@ use crate::framework::{
 };
 use crate::model::{Labels, Name, Node, Pod, PodKind, PodTerm, PreferredPodTerm, Selector};
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct InterPodAffinityArgs {
     /// How much a placed pod that requires the new one near it speaks for its domain, 0 to 100.

@@ -2,7 +2,7 @@
 //!
 //! What counts is the change: 75 says that the balance stays as it was, less that it gets worse.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::{Usage, WeightedResource};
 use crate::framework::{
@@ -10,7 +10,7 @@ use crate::framework::{
 };
 use crate::model::{Pod, Resource};
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NodeResourcesBalancedAllocationArgs {
     /// cpu and memory when not given. Weights must be 1.
@@ -26,8 +26,12 @@ impl Configure for NodeResourcesBalancedAllocation {
     const POINTS: Points = Points::of(&[Point::PreScore, Point::Score]);
     type Args = NodeResourcesBalancedAllocationArgs;
 
+    fn complete(args: &mut Self::Args) {
+        WeightedResource::complete(&mut args.resources);
+    }
+
     fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>> {
-        let resources = WeightedResource::defaulted(args.resources);
+        let resources = args.resources;
         let mut errors = Vec::new();
         for (i, resource) in resources.iter().enumerate() {
             let name = &resource.name;
@@ -124,7 +128,7 @@ mod tests {
     use crate::testing::{Lab, node, pod};
 
     fn plugin(args: &str) -> Result<NodeResourcesBalancedAllocation, Vec<ArgsError>> {
-        NodeResourcesBalancedAllocation::new(serde_json::from_str(args).unwrap())
+        NodeResourcesBalancedAllocation::with(serde_json::from_str(args).unwrap())
     }
 
     #[test]

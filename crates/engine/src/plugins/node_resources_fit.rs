@@ -1,37 +1,40 @@
 //! Keeps pods off nodes that have not enough left, and scores nodes by how full they would be.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::{
-    Fullness, Strategy, UtilizationShapePoint, WeightedResource, shape,
+    Fullness, Strategy, UtilizationShapePoint, WeightedResource, check_weights, shape,
 };
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Part, Plan,
     Plugin, Point, Points, Reason, Row, RowFilter, Verdict, Watched,
 };
-use crate::model::{Node, Pod, Resource, is_qualified_name};
+use crate::model::{Node, Pod, Resource, qualified_name_faults};
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeResourcesFitArgs {
     /// Extended resources that are not checked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_resources: Vec<String>,
     /// Extended resources with one of these prefixes, without the slash, are not checked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_resource_groups: Vec<String>,
     /// LeastAllocated over cpu and memory when not given.
     pub scoring_strategy: Option<ScoringStrategy>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ScoringStrategy {
     #[serde(rename = "type")]
     pub kind: String,
     pub resources: Vec<WeightedResource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RequestedToCapacityRatio {
     pub shape: Vec<UtilizationShapePoint>,
@@ -53,38 +56,30 @@ impl Configure for NodeResourcesFit {
     ]);
     type Args = NodeResourcesFitArgs;
 
-    fn new(args: NodeResourcesFitArgs) -> Result<Self, Vec<ArgsError>> {
-        let mut errors = Vec::new();
-        for (i, name) in args
-            .ignored_resources
-            .iter()
-            .enumerate()
-            .filter(|(_, name)| !is_qualified_name(name))
-        {
-            errors.push(ArgsError::new(
-                format!("ignoredResources[{i}]"),
-                format!("Invalid value: \"{name}\": is not a qualified name"),
-            ));
-        }
-        for (i, name) in args.ignored_resource_groups.iter().enumerate() {
-            let text = match name {
-                name if name.contains('/') => {
-                    format!("Invalid value: \"{name}\": resource group name can't contain '/'")
-                }
-                name if !is_qualified_name(name) => {
-                    format!("Invalid value: \"{name}\": is not a qualified name")
-                }
-                _ => continue,
-            };
-            errors.push(ArgsError::new(format!("ignoredResourceGroups[{i}]"), text));
-        }
-        let given = args.scoring_strategy.unwrap_or(ScoringStrategy {
+    fn complete(args: &mut NodeResourcesFitArgs) {
+        let strategy = args.scoring_strategy.get_or_insert(ScoringStrategy {
             kind: "LeastAllocated".to_owned(),
             ..ScoringStrategy::default()
         });
-        let strategy = strategy(&given, &mut errors);
-        let field = "scoringStrategy.resources";
-        let scorer = Fullness::new(strategy, given.resources, field, &mut errors);
+        WeightedResource::complete(&mut strategy.resources);
+    }
+
+    fn new(args: NodeResourcesFitArgs) -> Result<Self, Vec<ArgsError>> {
+        let mut errors = Vec::new();
+        for (i, name) in args.ignored_resources.iter().enumerate() {
+            name_faults(&format!("ignoredResources[{i}]"), name, &mut errors);
+        }
+        for (i, name) in args.ignored_resource_groups.iter().enumerate() {
+            let field = format!("ignoredResourceGroups[{i}]");
+            if name.contains('/') {
+                let text =
+                    format!("Invalid value: \"{name}\": resource group name can't contain '/'");
+                errors.push(ArgsError::new(field, text));
+            } else {
+                name_faults(&field, name, &mut errors);
+            }
+        }
+        let scorer = scorer(args.scoring_strategy.unwrap_or_default(), &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -96,36 +91,51 @@ impl Configure for NodeResourcesFit {
     }
 }
 
-fn strategy(given: &ScoringStrategy, errors: &mut Vec<ArgsError>) -> Strategy {
-    const RATIO: &str = "scoringStrategy.requestedToCapacityRatio";
-    if given.kind == "RequestedToCapacityRatio" {
-        let points = given
-            .requested_to_capacity_ratio
-            .as_ref()
-            .map_or(&[][..], |ratio| &ratio.shape);
-        return Strategy::RequestedToCapacityRatio(shape(
-            &format!("{RATIO}.shape"),
-            points,
-            errors,
-        ));
+fn name_faults(field: &str, name: &str, errors: &mut Vec<ArgsError>) {
+    let faults = qualified_name_faults(name).into_iter();
+    errors.extend(
+        faults.map(|fault| ArgsError::new(field, format!("Invalid value: \"{name}\": {fault}"))),
+    );
+}
+
+fn scorer(given: ScoringStrategy, errors: &mut Vec<ArgsError>) -> Fullness {
+    const KINDS: [&str; 3] = [
+        "LeastAllocated",
+        "MostAllocated",
+        "RequestedToCapacityRatio",
+    ];
+    if !KINDS.contains(&&given.kind[..]) {
+        let text = format!(
+            "Unsupported value: \"{}\": supported values: {}",
+            given.kind,
+            KINDS.map(|kind| format!("\"{kind}\"")).join(", ")
+        );
+        errors.push(ArgsError::new("scoringStrategy.type", text));
     }
-    if given.requested_to_capacity_ratio.is_some() {
-        errors.push(ArgsError::new(
-            RATIO,
-            "Forbidden: must be nil when type is not RequestedToCapacityRatio",
-        ));
-    }
-    match &given.kind[..] {
-        "LeastAllocated" => {}
-        "MostAllocated" => return Strategy::MostAllocated,
-        other => {
-            let text = format!(
-                "Unsupported value: \"{other}\": supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\""
-            );
-            errors.push(ArgsError::new("scoringStrategy.type", text));
+    check_weights(&given.resources, "scoringStrategy.resources", errors);
+    let ratio = "scoringStrategy.requestedToCapacityRatio";
+    let strategy = match (&given.kind[..], &given.requested_to_capacity_ratio) {
+        ("RequestedToCapacityRatio", Some(given)) => {
+            let points = shape(&format!("{ratio}.shape"), &given.shape, errors);
+            Strategy::RequestedToCapacityRatio(points)
         }
-    }
-    Strategy::LeastAllocated
+        ("RequestedToCapacityRatio", None) => {
+            let text = "Required value: must be specified when type is RequestedToCapacityRatio";
+            errors.push(ArgsError::new(ratio, text));
+            Strategy::LeastAllocated
+        }
+        (kind, given) => {
+            if given.is_some() {
+                let text = "Forbidden: must be nil when type is not RequestedToCapacityRatio";
+                errors.push(ArgsError::new(ratio, text));
+            }
+            match kind {
+                "MostAllocated" => Strategy::MostAllocated,
+                _ => Strategy::LeastAllocated,
+            }
+        }
+    };
+    Fullness::new(strategy, &given.resources)
 }
 
 impl Plugin for NodeResourcesFit {

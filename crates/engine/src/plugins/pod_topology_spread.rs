@@ -1,6 +1,6 @@
 //! Spreads pods that are alike evenly over domains: hosts, zones, racks.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::{MAX_SCORE, ln};
 use crate::framework::{
@@ -10,31 +10,37 @@ use crate::framework::{
 };
 use crate::model::{
     Inclusion, Name, Node, Pod, PodKind, Requirement, Selector, SpreadConstraint, Unsatisfiable,
-    WorkloadKind, is_qualified_name,
+    WorkloadKind, qualified_name_faults,
 };
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct PodTopologySpreadArgs {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub default_constraints: Vec<DefaultConstraint>,
-    /// `System` when not given.
-    pub defaulting_type: Option<String>,
+    /// `System` or `List`; empty is `System`.
+    pub defaulting_type: String,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct DefaultConstraint {
     pub max_skew: i32,
     pub topology_key: String,
     pub when_unsatisfiable: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_domains: Option<i32>,
     /// Must not be given: the selector follows from services and owners.
+    #[serde(skip_serializing)]
     pub label_selector: Option<serde::de::IgnoredAny>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_label_keys: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_affinity_policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node_taints_policy: Option<String>,
 }
 
@@ -54,22 +60,26 @@ impl Configure for PodTopologySpread {
     ]);
     type Args = PodTopologySpreadArgs;
 
+    fn complete(args: &mut PodTopologySpreadArgs) {
+        if args.defaulting_type.is_empty() {
+            "System".clone_into(&mut args.defaulting_type);
+        }
+    }
+
     fn new(args: PodTopologySpreadArgs) -> Result<Self, Vec<ArgsError>> {
         let mut errors = Vec::new();
-        let system_defaulted = match args.defaulting_type.as_deref() {
-            None | Some("System") => {
+        let system_defaulted = match &args.defaulting_type[..] {
+            "System" => {
                 if !args.default_constraints.is_empty() {
                     let text = "Invalid value: \"System\": when .defaultConstraints are not empty";
                     errors.push(ArgsError::new("defaultingType", text));
                 }
                 true
             }
-            Some("List") => false,
-            Some(other) => {
-                errors.push(ArgsError::new(
-                    "defaultingType",
-                    format!("Invalid value: \"{other}\": use System or List"),
-                ));
+            "List" => false,
+            other => {
+                let text = unsupported(other, &["System", "List"]);
+                errors.push(ArgsError::new("defaultingType", text));
                 false
             }
         };
@@ -103,6 +113,17 @@ impl Configure for PodTopologySpread {
     }
 }
 
+fn unsupported(found: &str, supported: &[&str]) -> String {
+    let supported: Vec<String> = supported
+        .iter()
+        .map(|value| format!("\"{value}\""))
+        .collect();
+    format!(
+        "Unsupported value: \"{found}\": supported values: {}",
+        supported.join(", ")
+    )
+}
+
 fn soft(key: &str, max_skew: i32) -> SpreadConstraint {
     SpreadConstraint {
         max_skew,
@@ -131,14 +152,13 @@ fn default_constraint(
             ),
         );
     }
-    if !is_qualified_name(&given.topology_key) {
-        error(
-            "topologyKey",
-            match &given.topology_key[..] {
-                "" => "Required value: can not be empty".to_owned(),
-                key => format!("Invalid value: \"{key}\": is not a label name"),
-            },
-        );
+    match &given.topology_key[..] {
+        "" => error("topologyKey", "Required value: can not be empty".to_owned()),
+        key => {
+            for fault in qualified_name_faults(key) {
+                error("topologyKey", format!("Invalid value: \"{key}\": {fault}"));
+            }
+        }
     }
     let when_unsatisfiable = match &given.when_unsatisfiable[..] {
         "DoNotSchedule" => Unsatisfiable::DoNotSchedule,
@@ -146,9 +166,7 @@ fn default_constraint(
         other => {
             let text = match other {
                 "" => "Required value: can not be empty".to_owned(),
-                _ => format!(
-                    "Unsupported value: \"{other}\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\""
-                ),
+                _ => unsupported(other, &["DoNotSchedule", "ScheduleAnyway"]),
             };
             error("whenUnsatisfiable", text);
             Unsatisfiable::DoNotSchedule
@@ -166,7 +184,7 @@ fn default_constraint(
         Some("Honor") => Inclusion::Honor,
         Some("Ignore") => Inclusion::Ignore,
         Some(other) => {
-            error(name, format!("`{other}`: use Honor or Ignore"));
+            error(name, unsupported(other, &["Honor", "Ignore"]));
             default
         }
     };

@@ -1,17 +1,16 @@
 //! How full a node is worth what: the three strategies of NodeResourcesFit and of the scorers before it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::{BrokenLine, MAX_SCORE};
 use crate::framework::{ArgsError, ColumnId, Part, Plan, Row, RowScore};
 use crate::model::{Pod, Resource};
 
 /// A resource with its share in a score.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct WeightedResource {
     pub name: String,
-    #[serde(default)]
     pub weight: i64,
 }
 
@@ -26,23 +25,19 @@ impl WeightedResource {
     }
 
     /// An empty list is cpu and memory; a weight of 0 is 1.
-    pub fn defaulted(resources: Vec<Self>) -> Vec<Self> {
+    pub fn complete(resources: &mut Vec<Self>) {
         if resources.is_empty() {
-            return Self::cpu_and_memory();
+            *resources = Self::cpu_and_memory();
         }
-        resources
-            .into_iter()
-            .map(|r| Self {
-                weight: if r.weight == 0 { 1 } else { r.weight },
-                ..r
-            })
-            .collect()
+        for resource in resources.iter_mut().filter(|resource| resource.weight == 0) {
+            resource.weight = 1;
+        }
     }
 }
 
 /// A point of a broken line, as configured: the score is 0..=10.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct UtilizationShapePoint {
     pub utilization: i64,
     pub score: i64,
@@ -60,17 +55,19 @@ pub fn shape(
             "Required value: at least one point must be specified",
         ));
     }
+    for (i, pair) in points.windows(2).enumerate() {
+        let utilization = pair[1].utilization;
+        if utilization <= pair[0].utilization {
+            let field = format!("{field}[{}].utilization", i + 1);
+            let text =
+                format!("Invalid value: {utilization}: values must be sorted in increasing order");
+            errors.push(ArgsError::new(field, text));
+        }
+    }
     for (i, point) in points.iter().enumerate() {
         if !(0..=100).contains(&point.utilization) {
             let text = format!(
                 "Invalid value: {}: not in valid range [0, 100]",
-                point.utilization
-            );
-            errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
-        }
-        if i > 0 && point.utilization <= points[i - 1].utilization {
-            let text = format!(
-                "Invalid value: {}: values must be sorted in increasing order",
                 point.utilization
             );
             errors.push(ArgsError::new(format!("{field}[{i}].utilization"), text));
@@ -88,6 +85,34 @@ pub fn shape(
     )
 }
 
+/// Weights are 1 to 100; `field` is where the resources are configured.
+pub fn check_weights(resources: &[WeightedResource], field: &str, errors: &mut Vec<ArgsError>) {
+    for (i, WeightedResource { name, weight }) in resources.iter().enumerate() {
+        let fault = weight_fault(name, *weight);
+        errors.extend(fault.map(|fault| ArgsError::new(format!("{field}[{i}].weight"), fault)));
+    }
+}
+
+pub fn weight_fault(resource: &str, weight: i64) -> Option<String> {
+    let text = || {
+        format!(
+            "Invalid value: {weight}: resource weight of {resource} not in valid range (0, 100]"
+        )
+    };
+    (!(1..=100).contains(&weight)).then(text)
+}
+
+/// For names that would otherwise be of no effect without anybody knowing.
+pub fn resource_name_fault(name: &str) -> Option<String> {
+    let text = || {
+        format!(
+            "Invalid value: \"{name}\": is not the name of a resource: use cpu, memory, ephemeral-storage, or one with a \
+             prefix as nvidia.com/gpu"
+        )
+    };
+    Resource::parse(name).is_none().then(text)
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Strategy {
     LeastAllocated,
@@ -103,23 +128,7 @@ pub struct Fullness {
 }
 
 impl Fullness {
-    /// `field` is where the resources are configured.
-    pub fn new(
-        strategy: Strategy,
-        resources: Vec<WeightedResource>,
-        field: &str,
-        errors: &mut Vec<ArgsError>,
-    ) -> Self {
-        let resources = WeightedResource::defaulted(resources);
-        let too_heavy = |r: &WeightedResource| !(1..=100).contains(&r.weight);
-        for (i, resource) in resources.iter().enumerate().filter(|(_, r)| too_heavy(r)) {
-            let name = &resource.name;
-            let weight = resource.weight;
-            let text = format!(
-                "Invalid value: {weight}: resource weight of {name} not in valid range (0, 100]"
-            );
-            errors.push(ArgsError::new(format!("{field}[{i}].weight"), text));
-        }
+    pub fn new(strategy: Strategy, resources: &[WeightedResource]) -> Self {
         let known = |r: &WeightedResource| Some((Resource::parse(&r.name)?, r.weight));
         Self {
             strategy,
@@ -198,7 +207,8 @@ impl Strategy {
         }
     }
 
-    fn of_resource(&self, used: i64, allocatable: i64) -> i64 {
+    /// Of one resource, of which there is some.
+    pub fn of_resource(&self, used: i64, allocatable: i64) -> i64 {
         match self {
             Self::LeastAllocated if used > allocatable => 0,
             Self::LeastAllocated => percent(allocatable.wrapping_sub(used), allocatable),

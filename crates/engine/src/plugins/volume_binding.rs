@@ -6,11 +6,12 @@ mod search;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use self::search::{Choice, Delayed};
 use super::csi_migration;
 use super::pod_claims::{claim_of, not_made_for, uses};
+use super::resource_strategy::UtilizationShapePoint;
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, NodeFilter, NodeView,
     Plan, Plugin, Point, Points, Preparation, Reason, Rejection, Status, Step, Storage, Watched,
@@ -23,13 +24,23 @@ use crate::model::{
 /// kube-scheduler's default.
 const BIND_TIMEOUT_SECONDS: i64 = 600;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct VolumeBindingArgs {
     /// How long to wait for volumes to be bound.
-    pub bind_timeout_seconds: Option<i64>,
+    pub bind_timeout_seconds: i64,
     /// Scoring by capacity is behind a gate that is off.
-    pub shape: Option<serde::de::IgnoredAny>,
+    #[serde(skip_serializing)]
+    pub shape: Option<Vec<UtilizationShapePoint>>,
+}
+
+impl Default for VolumeBindingArgs {
+    fn default() -> Self {
+        Self {
+            bind_timeout_seconds: BIND_TIMEOUT_SECONDS,
+            shape: None,
+        }
+    }
 }
 
 pub struct VolumeBinding {
@@ -50,19 +61,30 @@ impl Configure for VolumeBinding {
 
     fn new(args: VolumeBindingArgs) -> Result<Self, Vec<ArgsError>> {
         let mut errors = Vec::new();
-        if let Some(seconds @ ..0) = args.bind_timeout_seconds {
-            let text =
-                format!("{seconds}: invalid BindTimeoutSeconds, should not be a negative value");
+        let seconds = args.bind_timeout_seconds;
+        if seconds < 0 {
+            let text = format!(
+                "Invalid value: {seconds}: invalid BindTimeoutSeconds, should not be a negative value"
+            );
             errors.push(ArgsError::new("bindTimeoutSeconds", text));
         }
-        if args.shape.is_some() {
-            let text = "is not allowed: scoring by storage capacity is not available";
+        if let Some(points) = &args.shape {
+            let points = points.iter().map(|point| {
+                format!(
+                    "{{\"Utilization\":{},\"Score\":{}}}",
+                    point.utilization, point.score
+                )
+            });
+            let text = format!(
+                "Invalid value: [{}]: unexpected field `shape`, remove it or turn on the feature gate \
+                 StorageCapacityScoring",
+                points.collect::<Vec<_>>().join(",")
+            );
             errors.push(ArgsError::new("shape", text));
         }
         if !errors.is_empty() {
             return Err(errors);
         }
-        let seconds = args.bind_timeout_seconds.unwrap_or(BIND_TIMEOUT_SECONDS);
         Ok(Self {
             bind_timeout: Duration::from_secs(seconds.unsigned_abs()),
         })

@@ -1,6 +1,6 @@
 //! The arguments: a node affinity as Kubernetes writes it, for all pods of a profile.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::framework::ArgsError;
 use crate::model::{
@@ -8,47 +8,57 @@ use crate::model::{
     SelectorError,
 };
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeAffinityArgs {
     /// Applied to every pod besides its own affinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub added_affinity: Option<AddedAffinity>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AddedAffinity {
-    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub required: Option<Terms>,
-    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    #[serde(
+        rename = "preferredDuringSchedulingIgnoredDuringExecution",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub preferred: Vec<Preference>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Terms {
     pub node_selector_terms: Vec<Term>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Preference {
     pub weight: i32,
     pub preference: Term,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Term {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_expressions: Vec<Expression>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<Expression>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expression {
     pub key: String,
     pub operator: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }
 

@@ -5,7 +5,7 @@ use crate::testing::{Lab, PodBuilder, node, pod};
 
 fn fit(args: &str) -> NodeResourcesFit {
     let args = serde_json::from_str(args).unwrap();
-    NodeResourcesFit::new(args).unwrap_or_else(|errors| panic!("{errors:?}"))
+    NodeResourcesFit::with(args).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn scorers_do_not_see_pod_level_requests() {
 fn bad_args_are_all_reported() {
     let args = r#"{"ignoredResources":["a b"],"ignoredResourceGroups":["x/y"],
         "scoringStrategy":{"type":"","resources":[{"name":"cpu","weight":101}],"requestedToCapacityRatio":{}}}"#;
-    let errors = NodeResourcesFit::new(serde_json::from_str(args).unwrap())
+    let errors = NodeResourcesFit::with(serde_json::from_str(args).unwrap())
         .err()
         .unwrap();
     let fields: Vec<&str> = errors.iter().map(|error| &*error.field).collect();
@@ -263,15 +263,15 @@ fn bad_args_are_all_reported() {
         [
             "ignoredResources[0]",
             "ignoredResourceGroups[0]",
-            ratio,
             "scoringStrategy.type",
-            weight
+            weight,
+            ratio
         ]
     );
     let shape = r#"{"scoringStrategy":{"type":"RequestedToCapacityRatio","requestedToCapacityRatio":
         {"shape":[{"utilization":50,"score":11},{"utilization":50,"score":0}]}}}"#;
     assert_eq!(
-        NodeResourcesFit::new(serde_json::from_str(shape).unwrap())
+        NodeResourcesFit::with(serde_json::from_str(shape).unwrap())
             .err()
             .unwrap()
             .len(),

@@ -9,7 +9,7 @@ const LABEL: &str =
 
 fn plugin(args: &str) -> PodTopologySpread {
     let args = serde_json::from_str(args).unwrap();
-    PodTopologySpread::new(args).unwrap_or_else(|errors| panic!("{errors:?}"))
+    PodTopologySpread::with(args).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// Nodes `n0`, `n1`, .. with their own hostname and the zones given (none for ""), and so many pods `app=foo` on each.
@@ -405,7 +405,7 @@ fn bad_args_are_all_reported() {
             vec!["defaultConstraints[1]"],
         ),
     ] {
-        let errors = PodTopologySpread::new(serde_json::from_str(args).unwrap())
+        let errors = PodTopologySpread::with(serde_json::from_str(args).unwrap())
             .err()
             .unwrap();
         assert_eq!(

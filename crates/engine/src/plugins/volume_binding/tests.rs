@@ -544,17 +544,18 @@ fn arguments() {
     let configure = |seconds, shape: bool| {
         VolumeBinding::new(VolumeBindingArgs {
             bind_timeout_seconds: seconds,
-            shape: shape.then_some(serde::de::IgnoredAny),
+            shape: shape.then(Vec::new),
         })
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
-    assert!(configure(None, false).is_ok() && configure(Some(0), false).is_ok());
-    let errors = configure(Some(-1), true).err().unwrap();
+    assert!(configure(0, false).is_ok());
+    let errors = configure(-1, true).err().unwrap();
     assert_eq!(
         errors,
         [
-            "bindTimeoutSeconds: -1: invalid BindTimeoutSeconds, should not be a negative value",
-            "shape: is not allowed: scoring by storage capacity is not available",
+            "bindTimeoutSeconds: Invalid value: -1: invalid BindTimeoutSeconds, should not be a negative value",
+            "shape: Invalid value: []: unexpected field `shape`, remove it or turn on the feature gate \
+             StorageCapacityScoring",
         ]
     );
 }
