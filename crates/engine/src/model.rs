@@ -5,6 +5,7 @@
 
 mod affinity;
 mod labels;
+mod names;
 mod node;
 mod node_selector;
 mod objects;
@@ -18,9 +19,8 @@ mod taint;
 mod time;
 
 pub use affinity::{PodTerm, PreferredPodTerm};
-pub use labels::{
-    Labels, Operator, Requirement, Selector, SelectorError, is_label_value, is_qualified_name,
-};
+pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
+pub use names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
 pub use node::{Image, Images, Node, NodeSpec};
 pub use node_selector::{
     FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
@@ -43,7 +43,7 @@ pub use storage::{
     StorageCapacity, StorageClass, VolumeAttachment, VolumeHandle, VolumePhase,
 };
 pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
-pub use time::{DurationError, Timestamp, parse_duration};
+pub use time::{DurationError, Timestamp, parse_duration, write_duration};
 
 /// Text that is shared and never changed: names, keys, values.
 pub type Name = std::sync::Arc<str>;

@@ -16,6 +16,7 @@ pub mod node_name;
 pub mod node_ports;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
+pub mod node_resources_fit_plus;
 pub mod node_unschedulable;
 pub mod node_volume_limits;
 mod pod_claims;
@@ -23,6 +24,7 @@ pub mod pod_topology_spread;
 pub mod priority_sort;
 pub mod resource_strategy;
 pub mod retired;
+pub mod scarce_resource_avoidance;
 pub mod scheduling_gates;
 pub mod taint_toleration;
 pub mod volume_binding;
@@ -53,6 +55,9 @@ pub const ALL: &[Entry] = &[
     Entry::of::<image_locality::ImageLocality>(),
     Entry::of::<default_binder::DefaultBinder>(),
     Entry::of::<node_declared_features::NodeDeclaredFeatures>(),
+    // Not by default: for clusters with something rare, as GPUs.
+    Entry::of::<node_resources_fit_plus::NodeResourcesFitPlus>(),
+    Entry::of::<scarce_resource_avoidance::ScarceResourceAvoidance>(),
     // Not by default: only v1beta1 configurations know these.
     Entry::of::<allocation_scorers::NodeResourcesLeastAllocated>(),
     Entry::of::<allocation_scorers::NodeResourcesMostAllocated>(),

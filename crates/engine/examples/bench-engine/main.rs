@@ -56,7 +56,7 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         .decisions
         .unwrap_or_else(|| workload.decisions(nodes));
     let before = meter::live_bytes();
-    let mut scheduler = workload::scheduler();
+    let mut scheduler = workload::scheduler(workload);
     for update in workload.cluster(nodes, options.placed, options.seed) {
         tell(&mut scheduler, update);
     }

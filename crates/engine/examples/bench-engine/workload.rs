@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use engine::cluster::Update;
+use engine::framework::Point;
 use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
@@ -38,7 +39,13 @@ pub(crate) enum Workload {
     Unschedulable,
     /// Room for them must be made.
     Preemption,
+    /// The pods of `Basic`, with one scorer and nothing else: what that one costs.
+    Scorer(&'static str),
 }
+
+const FIT: &str = "NodeResourcesFit";
+const FIT_PLUS: &str = "NodeResourcesFitPlus";
+const AVOIDANCE: &str = "ScarceResourceAvoidance";
 
 /// What becomes of the pods.
 pub(crate) enum Expected {
@@ -48,7 +55,7 @@ pub(crate) enum Expected {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -59,6 +66,9 @@ impl Workload {
         Self::SpreadDefault,
         Self::Unschedulable,
         Self::Preemption,
+        Self::Scorer(FIT),
+        Self::Scorer(FIT_PLUS),
+        Self::Scorer(AVOIDANCE),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -73,6 +83,9 @@ impl Workload {
             Self::SpreadDefault => "spread-default",
             Self::Unschedulable => "unschedulable",
             Self::Preemption => "preemption",
+            Self::Scorer(FIT_PLUS) => "score-fit-plus",
+            Self::Scorer(AVOIDANCE) => "score-scarce",
+            Self::Scorer(_) => "score-fit",
         }
     }
 
@@ -156,7 +169,7 @@ impl Workload {
             let plain = pod(&format!("pod-{at}")).label("app", "web");
             let small = || plain.clone().container("cpu=100m memory=128Mi");
             match self {
-                Self::Basic | Self::SpreadDefault => small(),
+                Self::Basic | Self::SpreadDefault | Self::Scorer(_) => small(),
                 Self::Mixed100 => plain.container(&shapes[at % shapes.len()]),
                 Self::NodeAffinity => small()
                     .node_selector(ZONE, "zone-1")
@@ -175,14 +188,49 @@ impl Workload {
     }
 }
 
+/// The plugins that a workload is measured with.
+pub(crate) fn scheduler(workload: Workload) -> Scheduler {
+    let profile = match workload {
+        Workload::Scorer(name) => one_scorer(name),
+        _ => default_profile(),
+    };
+    Scheduler::new(vec![profile], Settings::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn one_scorer(name: &'static str) -> Profile {
+    let args = match name {
+        FIT_PLUS => {
+            r#"{"resources":{"cpu":{"type":"LeastAllocated","weight":1},"memory":{"type":"LeastAllocated","weight":1}}}"#
+        }
+        AVOIDANCE => r#"{"resources":["nvidia.com/gpu"]}"#,
+        _ => "{}",
+    };
+    let enabled = ["PrioritySort", "DefaultBinder", name].map(|plugin| {
+        let entry = plugins::find(plugin).unwrap_or_else(|| panic!("no plugin {plugin}"));
+        let args = if plugin == name { args } else { "{}" };
+        let mut args = serde_json::Deserializer::from_str(args);
+        let built = entry.build_with(&mut <dyn erased_serde::Deserializer>::erase(&mut args));
+        Enabled {
+            name: entry.name,
+            points: entry.points,
+            plugin: built
+                .unwrap_or_else(|error| panic!("{plugin}: {error}"))
+                .into(),
+            weight: 1,
+        }
+    });
+    Profile::new("default-scheduler", enabled.into())
+        .with_order(Point::PreFilter, Vec::new())
+        .with_order(Point::Filter, Vec::new())
+}
+
 /// Everything that Kubernetes enables by default.
-pub(crate) fn scheduler() -> Scheduler {
+fn default_profile() -> Profile {
     let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
         let entry = plugins::find(name).unwrap_or_else(|| panic!("no plugin {name}"));
         Enabled::new(entry, (*weight).max(1)).unwrap_or_else(|error| panic!("{name}: {error}"))
     });
-    let profile = Profile::new("default-scheduler", enabled.collect());
-    Scheduler::new(vec![profile], Settings::default()).unwrap_or_else(|error| panic!("{error}"))
+    Profile::new("default-scheduler", enabled.collect())
 }
 
 fn node_name(at: usize) -> String {

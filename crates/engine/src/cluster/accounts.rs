@@ -104,6 +104,11 @@ impl Accounts {
         }
     }
 
+    /// Resources beyond cpu, memory, storage and pods that some node offers, in no order.
+    pub(super) fn scalars(&self) -> impl Iterator<Item = &Name> {
+        self.scalars.keys()
+    }
+
     /// Numbers per row.
     pub(super) fn width(&self) -> usize {
         SCALARS + 2 * self.pairs

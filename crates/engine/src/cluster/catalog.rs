@@ -8,7 +8,9 @@ use indexmap::IndexMap;
 
 use super::accounts::Accounts;
 use super::storage::Storage;
-use crate::model::{Budget, Labels, Name, Node, PodKind, PodTerm, Service, Workload, WorkloadKind};
+use crate::model::{
+    Budget, Labels, Name, Node, PodKind, PodTerm, Resource, Service, Workload, WorkloadKind,
+};
 
 pub(super) type ByName<T> = BTreeMap<Name, Arc<T>>;
 pub(super) type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
@@ -30,6 +32,20 @@ pub struct Catalog {
 }
 
 impl Catalog {
+    /// Every resource that a node may offer: those that all have an account for, and whatever else some node has.
+    pub fn offered(&self) -> Vec<Resource> {
+        let scalars = self.accounts.scalars().cloned().map(Resource::Scalar);
+        let own = [
+            Resource::Cpu,
+            Resource::Memory,
+            Resource::EphemeralStorage,
+            Resource::Pods,
+        ];
+        let mut all: Vec<Resource> = own.into_iter().chain(scalars).collect();
+        all.sort();
+        all
+    }
+
     pub(crate) fn accounts(&self) -> &Accounts {
         &self.accounts
     }
