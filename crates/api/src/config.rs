@@ -24,8 +24,10 @@
 mod args;
 mod build;
 mod document;
+mod effective;
 mod merge;
 mod resolve;
+mod source;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -33,16 +35,20 @@ mod validate;
 mod version;
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
 
 use engine::framework::Entry;
+use serde::de::DeserializeSeed;
 
+pub use effective::{Effective, field_of, to_json, to_yaml};
 pub use types::{
     ClientConnection, Configuration, DisabledPlugin, EnabledPlugin, Extender, ExtenderTls,
     LeaderElection, ManagedResource, PluginConfig, PluginSet, Plugins, Profile,
 };
 pub use version::Version;
 
-use crate::yaml::{self, Finding};
+use crate::yaml::{self, Finding, Tree};
 
 /// Something that is accepted and has not the effect its author may expect.
 pub type Warning = Finding;
@@ -62,18 +68,18 @@ impl std::error::Error for Errors {}
 
 /// Reads and checks a configuration. Plugins are not looked at: see [`Configuration::profiles`].
 pub fn load(text: &str) -> Result<(Configuration, Vec<Warning>), Errors> {
-    let mut findings = Findings::new(text);
-    let configuration = read(text, &mut findings)?;
-    let warnings = findings.finish()?;
-    Ok((configuration, warnings))
+    let mut findings = Findings::default();
+    match read(text, &mut findings) {
+        Some(configuration) => Ok((configuration, findings.finish()?)),
+        None => Err(Errors(findings.errors)),
+    }
 }
 
 /// All that can be said about a configuration before it is used.
 pub fn check(text: &str, plugins: &[Entry]) -> Check {
-    let mut findings = Findings::new(text);
-    match read(text, &mut findings) {
-        Ok(configuration) => drop(build::profiles(&configuration, plugins, &mut findings)),
-        Err(Errors(errors)) => findings.errors = errors,
+    let mut findings = Findings::default();
+    if let Some(configuration) = read(text, &mut findings) {
+        build::profiles(&configuration, plugins, &mut findings);
     }
     Check {
         errors: findings.errors,
@@ -82,7 +88,7 @@ pub fn check(text: &str, plugins: &[Entry]) -> Check {
 }
 
 /// What [`check`] found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Check {
     /// None if the configuration can be used.
     pub errors: Vec<Finding>,
@@ -95,39 +101,62 @@ impl Configuration {
         &self,
         plugins: &[Entry],
     ) -> Result<(Vec<engine::profile::Profile>, Vec<Warning>), Errors> {
-        let mut findings = Findings::new(&self.text);
+        let mut findings = Findings {
+            tree: self.tree.clone(),
+            ..Findings::default()
+        };
         let profiles = build::profiles(self, plugins, &mut findings);
         Ok((profiles, findings.finish()?))
     }
 }
 
-fn read(text: &str, findings: &mut Findings<'_>) -> Result<Configuration, Errors> {
-    let document = yaml::decode(text).map_err(|finding| Errors(vec![finding]))?;
-    let configuration = resolve::configuration(text, document, findings)?;
+/// `None` if it cannot even be told what the text should be.
+fn read(text: &str, findings: &mut Findings) -> Option<Configuration> {
+    let (tree, errors) = match source::open(text) {
+        Ok(opened) => opened,
+        Err(errors) => {
+            findings.errors = errors;
+            return None;
+        }
+    };
+    let tree = Arc::new(tree);
+    findings.tree = tree.clone();
+    findings.errors = errors;
+    let document = findings.read(&tree, "", || PhantomData)?;
+    let configuration = resolve::configuration(document, findings)?;
     validate::configuration(&configuration, findings);
-    Ok(configuration)
+    Some(configuration)
 }
 
 /// What was found so far.
-struct Findings<'a> {
-    text: &'a str,
+#[derive(Default)]
+struct Findings {
+    tree: Arc<Tree>,
     errors: Vec<Finding>,
     warnings: Vec<Warning>,
+    /// Places of a wrong type or name; what follows from that is not said.
+    wrong: Vec<String>,
 }
 
-impl<'a> Findings<'a> {
-    fn new(text: &'a str) -> Self {
-        Self {
-            text,
-            errors: Vec::new(),
-            warnings: Vec::new(),
-        }
+impl Findings {
+    /// What is at a path, without what is wrong there.
+    fn read<'t, S: DeserializeSeed<'t>>(
+        &mut self,
+        tree: &'t Tree,
+        path: &str,
+        seed: impl Fn() -> S,
+    ) -> Option<S::Value> {
+        let read = tree.read(path, seed);
+        self.wrong
+            .extend(read.faults.iter().map(|fault| fault.field.clone()));
+        self.errors.extend(read.faults);
+        read.value
     }
 
     fn at(&self, field: impl Into<String>, text: impl Into<String>) -> Finding {
         let field = field.into();
         Finding {
-            line: yaml::line(self.text, &field),
+            line: self.tree.line(&field),
             field,
             text: text.into(),
         }
@@ -135,7 +164,19 @@ impl<'a> Findings<'a> {
 
     fn error(&mut self, field: impl Into<String>, text: impl Into<String>) {
         let finding = self.at(field, text);
-        self.errors.push(finding);
+        let follows = |wrong: &String| {
+            yaml::is_at_or_below(&finding.field, wrong)
+                || yaml::parent(wrong) == finding.field
+                || self.is_meant(&finding.field, wrong)
+        };
+        if !self.wrong.iter().any(follows) {
+            self.errors.push(finding);
+        }
+    }
+
+    /// Whether a field that is missing may be the one that has a wrong name beside it.
+    fn is_meant(&self, field: &str, wrong: &str) -> bool {
+        yaml::parent(field) == yaml::parent(wrong) && !self.tree.has(field)
     }
 
     fn warn(&mut self, field: impl Into<String>, text: impl Into<String>) {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use engine::framework::{ConfigureError, Entry, Plugin};
+use engine::framework::ConfigureError;
 use serde::de::value::{MapDeserializer, SeqDeserializer, StringDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess,
@@ -40,10 +40,6 @@ impl<'de> Deserialize<'de> for ArgsHead {
                 f.write_str("arguments by name")
             }
 
-            fn visit_unit<E>(self) -> Result<ArgsHead, E> {
-                Ok(ArgsHead::default())
-            }
-
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ArgsHead, A::Error> {
                 let mut head = ArgsHead::default();
                 while let Some(key) = map.next_key::<String>()? {
@@ -59,7 +55,7 @@ impl<'de> Deserialize<'de> for ArgsHead {
                 Ok(head)
             }
         }
-        deserializer.deserialize_any(Head)
+        deserializer.deserialize_struct("arguments", &[], Head)
     }
 }
 
@@ -110,56 +106,52 @@ impl<'de, E: Error> Deserializer<'de> for DictatedValue<E> {
     }
 }
 
-type Configured = Result<Box<dyn Plugin>, ConfigureError>;
+pub(super) type Erased<'a, 'de> = &'a mut dyn erased_serde::Deserializer<'de>;
 
-/// Builds a plugin from the arguments at hand.
-pub(super) struct Build<'a> {
-    pub(super) entry: &'a Entry,
+/// Makes something of the arguments at hand.
+pub(super) struct With<'a, F> {
     pub(super) dictated: &'a [Dictated],
+    pub(super) make: F,
 }
 
-impl Build<'_> {
+impl<T, F: FnOnce(Erased<'_, '_>) -> Result<T, ConfigureError>> With<'_, F> {
     /// From what is dictated alone.
-    pub(super) fn without_text(self) -> Configured {
+    pub(super) fn without_text(self) -> Result<T, ConfigureError> {
         let none =
             MapDeserializer::<_, serde::de::value::Error>::new(std::iter::empty::<(&str, &str)>());
         match self.deserialize(none) {
-            Ok(configured) => configured,
+            Ok(made) => made,
             Err(error) => Err(ConfigureError::Read(Error::custom(error))),
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Build<'_> {
-    type Value = Configured;
+impl<'de, T, F> DeserializeSeed<'de> for With<'_, F>
+where
+    F: FnOnce(Erased<'_, '_>) -> Result<T, ConfigureError>,
+{
+    type Value = Result<T, ConfigureError>;
 
-    /// An error of the text comes back as it is, with its line; the inner result is about values.
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Configured, D::Error> {
-        let mut lost = None;
+    /// An error of the text comes back as one; the inner result is about values.
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         let args = Args {
             inner: deserializer,
             dictated: self.dictated,
-            error: &mut lost,
         };
-        let configured = self
-            .entry
-            .build_with(&mut <dyn erased_serde::Deserializer<'_>>::erase(args));
-        match lost {
-            Some(error) => Err(error),
-            None => Ok(configured),
+        match (self.make)(&mut <dyn erased_serde::Deserializer<'_>>::erase(args)) {
+            Err(ConfigureError::Read(error)) => Err(Error::custom(error)),
+            made => Ok(made),
         }
     }
 }
 
-/// The arguments of a plugin inside all that stands there. An error is kept, because its type, and with it the line,
-/// would be lost on the way through the engine.
-struct Args<'a, D, E> {
+/// The arguments of a plugin inside all that stands there.
+struct Args<'a, D> {
     inner: D,
     dictated: &'a [Dictated],
-    error: &'a mut Option<E>,
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Args<'_, D, D::Error> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for Args<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
@@ -167,10 +159,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Args<'_, D, D::Error> {
             visitor,
             dictated: self.dictated,
         };
-        self.inner.deserialize_any(visitor).map_err(|error| {
-            *self.error = Some(error);
-            D::Error::custom("kept")
-        })
+        self.inner.deserialize_struct("arguments", &[], visitor)
     }
 
     forward_to_deserialize_any! {
@@ -189,12 +178,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inner<'_, V> {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("arguments by name")
-    }
-
-    /// `args:` with nothing behind it.
-    fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
-        let none = MapDeserializer::new(std::iter::empty::<(&str, &str)>());
-        self.visit_map(none)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {

@@ -10,11 +10,11 @@ use engine::profile::{self, Enabled};
 use engine::queue::Timing;
 use engine::scheduler::Settings;
 
-use super::args::{ArgsHead, Build, Dictated};
+use super::args::{ArgsHead, Dictated, Erased, With};
 use super::merge::{Choice, Chosen};
 use super::types::{Configuration, PluginConfig, Profile, field};
 use super::{Findings, Version};
-use crate::yaml::{self, suggest};
+use crate::yaml::suggest;
 
 /// Plugins of the co-location documents that this version does not have.
 const MISSING: &[&str] = &[
@@ -22,8 +22,12 @@ const MISSING: &[&str] = &[
     "QoSAwareNodeResourcesBalancedAllocation",
     "QoSAwareTaintToleration",
     "QoSAwarePreemption",
-    "NodeResourcesFitPlus",
-    "ScarceResourceAvoidance",
+];
+
+/// Other kinds of arguments under which a plugin's are known. Those who write them name any version of the group.
+const ALIASES: &[(&str, &str)] = &[
+    ("NodeResourcesFitPlus", "ResourceTypesArgs"),
+    ("ScarceResourceAvoidance", "ResourceTypesArgs"),
 ];
 
 impl Configuration {
@@ -61,31 +65,57 @@ fn extender(given: &super::Extender) -> engine::extender::Extender {
 pub(super) fn profiles(
     configuration: &Configuration,
     plugins: &[Entry],
-    findings: &mut Findings<'_>,
+    findings: &mut Findings,
 ) -> Vec<profile::Profile> {
     let build = |profile| {
-        ProfileBuilder {
-            configuration,
-            profile,
-            plugins,
-            findings: &mut *findings,
-            named: BTreeSet::new(),
-        }
-        .build()
+        let builder = ProfileBuilder::new(configuration, profile, plugins, findings);
+        builder.build()
     };
     configuration.profiles.iter().map(build).collect()
 }
 
-struct ProfileBuilder<'a, 'f> {
+/// The arguments of a plugin of a good profile, with everything that they leave to defaults.
+pub(super) fn complete_args(
+    configuration: &Configuration,
+    profile: &Profile,
+    plugins: &[Entry],
+    plugin: &str,
+) -> Option<serde_json::Value> {
+    let mut findings = Findings {
+        tree: configuration.tree.clone(),
+        ..Findings::default()
+    };
+    let entry = find(plugins, plugin)?;
+    let mut builder = ProfileBuilder::new(configuration, profile, plugins, &mut findings);
+    let args = builder.made(entry, |args| entry.complete(args))?.ok()??;
+    serde_json::to_value(&*args).ok()
+}
+
+struct ProfileBuilder<'a> {
     configuration: &'a Configuration,
     profile: &'a Profile,
     plugins: &'a [Entry],
-    findings: &'a mut Findings<'f>,
+    findings: &'a mut Findings,
     /// Plugins that something was said about, which is enough.
     named: BTreeSet<String>,
 }
 
-impl ProfileBuilder<'_, '_> {
+impl<'a> ProfileBuilder<'a> {
+    fn new(
+        configuration: &'a Configuration,
+        profile: &'a Profile,
+        plugins: &'a [Entry],
+        findings: &'a mut Findings,
+    ) -> Self {
+        Self {
+            configuration,
+            profile,
+            plugins,
+            findings,
+            named: BTreeSet::new(),
+        }
+    }
+
     fn build(mut self) -> profile::Profile {
         let choice = Choice::new(self.profile, self.configuration.version);
         self.check_names(&choice);
@@ -93,6 +123,7 @@ impl ProfileBuilder<'_, '_> {
         let find = |name: &str| find(plugins, name).copied();
         let chosen = Point::ALL.map(|point| self.known(point, choice.at(point, find)));
         self.check_counts(&chosen);
+        self.check_scorers(&chosen[Point::Score as usize]);
         let is_used = |entry: &&Entry| chosen.iter().flatten().any(|name| name == entry.name);
         let used: Vec<&Entry> = plugins.iter().chain(RETIRED).filter(is_used).collect();
         let mut enabled = Vec::new();
@@ -146,9 +177,13 @@ impl ProfileBuilder<'_, '_> {
                 }
             }
         }
-        let own = Point::ALL.into_iter().flat_map(|point| choice.own(point));
-        let chosen: Vec<Chosen> = choice.multi_point().iter().cloned().chain(own).collect();
-        for chosen in chosen {
+        let everywhere = choice.multi_point().iter().cloned();
+        let everywhere = everywhere.map(|chosen| ("plugin".to_owned(), chosen));
+        let own = Point::ALL.into_iter().flat_map(|point| {
+            let own = choice.own(point).into_iter();
+            own.map(move |chosen| (kind(point), chosen))
+        });
+        for (kind, chosen) in everywhere.chain(own).collect::<Vec<_>>() {
             let Some(place) = &chosen.place else {
                 if find(self.plugins, &chosen.name).is_none()
                     && self.named.insert(chosen.name.clone())
@@ -162,7 +197,7 @@ impl ProfileBuilder<'_, '_> {
                 continue;
             };
             match find(self.plugins, &chosen.name) {
-                None => self.unknown(&chosen.name, place),
+                None => self.unknown(&kind, &chosen.name, place),
                 Some(entry) => {
                     if let Some(warning) = entry.warning()
                         && self.named.insert(chosen.name.clone())
@@ -174,7 +209,7 @@ impl ProfileBuilder<'_, '_> {
         }
     }
 
-    fn unknown(&mut self, name: &str, place: &str) {
+    fn unknown(&mut self, kind: &str, name: &str, place: &str) {
         if name.is_empty() || !self.named.insert(name.to_owned()) {
             return;
         }
@@ -184,7 +219,7 @@ impl ProfileBuilder<'_, '_> {
             self.nearest(name)
         };
         self.findings
-            .error(place, format!("plugin \"{name}\" does not exist{why}"));
+            .error(place, format!("{kind} \"{name}\" does not exist{why}"));
     }
 
     fn nearest(&self, name: &str) -> String {
@@ -193,7 +228,7 @@ impl ProfileBuilder<'_, '_> {
 
     /// The names that can run at a point, each once.
     fn known(&mut self, point: Point, chosen: Vec<Chosen>) -> Vec<String> {
-        let kind = format!("{point:?}Plugin");
+        let kind = kind(point);
         let mut names: Vec<String> = Vec::new();
         for chosen in chosen {
             let Some(entry) = find(self.plugins, &chosen.name) else {
@@ -236,6 +271,18 @@ impl ProfileBuilder<'_, '_> {
         }
     }
 
+    /// Two that do the same work in different ways.
+    fn check_scorers(&mut self, scorers: &[String]) {
+        let (plus, native) = ("NodeResourcesFitPlus", "NodeResourcesFit");
+        let has = |name: &str| scorers.iter().any(|scorer| scorer == name);
+        if has(plus) && has(native) {
+            let text = format!(
+                "{native} scores nodes by the same resources as well: disable it under score if only {plus} is to do so"
+            );
+            self.findings.warn(self.place_of(plus), text);
+        }
+    }
+
     /// Arguments of plugins that do not run are read all the same, so that their faults are known.
     fn check_unused_arguments(&mut self, used: &[&Entry]) {
         for config in &self.profile.plugin_config {
@@ -248,7 +295,7 @@ impl ProfileBuilder<'_, '_> {
                         "Required value: arguments need the name of a plugin",
                     );
                 }
-                None => self.unknown(&config.name, &config.place),
+                None => self.unknown("plugin", &config.name, &config.place),
                 Some(entry) if !self.named.contains(&config.name) => drop(self.configured(entry)),
                 Some(_) => {}
             }
@@ -257,42 +304,14 @@ impl ProfileBuilder<'_, '_> {
 
     /// `None` if its arguments are wrong.
     fn configured(&mut self, entry: &Entry) -> Option<Arc<dyn Plugin>> {
-        let config = self
-            .profile
-            .plugin_config
-            .iter()
-            .find(|config| config.name == entry.name);
-        let place = config
-            .map(|config| format!("{}.args", config.place))
-            .unwrap_or_default();
-        let mut dictated = self.dictated(entry.name);
-        let built = match config.filter(|config| config.given) {
-            Some(config) => {
-                let head = self.head(config, &place)?;
-                dictated.extend(self.dictated_by_version(entry.name, &head, &place));
-                let build = Build {
-                    entry,
-                    dictated: &dictated,
-                };
-                match yaml::decode_at(self.findings.text, &place, build) {
-                    Ok(built) => built.unwrap_or_else(|| entry.build()),
-                    Err(mut finding) => {
-                        finding.field = place;
-                        self.findings.errors.push(finding);
-                        return None;
-                    }
-                }
-            }
-            None if dictated.is_empty() => entry.build(),
-            None => Build {
-                entry,
-                dictated: &dictated,
-            }
-            .without_text(),
-        };
-        match built {
+        let made = self.made(entry, |args| match args {
+            Some(args) => entry.build_with(args),
+            None => entry.build(),
+        })?;
+        match made {
             Ok(plugin) => Some(plugin.into()),
             Err(ConfigureError::Invalid(errors)) => {
+                let place = self.place_of_args(entry.name);
                 for error in errors {
                     self.findings
                         .error(format!("{place}.{}", error.field), error.text);
@@ -306,6 +325,41 @@ impl ProfileBuilder<'_, '_> {
                 None
             }
         }
+    }
+
+    /// Something made of the arguments of a plugin; `None` if they are of the wrong type or version.
+    fn made<T>(
+        &mut self,
+        entry: &Entry,
+        make: impl Fn(Option<Erased<'_, '_>>) -> Result<T, ConfigureError>,
+    ) -> Option<Result<T, ConfigureError>> {
+        let place = self.place_of_args(entry.name);
+        let mut dictated = self.dictated(entry.name);
+        let mut given = self.profile.plugin_config.iter();
+        let given = given.find(|config| config.name == entry.name && config.given);
+        if let Some(config) = given {
+            let head = self.head(config, &place)?;
+            dictated.extend(self.dictated_by_version(entry.name, &head, &place));
+            let tree = self.findings.tree.clone();
+            return self.findings.read(&tree, &place, || With {
+                dictated: &dictated,
+                make: |args: Erased<'_, '_>| make(Some(args)),
+            });
+        }
+        if dictated.is_empty() {
+            return Some(make(None));
+        }
+        let with = With {
+            dictated: &dictated,
+            make: |args: Erased<'_, '_>| make(Some(args)),
+        };
+        Some(with.without_text())
+    }
+
+    fn place_of_args(&self, plugin: &str) -> String {
+        let mut configs = self.profile.plugin_config.iter();
+        let config = configs.find(|config| config.name == plugin);
+        config.map_or_else(String::new, |config| format!("{}.args", config.place))
     }
 
     /// Where the profile first names a plugin.
@@ -331,20 +385,15 @@ impl ProfileBuilder<'_, '_> {
 
     /// The head of arguments, if it is that of this plugin in this version.
     fn head(&mut self, config: &PluginConfig, place: &str) -> Option<ArgsHead> {
-        let head = match yaml::decode_at(self.findings.text, place, ArgsHead::seed()) {
-            Ok(head) => head.unwrap_or_default(),
-            Err(mut finding) => {
-                finding.field = place.to_owned();
-                self.findings.errors.push(finding);
-                return None;
-            }
-        };
+        let tree = self.findings.tree.clone();
+        let head = self.findings.read(&tree, place, ArgsHead::seed)?;
         let (version, name) = (self.configuration.version, &config.name);
-        if let Some(found) = head
-            .api_version
-            .as_ref()
-            .filter(|found| **found != version.to_string())
-        {
+        let alias = ALIASES.iter().find(|(plugin, _)| plugin == name);
+        let is_version = |found: &str| match alias {
+            Some(_) => Version::parse(found).is_some(),
+            None => found == version.to_string(),
+        };
+        if let Some(found) = head.api_version.as_ref().filter(|found| !is_version(found)) {
             let text = format!(
                 "args for plugin {name} are of version {found}, but the file is of version {version}"
             );
@@ -355,6 +404,7 @@ impl ProfileBuilder<'_, '_> {
             .kind
             .as_ref()
             .filter(|kind| **kind != format!("{name}Args"))
+            .filter(|kind| alias.is_none_or(|(_, alias)| kind != alias))
         {
             let text = format!("args for plugin {name} were not of type {name}Args, got {found}");
             self.findings.error(format!("{place}.kind"), text);
@@ -415,7 +465,12 @@ impl ProfileBuilder<'_, '_> {
     }
 }
 
-fn find<'a>(plugins: &'a [Entry], name: &str) -> Option<&'a Entry> {
+/// What kube-scheduler calls the plugins of a point.
+fn kind(point: Point) -> String {
+    format!("{point:?}Plugin")
+}
+
+pub(super) fn find<'a>(plugins: &'a [Entry], name: &str) -> Option<&'a Entry> {
     let mut known = plugins.iter().chain(RETIRED);
     known.find(|entry| entry.name == name)
 }

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Extender, Plugins};
-use crate::wire::nullable;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -12,9 +11,7 @@ pub(super) struct Document {
     pub(super) api_version: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) parallelism: Option<i32>,
-    #[serde(deserialize_with = "nullable")]
     pub(super) leader_election: LeaderElection,
-    #[serde(deserialize_with = "nullable")]
     pub(super) client_connection: ClientConnection,
     pub(super) healthz_bind_address: Option<String>,
     pub(super) metrics_bind_address: Option<String>,
@@ -23,9 +20,7 @@ pub(super) struct Document {
     pub(super) percentage_of_nodes_to_score: Option<i32>,
     pub(super) pod_initial_backoff_seconds: Option<i64>,
     pub(super) pod_max_backoff_seconds: Option<i64>,
-    #[serde(deserialize_with = "nullable")]
     pub(super) profiles: Vec<Profile>,
-    #[serde(deserialize_with = "nullable")]
     pub(super) extenders: Vec<Extender>,
     pub(super) delay_cache_until_active: Option<bool>,
 }
@@ -55,19 +50,15 @@ pub(super) struct ClientConnection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Profile {
-    #[serde(deserialize_with = "nullable")]
     pub(super) scheduler_name: String,
     pub(super) percentage_of_nodes_to_score: Option<i32>,
-    #[serde(deserialize_with = "nullable")]
     pub(super) plugins: Plugins,
-    #[serde(deserialize_with = "nullable")]
     pub(super) plugin_config: Vec<PluginConfig>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PluginConfig {
-    #[serde(deserialize_with = "nullable")]
     pub(super) name: String,
     /// Read when the plugin is known that they are for.
     pub(super) args: Option<IgnoredAny>,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use engine::model::parse_duration;
+use engine::model::{parse_duration, write_duration};
 
 use super::args::ArgsHead;
 use super::document::{self, Document};
 use super::types::{ClientConnection, Configuration, LeaderElection, PluginConfig, Profile};
-use super::{Errors, Findings, Version};
-use crate::yaml::{self, suggest};
+use super::{Findings, Version};
+use crate::yaml::suggest;
 
 const KIND: &str = "KubeSchedulerConfiguration";
 
@@ -18,24 +18,18 @@ const DEFAULT_PROFILE: &str = "default-scheduler";
 
 impl Default for Configuration {
     fn default() -> Self {
-        with_defaults("", Document::default(), Version::V1, &mut Findings::new(""))
+        with_defaults(Document::default(), Version::V1, &mut Findings::default())
     }
 }
 
-pub(super) fn configuration(
-    text: &str,
-    document: Document,
-    findings: &mut Findings<'_>,
-) -> Result<Configuration, Errors> {
-    let Some(version) = version(text, &document, findings) else {
-        return Err(Errors(std::mem::take(&mut findings.errors)));
-    };
+/// `None` if the version cannot be told; that is an error then.
+pub(super) fn configuration(document: Document, findings: &mut Findings) -> Option<Configuration> {
+    let version = version(&document, findings)?;
     lacks(&document, version, findings);
-    Ok(with_defaults(text, document, version, findings))
+    Some(with_defaults(document, version, findings))
 }
 
-/// `None` if it cannot be told; that is an error then.
-fn version(text: &str, document: &Document, findings: &mut Findings<'_>) -> Option<Version> {
+fn version(document: &Document, findings: &mut Findings) -> Option<Version> {
     let known = Version::ALL.map(|version| version.to_string());
     let known = || known.iter().map(String::as_str);
     if let Some(kind) = document.kind.as_deref().filter(|kind| *kind != KIND) {
@@ -53,7 +47,7 @@ fn version(text: &str, document: &Document, findings: &mut Findings<'_>) -> Opti
         }
         return version;
     }
-    let version = version_of_args(text, document);
+    let version = version_of_args(document, findings);
     let why = match version {
         Some(_) => "as its args say",
         None => "the newest",
@@ -67,7 +61,7 @@ fn version(text: &str, document: &Document, findings: &mut Findings<'_>) -> Opti
 }
 
 /// The version that the arguments of some plugin name.
-fn version_of_args(text: &str, document: &Document) -> Option<Version> {
+fn version_of_args(document: &Document, findings: &Findings) -> Option<Version> {
     let places = document
         .profiles
         .iter()
@@ -77,16 +71,12 @@ fn version_of_args(text: &str, document: &Document) -> Option<Version> {
             args.map(move |j| format!("profiles[{i}].pluginConfig[{j}].args"))
         });
     places
-        .filter_map(|place| {
-            yaml::decode_at(text, &place, ArgsHead::seed())
-                .ok()
-                .flatten()
-        })
+        .filter_map(|place| findings.tree.read(&place, ArgsHead::seed).value)
         .find_map(|head| Version::parse(head.api_version.as_deref()?))
 }
 
 /// Fields that other versions have.
-fn lacks(document: &Document, version: Version, findings: &mut Findings<'_>) {
+fn lacks(document: &Document, version: Version, findings: &mut Findings) {
     use Version::{V1, V1beta2, V1beta3};
     let mut since = |first: Version, given: bool, field: String| {
         if given && version < first {
@@ -136,12 +126,7 @@ fn lacks(document: &Document, version: Version, findings: &mut Findings<'_>) {
     }
 }
 
-fn with_defaults(
-    text: &str,
-    document: Document,
-    version: Version,
-    findings: &mut Findings<'_>,
-) -> Configuration {
+fn with_defaults(document: Document, version: Version, findings: &mut Findings) -> Configuration {
     if document.parallelism.is_some_and(|given| given > 0) {
         findings.warn("parallelism", "has no effect: one thread decides");
     }
@@ -177,8 +162,16 @@ fn with_defaults(
         parallelism: document.parallelism.unwrap_or(16),
         leader_election: leader_election(document.leader_election, version, findings),
         client_connection: client_connection(document.client_connection),
-        healthz_bind_address: document.healthz_bind_address,
-        metrics_bind_address: document.metrics_bind_address,
+        healthz_bind_address: socket(
+            "healthzBindAddress",
+            document.healthz_bind_address,
+            findings,
+        ),
+        metrics_bind_address: socket(
+            "metricsBindAddress",
+            document.metrics_bind_address,
+            findings,
+        ),
         enable_profiling: profiling,
         enable_contention_profiling: profiling
             && document.enable_contention_profiling.unwrap_or(true),
@@ -187,13 +180,13 @@ fn with_defaults(
         profiles: profiles(document.profiles, findings),
         extenders,
         delay_cache_until_active: document.delay_cache_until_active.unwrap_or(false),
-        text: text.into(),
+        tree: findings.tree.clone(),
     }
 }
 
 const EVERY_NODE: &str = "has no effect: every node is scored";
 
-fn percentage(field: &str, given: Option<i32>, findings: &mut Findings<'_>) {
+fn percentage(field: &str, given: Option<i32>, findings: &mut Findings) {
     if let Some(given) = given.filter(|given| !(0..=100).contains(given)) {
         findings.error(
             field,
@@ -202,7 +195,7 @@ fn percentage(field: &str, given: Option<i32>, findings: &mut Findings<'_>) {
     }
 }
 
-fn profiles(given: Vec<document::Profile>, findings: &mut Findings<'_>) -> Vec<Profile> {
+fn profiles(given: Vec<document::Profile>, findings: &mut Findings) -> Vec<Profile> {
     let given = if given.is_empty() {
         vec![document::Profile::default()]
     } else {
@@ -252,12 +245,13 @@ fn client_connection(given: document::ClientConnection) -> ClientConnection {
 fn leader_election(
     given: document::LeaderElection,
     version: Version,
-    findings: &mut Findings<'_>,
+    findings: &mut Findings,
 ) -> LeaderElection {
+    const SECOND: i64 = 1_000_000_000;
     let at = |field: &str| format!("leaderElection.{field}");
     let is_on = given.leader_elect.unwrap_or(true);
-    let mut span = |field: &str, given: Option<String>, default: u64| {
-        let nanos = match given.as_deref().map(parse_duration) {
+    let mut span = |field: &str, given: Option<String>, default: i64| {
+        let given = match given.as_deref().map(parse_duration) {
             Some(Err(error)) => {
                 findings.error(at(field), error.to_string());
                 0
@@ -265,21 +259,37 @@ fn leader_election(
             Some(Ok(nanos)) => nanos,
             None => 0,
         };
+        let nanos = if given == 0 { default * SECOND } else { given };
         if nanos < 0 && is_on {
-            let given = given.unwrap_or_default();
-            findings.error(
-                at(field),
-                format!("Invalid value: \"{given}\": must be greater than zero"),
+            let text = format!(
+                "Invalid value: \"{}\": must be greater than zero",
+                write_duration(nanos)
             );
+            findings.error(at(field), text);
         }
-        match u64::try_from(nanos) {
-            Ok(0) | Err(_) => Duration::from_secs(default),
-            Ok(nanos) => Duration::from_nanos(nanos),
-        }
+        nanos
     };
-    let lease_duration = span("leaseDuration", given.lease_duration, 15);
-    let renew_deadline = span("renewDeadline", given.renew_deadline, 10);
-    let retry_period = span("retryPeriod", given.retry_period, 2);
+    let lease = span("leaseDuration", given.lease_duration, 15);
+    let renew = span("renewDeadline", given.renew_deadline, 10);
+    let retry = span("retryPeriod", given.retry_period, 2);
+    if is_on && lease <= renew {
+        // What is printed is the other value, as kube-scheduler does.
+        let text = format!(
+            "Invalid value: \"{}\": must be greater than `RenewDeadline`",
+            write_duration(renew)
+        );
+        findings.error(at("leaseDuration"), text);
+    }
+    // Who renews waits up to 1.2 retry periods between attempts.
+    let longest_wait = retry.saturating_mul(6) / 5;
+    if is_on && renew > 0 && renew <= longest_wait {
+        let text = format!(
+            "Invalid value: \"{}\": renewDeadline must be greater than retryPeriod*JitterFactor, which is {}",
+            write_duration(renew),
+            write_duration(longest_wait)
+        );
+        findings.error(at("renewDeadline"), text);
+    }
     let lock = given_or(given.resource_lock, "leases");
     // Locks of older days that hold a lease too.
     let holds_lease =
@@ -295,12 +305,45 @@ fn leader_election(
     }
     LeaderElection {
         leader_elect: is_on,
-        lease_duration,
-        renew_deadline,
-        retry_period,
+        lease_duration: positive(lease),
+        renew_deadline: positive(renew),
+        retry_period: positive(retry),
         resource_name: given_or(given.resource_name, SCHEDULER),
         resource_namespace: given_or(given.resource_namespace, "kube-system"),
     }
+}
+
+fn positive(nanos: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+/// An address with a port, of versions that have it; port 0 turns the server off.
+fn socket(field: &str, given: Option<String>, findings: &mut Findings) -> Option<String> {
+    let given = given.filter(|address| !address.is_empty())?;
+    let faults = match given.rsplit_once(':') {
+        Some((host, port)) => {
+            let host = host
+                .strip_prefix('[')
+                .and_then(|host| host.strip_suffix(']'))
+                .unwrap_or(host);
+            let port = port
+                .parse::<u16>()
+                .is_err()
+                .then_some("must be between 1 and 65535, inclusive");
+            let host = host.parse::<std::net::IpAddr>().is_err();
+            let host =
+                host.then_some("must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+            [port, host]
+        }
+        None => [
+            Some("must be a valid socket address format, (e.g. 0.0.0.0:10254 or [::]:10254)"),
+            None,
+        ],
+    };
+    for fault in faults.into_iter().flatten() {
+        findings.error(field, format!("Invalid value: \"{given}\": {fault}"));
+    }
+    Some(given)
 }
 
 /// Empty text is "not given".

@@ -1,3 +1,6 @@
+mod effective;
+mod kube;
+mod source;
 mod wrong;
 
 use engine::framework::{Entry, Point};
@@ -156,6 +159,11 @@ fn weights_of_their_days() {
 fn every_version_holds_back_gated_pods_and_binds() {
     for version in Version::ALL {
         let profiles = profiles(&versioned(version.short(), ""));
+        for point in [Point::PreFilter, Point::Filter] {
+            let has_claims = at(&profiles[0], point).contains(&"DynamicResources");
+            assert!(has_claims, "{version} {point:?}");
+        }
+        assert!(waits_for_devices(&profiles[0]), "{version}");
         assert!(
             at(&profiles[0], Point::PreEnqueue).contains(&"SchedulingGates"),
             "{version}"
@@ -171,6 +179,19 @@ fn every_version_holds_back_gated_pods_and_binds() {
             "{version}"
         );
     }
+}
+
+/// Nothing here allocates devices, so a pod that claims some must not be bound.
+fn waits_for_devices(profile: &Profile) -> bool {
+    use engine::evaluate::{Cursor, Outcome};
+    use engine::testing::{node, pod};
+    let mut cluster = engine::cluster::Cluster::new();
+    cluster.set_node(node("n").allocatable("cpu=4 memory=4Gi pods=10").build());
+    let pod = pod("p")
+        .with(|pod| pod.resource_claims = vec!["gpu".into()])
+        .build();
+    let mut scan = engine::evaluate::Scan::new(&cluster, profile, &pod);
+    matches!(scan.decide(Cursor::default()), Outcome::Rejected(_))
 }
 
 #[test]
@@ -419,10 +440,14 @@ fn files_of_co_location() {
             Ok(_) => Vec::new(),
             Err(errors) => errors.0.into_iter().map(|finding| finding.text).collect(),
         };
+        // Without the kind of plugin in front.
+        let found: Vec<&str> = found
+            .iter()
+            .map(|text: &String| text.split_once(' ').map_or(&text[..], |(_, name)| name))
+            .collect();
         let missing = missing.iter().filter(|name| plugins::find(name).is_none());
-        let want = missing.map(|plugin| {
-            format!("plugin \"{plugin}\" does not exist: it is missing in this version")
-        });
+        let want = missing
+            .map(|plugin| format!("\"{plugin}\" does not exist: it is missing in this version"));
         assert_eq!(found, want.collect::<Vec<_>>(), "{name}");
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::framework::Point;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Version;
-use crate::wire::nullable;
+use crate::yaml::Tree;
 
 /// A KubeSchedulerConfiguration that holds together. [`super::load`] makes it; `default()` is that of an empty v1 file.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct Configuration {
     pub extenders: Vec<Extender>,
     pub delay_cache_until_active: bool,
     /// Where arguments of plugins are read from when the plugins are known.
-    pub(super) text: Arc<str>,
+    pub(super) tree: Arc<Tree>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,66 +74,45 @@ pub struct PluginConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Plugins {
-    #[serde(deserialize_with = "nullable")]
     pub pre_enqueue: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub queue_sort: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub pre_filter: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub filter: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub post_filter: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub pre_score: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub score: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub reserve: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub permit: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub pre_bind: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub bind: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub post_bind: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub multi_point: PluginSet,
     /// For groups of pods; nothing runs there.
-    #[serde(deserialize_with = "nullable")]
     pub placement_generate: PluginSet,
-    #[serde(deserialize_with = "nullable")]
     pub placement_score: PluginSet,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PluginSet {
-    #[serde(deserialize_with = "nullable")]
     pub enabled: Vec<EnabledPlugin>,
     /// `*` is all of them.
-    #[serde(deserialize_with = "nullable")]
     pub disabled: Vec<DisabledPlugin>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnabledPlugin {
-    #[serde(deserialize_with = "nullable")]
     pub name: String,
     /// 0 is "not given".
-    #[serde(deserialize_with = "nullable")]
     pub weight: i32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DisabledPlugin {
-    #[serde(deserialize_with = "nullable")]
     pub name: String,
     /// Accepted because files have it; it says nothing here.
-    #[serde(deserialize_with = "nullable")]
     pub weight: i32,
 }
 
@@ -192,31 +171,22 @@ pub(super) fn field(point: Point) -> &'static str {
 }
 
 /// A program outside that is asked over HTTP.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Extender {
-    #[serde(deserialize_with = "nullable")]
     pub url_prefix: String,
-    #[serde(deserialize_with = "nullable")]
     pub filter_verb: String,
-    #[serde(deserialize_with = "nullable")]
     pub preempt_verb: String,
-    #[serde(deserialize_with = "nullable")]
     pub prioritize_verb: String,
-    #[serde(deserialize_with = "nullable")]
     pub weight: i64,
-    #[serde(deserialize_with = "nullable")]
     pub bind_verb: String,
-    #[serde(rename = "enableHTTPS", deserialize_with = "nullable")]
+    #[serde(rename = "enableHTTPS")]
     pub enable_https: bool,
     pub tls_config: Option<ExtenderTls>,
     /// As written; [`Extender::timeout`] has it parsed.
     pub http_timeout: Option<String>,
-    #[serde(deserialize_with = "nullable")]
     pub node_cache_capable: bool,
-    #[serde(deserialize_with = "nullable")]
     pub managed_resources: Vec<ManagedResource>,
-    #[serde(deserialize_with = "nullable")]
     pub ignorable: bool,
 }
 
@@ -234,33 +204,23 @@ impl Extender {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ExtenderTls {
-    #[serde(deserialize_with = "nullable")]
     pub insecure: bool,
-    #[serde(deserialize_with = "nullable")]
     pub server_name: String,
-    #[serde(deserialize_with = "nullable")]
     pub cert_file: String,
-    #[serde(deserialize_with = "nullable")]
     pub key_file: String,
-    #[serde(deserialize_with = "nullable")]
     pub ca_file: String,
     /// These three are base64 of PEM.
-    #[serde(deserialize_with = "nullable")]
     pub cert_data: String,
-    #[serde(deserialize_with = "nullable")]
     pub key_data: String,
-    #[serde(deserialize_with = "nullable")]
     pub ca_data: String,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct ManagedResource {
-    #[serde(deserialize_with = "nullable")]
     pub name: String,
-    #[serde(deserialize_with = "nullable")]
     pub ignored_by_scheduler: bool,
 }

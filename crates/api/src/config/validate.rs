@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use engine::model::Resource;
+use engine::model::{Resource, qualified_name_faults};
 
 use super::types::{Configuration, Extender, Profile};
 use super::{Findings, PluginSet, Version};
 
-pub(super) fn configuration(configuration: &Configuration, findings: &mut Findings<'_>) {
+pub(super) fn configuration(configuration: &Configuration, findings: &mut Findings) {
     let burst = configuration.client_connection.burst;
     if burst < 0 {
         findings.error(
@@ -15,7 +15,6 @@ pub(super) fn configuration(configuration: &Configuration, findings: &mut Findin
             format!("Invalid value: {burst}: must be non-negative"),
         );
     }
-    leader_election(configuration, findings);
     let parallelism = configuration.parallelism;
     if parallelism <= 0 {
         let text =
@@ -27,10 +26,7 @@ pub(super) fn configuration(configuration: &Configuration, findings: &mut Findin
         let field = format!("{}.schedulerName", profile.place);
         let name = &profile.scheduler_name;
         if name.is_empty() {
-            findings.error(
-                &field,
-                "Required value: each of several profiles needs a name",
-            );
+            findings.error(&field, "Required value");
         } else if !names.insert(name) {
             findings.error(&field, format!("Duplicate value: \"{name}\""));
         }
@@ -39,31 +35,8 @@ pub(super) fn configuration(configuration: &Configuration, findings: &mut Findin
     queue_sort(&configuration.profiles, findings);
 }
 
-fn leader_election(configuration: &Configuration, findings: &mut Findings<'_>) {
-    let election = &configuration.leader_election;
-    if !election.leader_elect {
-        return;
-    }
-    if election.lease_duration <= election.renew_deadline {
-        let text = format!(
-            "Invalid value: \"{:?}\": must be greater than `RenewDeadline`, which is {:?}",
-            election.lease_duration, election.renew_deadline
-        );
-        findings.error("leaderElection.leaseDuration", text);
-    }
-    // Who renews waits up to 1.2 retry periods between attempts.
-    if election.renew_deadline <= election.retry_period * 6 / 5 {
-        let text = format!(
-            "Invalid value: \"{:?}\": renewDeadline must be greater than retryPeriod*JitterFactor, which is {:?}",
-            election.renew_deadline,
-            election.retry_period * 6 / 5
-        );
-        findings.error("leaderElection.renewDeadline", text);
-    }
-}
-
 /// Names that this version no longer has, and arguments given twice.
-fn plugins(profile: &Profile, version: Version, findings: &mut Findings<'_>) {
+fn plugins(profile: &Profile, version: Version, findings: &mut Findings) {
     for (point, set) in profile.plugins.all() {
         for (i, plugin) in set.enabled.iter().enumerate() {
             let field = format!("{}.plugins.{point}.enabled[{i}]", profile.place);
@@ -95,7 +68,7 @@ fn plugins(profile: &Profile, version: Version, findings: &mut Findings<'_>) {
     }
 }
 
-fn removed(plugin: &str, version: Version, field: String, findings: &mut Findings<'_>) {
+fn removed(plugin: &str, version: Version, field: String, findings: &mut Findings) {
     if let Some(since) = Version::removed(plugin).filter(|since| *since <= version) {
         let text = format!(
             "Invalid value: \"{plugin}\": was invalid in version \"{}\" (KubeSchedulerConfiguration is version \"{version}\")",
@@ -106,14 +79,9 @@ fn removed(plugin: &str, version: Version, field: String, findings: &mut Finding
 }
 
 /// There is one queue, so all profiles must sort it alike.
-fn queue_sort(profiles: &[Profile], findings: &mut Findings<'_>) {
+fn queue_sort(profiles: &[Profile], findings: &mut Findings) {
     let Some(first) = profiles.first() else {
         return;
-    };
-    let names = |set: &PluginSet| -> (Vec<String>, Vec<String>) {
-        let enabled = set.enabled.iter().map(|plugin| plugin.name.clone());
-        let disabled = set.disabled.iter().map(|plugin| plugin.name.clone());
-        (enabled.collect(), disabled.collect())
     };
     for profile in profiles {
         let field = format!("{}.plugins.queueSort", profile.place);
@@ -123,13 +91,43 @@ fn queue_sort(profiles: &[Profile], findings: &mut Findings<'_>) {
             let text = format!("Invalid value: {count}: only one queue sort plugin can be enabled");
             findings.error(format!("{field}.enabled"), text);
         }
-        if names(set) != names(&first.plugins.queue_sort) {
-            findings.error(field, "must be the same for all profiles");
+        if *set != first.plugins.queue_sort {
+            let text = format!(
+                "Invalid value: {}: must be the same for all profiles",
+                in_go(set)
+            );
+            findings.error(field, text);
         }
     }
 }
 
-pub(super) fn extenders(extenders: &[Extender], findings: &mut Findings<'_>) {
+/// As kube-scheduler prints a set.
+fn in_go(set: &PluginSet) -> String {
+    let list = |plugins: Vec<(&String, i32)>| match plugins.len() {
+        0 => "null".to_owned(),
+        _ => {
+            let plugins = plugins.iter();
+            let plugins =
+                plugins.map(|(name, weight)| format!("{{\"Name\":{name:?},\"Weight\":{weight}}}"));
+            format!("[{}]", plugins.collect::<Vec<_>>().join(","))
+        }
+    };
+    let enabled = set
+        .enabled
+        .iter()
+        .map(|plugin| (&plugin.name, plugin.weight));
+    let disabled = set
+        .disabled
+        .iter()
+        .map(|plugin| (&plugin.name, plugin.weight));
+    format!(
+        "{{\"Enabled\":{},\"Disabled\":{}}}",
+        list(enabled.collect()),
+        list(disabled.collect())
+    )
+}
+
+pub(super) fn extenders(extenders: &[Extender], findings: &mut Findings) {
     let mut managed = BTreeSet::new();
     for (i, extender) in extenders.iter().enumerate() {
         let at = |field: &str| format!("extenders[{i}].{field}");
@@ -149,7 +147,12 @@ pub(super) fn extenders(extenders: &[Extender], findings: &mut Findings<'_>) {
         }
         for (j, resource) in extender.managed_resources.iter().enumerate() {
             let (name, field) = (&resource.name, at(&format!("managedResources[{j}].name")));
-            if !Resource::parse(name).is_some_and(|resource| resource.is_extended()) {
+            let faults = qualified_name_faults(name);
+            if !faults.is_empty() {
+                for fault in faults {
+                    findings.error(&field, format!("Invalid value: \"{name}\": {fault}"));
+                }
+            } else if !Resource::parse(name).is_some_and(|resource| resource.is_extended()) {
                 let text =
                     format!("Invalid value: \"{name}\": is an invalid extended resource name");
                 findings.error(field, text);

@@ -64,7 +64,10 @@ impl Version {
     /// What is on at one point.
     pub(super) fn at(self, point: Point) -> &'static [(&'static str, i32)] {
         match (self, point) {
-            (Self::V1beta3 | Self::V1, _) => &[],
+            (Self::V1, _) => &[],
+            // Claims are younger than this version, but a pod that has some must wait for its devices all the same.
+            (Self::V1beta3, Point::PreFilter | Point::Filter) => &[("DynamicResources", 0)],
+            (Self::V1beta3, _) => &[],
             // v1beta1 is older than gates, but the API server refuses to bind a pod that has one. Waiting for evictions
             // at PreEnqueue is how preemption works here.
             (_, Point::PreEnqueue) => &[("SchedulingGates", 0), ("DefaultPreemption", 0)],
@@ -136,7 +139,8 @@ const V1BETA3: &[(&str, i32)] = &[
     ("SchedulingGates", 0),
 ];
 
-/// Of Kubernetes 1.22, and VolumeZone of 1.27, which rejects nothing here that Filter would not.
+/// Of Kubernetes 1.22, and VolumeZone of 1.27, which rejects nothing here that Filter would not. DynamicResources is of
+/// later days, as at [`Version::at`].
 const PRE_FILTER: &[(&str, i32)] = &[
     ("NodeResourcesFit", 0),
     ("NodePorts", 0),
@@ -146,6 +150,7 @@ const PRE_FILTER: &[(&str, i32)] = &[
     ("NodeAffinity", 0),
     ("VolumeRestrictions", 0),
     ("VolumeZone", 0),
+    ("DynamicResources", 0),
 ];
 
 const FILTER: &[(&str, i32)] = &[
@@ -164,6 +169,7 @@ const FILTER: &[(&str, i32)] = &[
     ("VolumeZone", 0),
     ("PodTopologySpread", 0),
     ("InterPodAffinity", 0),
+    ("DynamicResources", 0),
 ];
 
 const PRE_SCORE: &[(&str, i32)] = &[

@@ -1,0 +1,158 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::*;
+
+const TEXT: &str =
+    "a: 1\nb:\n  - x: 1\n    y:\n      z: [1, 2]\n  - {}\nc:\n  example.com/gpu:\n    weight: 1\n";
+
+#[test]
+fn lines_of_paths() {
+    for (path, want) in [
+        ("a", 1),
+        ("b", 2),
+        ("b[0]", 3),
+        ("b[0].y", 4),
+        ("b[0].y.z[1]", 5),
+        ("b[1]", 6),
+        ("b[1].missing.deeper", 6),
+        ("b[7]", 2),
+        ("a.x", 1),
+        ("c.example.com/gpu.weight", 9),
+        ("c.example.com/gpu.type", 8),
+        ("c.example", 7),
+        ("b[0].y.z[1][odd key]", 5),
+    ] {
+        assert_eq!(line(TEXT, path), Some(want), "{path}");
+    }
+    assert_eq!(line(TEXT, "missing"), None);
+    assert_eq!(line("a: [", "a"), None);
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Small {
+    size: u8,
+    name: String,
+    on: bool,
+    share: f32,
+    parts: Vec<Part>,
+    labels: BTreeMap<String, Option<String>>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Part {
+    name: String,
+    count: Option<i32>,
+}
+
+fn faults(text: &str) -> Vec<String> {
+    let findings = decode_strict::<Small>(text).unwrap_err();
+    findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let text = "size: 4.0\nname: yes\non: true\nshare: 1\nparts: [{name: a, count: null}, null]\nlabels: {a: null}\n";
+    let want = Small {
+        size: 4,
+        name: "yes".to_owned(),
+        on: true,
+        share: 1.0,
+        parts: vec![
+            Part {
+                name: "a".to_owned(),
+                count: None,
+            },
+            Part::default(),
+        ],
+        labels: [("a".to_owned(), None)].into(),
+    };
+    assert_eq!(decode_strict::<Small>(text), Ok(want));
+    assert_eq!(
+        decode_strict("size: null\nparts: null\n"),
+        Ok(Small::default())
+    );
+}
+
+#[test]
+fn every_fault_with_its_line_and_field() {
+    let text = "\
+size: \"4\"
+name: 5
+on: \"true\"
+siez: 1
+parts:
+- name: [a]
+- 7
+- count: 3000000000
+  name: good
+- cuont: 1
+labels:
+  a: 1
+share: much
+";
+    assert_eq!(
+        faults(text),
+        [
+            "line 1: size: found the text \"4\": only a whole number is allowed",
+            "line 2: name: found the number 5: only text (numbers, and true and false, in quotes) is allowed",
+            "line 3: on: found the text \"true\": only true or false is allowed",
+            "line 4: siez: unknown field `siez`, did you mean `size`?",
+            "line 6: parts[0].name: found a list: only text (numbers, and true and false, in quotes) is allowed",
+            "line 7: parts[1]: found the number 7: only a map of fields is allowed",
+            "line 8: parts[2].count: found the number 3000000000: only a whole number from -2147483648 to 2147483647 \
+             is allowed",
+            "line 10: parts[3].cuont: unknown field `cuont`, did you mean `count`?",
+            "line 12: labels.a: found the number 1: only text (numbers, and true and false, in quotes) is allowed",
+            "line 13: share: found the text \"much\": only a number is allowed",
+        ]
+    );
+}
+
+#[test]
+fn texts_that_are_no_document() {
+    for (text, want) in [
+        (
+            "size: 1\nsize: 2\n",
+            "line 2: size: key `size` is given twice",
+        ),
+        (
+            "size: 1\n---\nsize: 2\n",
+            "line 3: more than one document in a file",
+        ),
+        ("", "the file is empty"),
+        (
+            "5",
+            "line 1: found the number 5: only a map of fields is allowed",
+        ),
+    ] {
+        assert_eq!(faults(text), [want], "{text:?}");
+    }
+    assert_eq!(
+        faults("size: 1\nsize: 2\nparts: [{name: a, name: b}]\nname: 1\n").len(),
+        3,
+        "keys given twice do not hide the rest"
+    );
+}
+
+#[test]
+fn faults_are_counted_only_so_far() {
+    let many: String = (0..200).map(|i| format!("wrong{i}: 1\n")).collect();
+    assert_eq!(faults(&many).len(), MOST_FAULTS);
+}
+
+#[test]
+fn as_compilers_write_it() {
+    let finding = Finding {
+        line: Some(3),
+        field: "a.b".to_owned(),
+        text: "is wrong".to_owned(),
+    };
+    assert_eq!(
+        finding.in_file("f.yaml", "error"),
+        "f.yaml:3: error: a.b: is wrong"
+    );
+}
