@@ -2,10 +2,11 @@
 
 use api::parse::{self, ParseError};
 use engine::cluster::Update;
-use engine::model::WorkloadKind;
+use engine::model::{Name, WorkloadKind};
 
-use crate::scenario::Objects;
+use crate::scenario::{Named, Objects};
 use crate::volumes::Storage;
+use crate::world::key;
 
 /// Updates with the place of their objects below the list of lists; or what is wrong, and where.
 pub(crate) type Updates = Result<Vec<(String, Update)>, (String, ParseError)>;
@@ -103,6 +104,110 @@ fn each<T: Clone>(
         }
     }
     Ok(())
+}
+
+/// An object by what its kind is called in words, and its name; with the namespace in front if it is in one.
+pub(crate) type Identity = (&'static str, String);
+
+/// Which object an update is about.
+pub(crate) fn identity(update: &Update) -> Option<Identity> {
+    let within = |namespace: &Name, name: &Name| format!("{namespace}/{name}");
+    Some(match update {
+        Update::Namespace { name, .. } => ("namespace", name.to_string()),
+        Update::Service(service) => ("service", within(&service.namespace, &service.name)),
+        Update::Workload(workload) => (
+            in_words(workload.kind),
+            within(&workload.namespace, &workload.name),
+        ),
+        Update::Budget(budget) => ("disruption budget", within(&budget.namespace, &budget.name)),
+        Update::Volume(volume) => ("volume", volume.name.to_string()),
+        Update::Claim(claim) => ("claim", within(&claim.namespace, &claim.name)),
+        Update::StorageClass(class) => ("storage class", class.name.to_string()),
+        Update::CsiNode(node) => ("CSI node", node.node.to_string()),
+        Update::CsiDriver(driver) => ("CSI driver", driver.name.to_string()),
+        Update::StorageCapacity(capacity) => (
+            "storage capacity",
+            within(&capacity.namespace, &capacity.name),
+        ),
+        Update::VolumeAttachment(attachment) => ("volume attachment", attachment.name.to_string()),
+        _ => return None,
+    })
+}
+
+fn in_words(kind: WorkloadKind) -> &'static str {
+    match kind {
+        WorkloadKind::ReplicationController => "replication controller",
+        WorkloadKind::ReplicaSet => "replica set",
+        WorkloadKind::StatefulSet => "stateful set",
+    }
+}
+
+/// What is told when these objects are gone; nodes and pods are not among them.
+pub(crate) fn gone(named: &Named) -> Vec<(Identity, Update)> {
+    use WorkloadKind::{ReplicaSet, ReplicationController, StatefulSet};
+    let mut all = Vec::new();
+    let alone = |names: &[String], kind: &'static str, update: fn(Name) -> Update| {
+        let each = names.iter();
+        let each = each.map(|name| ((kind, name.clone()), update(name.as_str().into())));
+        each.collect::<Vec<_>>()
+    };
+    let within = |names: &[String], kind: &'static str, update: &dyn Fn(Name, Name) -> Update| {
+        let each = names.iter().map(|name| {
+            let key = key(name);
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            let update = update(namespace.into(), name.into());
+            ((kind, key), update)
+        });
+        each.collect::<Vec<_>>()
+    };
+    all.extend(alone(&named.namespaces, "namespace", Update::NamespaceGone));
+    all.extend(alone(&named.volumes, "volume", Update::VolumeGone));
+    all.extend(alone(
+        &named.storage_classes,
+        "storage class",
+        Update::StorageClassGone,
+    ));
+    all.extend(alone(&named.csi_nodes, "CSI node", Update::CsiNodeGone));
+    all.extend(alone(
+        &named.csi_drivers,
+        "CSI driver",
+        Update::CsiDriverGone,
+    ));
+    all.extend(alone(
+        &named.volume_attachments,
+        "volume attachment",
+        Update::VolumeAttachmentGone,
+    ));
+    all.extend(within(&named.services, "service", &|namespace, name| {
+        Update::ServiceGone { namespace, name }
+    }));
+    for (kind, names) in [
+        (ReplicationController, &named.replication_controllers),
+        (ReplicaSet, &named.replica_sets),
+        (StatefulSet, &named.stateful_sets),
+    ] {
+        all.extend(within(names, in_words(kind), &|namespace, name| {
+            Update::WorkloadGone {
+                kind,
+                namespace,
+                name,
+            }
+        }));
+    }
+    all.extend(within(
+        &named.disruption_budgets,
+        "disruption budget",
+        &|namespace, name| Update::BudgetGone { namespace, name },
+    ));
+    all.extend(within(&named.claims, "claim", &|namespace, name| {
+        Update::ClaimGone { namespace, name }
+    }));
+    all.extend(within(
+        &named.storage_capacities,
+        "storage capacity",
+        &|namespace, name| Update::StorageCapacityGone { namespace, name },
+    ));
+    all
 }
 
 fn in_default(namespace: &mut String) {

@@ -212,6 +212,9 @@ impl Player<'_> {
         for name in named.node.iter().chain(&named.nodes) {
             self.world.delete_node(name)?;
         }
+        for (identity, gone) in kinds::gone(named) {
+            self.world.delete(&identity, gone)?;
+        }
         Ok(())
     }
 

@@ -126,14 +126,27 @@ pub(crate) struct Step {
     pub(crate) expect_nodes: IndexMap<String, usize>,
 }
 
-/// Either or both; most steps name one of one kind.
+/// Names of objects of any kind that can be created; most steps name one. In namespace `default` if it has none in front.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Named {
     pub(crate) pod: Option<String>,
     pub(crate) pods: Vec<String>,
     pub(crate) node: Option<String>,
     pub(crate) nodes: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) services: Vec<String>,
+    pub(crate) replication_controllers: Vec<String>,
+    pub(crate) replica_sets: Vec<String>,
+    pub(crate) stateful_sets: Vec<String>,
+    pub(crate) disruption_budgets: Vec<String>,
+    pub(crate) volumes: Vec<String>,
+    pub(crate) claims: Vec<String>,
+    pub(crate) storage_classes: Vec<String>,
+    pub(crate) csi_nodes: Vec<String>,
+    pub(crate) csi_drivers: Vec<String>,
+    pub(crate) storage_capacities: Vec<String>,
+    pub(crate) volume_attachments: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -25,6 +25,17 @@ impl Storage {
         Update::Volume(volume)
     }
 
+    /// Forgets what is gone.
+    pub(crate) fn forget(&mut self, update: &Update) {
+        match update {
+            Update::ClaimGone { namespace, name } => {
+                self.claims.shift_remove(&(namespace.clone(), name.clone()));
+            }
+            Update::VolumeGone(name) => drop(self.volumes.shift_remove(name)),
+            _ => {}
+        }
+    }
+
     /// What becomes known when the step is done; nothing if somebody else must do it.
     pub(crate) fn carry_out(&mut self, step: Step) -> Vec<Update> {
         match step {

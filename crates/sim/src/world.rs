@@ -13,6 +13,7 @@ use engine::model::{Name, Pod, Timestamp};
 use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
+use crate::kinds::{self, Identity};
 use crate::volumes::Storage;
 
 /// More than any scenario decides; beyond it something goes round in circles.
@@ -25,6 +26,8 @@ pub(crate) struct World {
     /// By namespace and name; those that are gone too.
     pub(crate) pods: IndexMap<String, SimPod>,
     pub(crate) storage: Storage,
+    /// Everything but nodes and pods.
+    others: BTreeSet<Identity>,
     pub(crate) log: Vec<String>,
     /// Pods whose next binding fails.
     pub(crate) refusals: BTreeSet<String>,
@@ -86,6 +89,7 @@ impl World {
             nodes: IndexMap::new(),
             pods: IndexMap::new(),
             storage: Storage::default(),
+            others: BTreeSet::new(),
             log: Vec::new(),
             refusals: BTreeSet::new(),
             leaving: BTreeMap::new(),
@@ -113,7 +117,19 @@ impl World {
     }
 
     pub(crate) fn update(&mut self, update: Update) -> Result<(), String> {
+        self.others.extend(kinds::identity(&update));
         self.tell(Input::Object(update))
+    }
+
+    /// Deletes an object that is neither a node nor a pod.
+    pub(crate) fn delete(&mut self, identity: &Identity, gone: Update) -> Result<(), String> {
+        let (kind, name) = identity;
+        if !self.others.remove(identity) {
+            return Err(format!("there is no {kind} `{name}`"));
+        }
+        self.say(format!("{kind} {name} is deleted"));
+        self.storage.forget(&gone);
+        self.tell(Input::Object(gone))
     }
 
     /// Writes a node, new or known.

@@ -74,6 +74,86 @@ fn every_default_plugin_has_a_scenario() {
 
 const SMALL: &str = "cluster: {nodes: [{name: a, cpu: 1}]}\npods: [{name: p, cpu: 1}]\n";
 
+/// The configuration of a page of the documentation does what the page says.
+#[test]
+fn gpu_machines_are_kept_for_gpu_work() {
+    let page = include_str!("../../../docs/keep-gpu-machines-for-gpu-work.md");
+    let (_, page) = page.split_once("```yaml\n").unwrap();
+    let (configuration, _) = page.split_once("```").unwrap();
+    let configuration: String = configuration
+        .lines()
+        .map(|line| format!("  {line}\n"))
+        .collect();
+    let text = format!(
+        "configuration: |\n{configuration}\
+         cluster:\n  \
+           nodes:\n  \
+           - {{name: half, cpu: 64, memory: 256Gi, resources: {{nvidia.com/gpu: 8, ephemeral-storage: 1Ti}}}}\n  \
+           - {{name: whole, cpu: 64, memory: 256Gi, resources: {{nvidia.com/gpu: 8, ephemeral-storage: 1Ti}}}}\n  \
+           - {{name: plain, cpu: 64, memory: 256Gi, resources: {{ephemeral-storage: 1Ti}}}}\n  \
+           pods:\n  \
+           - {{name: trainer, node: half, cpu: 16, memory: 64Gi, requests: {{nvidia.com/gpu: 4}}}}\n  \
+           - {{name: web, node: plain, cpu: 16, memory: 64Gi}}\n\
+         pods:\n\
+         - {{name: gpu, cpu: 4, memory: 16Gi, requests: {{nvidia.com/gpu: 1}}}}\n\
+         - {{name: other, cpu: 4, memory: 16Gi}}\n\
+         expect: {{gpu: half, other: plain}}\n"
+    );
+    let report = sim::run(&text).unwrap_or_else(|bad| panic!("{bad}\n{text}"));
+    assert_eq!(report.failures, []);
+    assert!(
+        !report.log.iter().any(|line| line.starts_with("warning")),
+        "{:?}",
+        report.log
+    );
+}
+
+/// Every kind that can be created can be deleted, once.
+#[test]
+fn whatever_is_created_can_be_deleted() {
+    let in_namespaces = [
+        ("services", "service", "{}"),
+        ("replicationControllers", "replication controller", "{}"),
+        ("replicaSets", "replica set", "{}"),
+        ("statefulSets", "stateful set", "{}"),
+        ("disruptionBudgets", "disruption budget", "{}"),
+        ("claims", "claim", "{}"),
+        ("storageCapacities", "storage capacity", ""),
+    ];
+    let alone = [
+        ("namespaces", "namespace", ""),
+        ("volumes", "volume", "{}"),
+        ("storageClasses", "storage class", ""),
+        ("csiNodes", "CSI node", "{}"),
+        ("csiDrivers", "CSI driver", "{}"),
+        ("volumeAttachments", "volume attachment", "{}"),
+    ];
+    let in_namespaces = in_namespaces.map(|kind| (kind, "team/x", "namespace: team, "));
+    let alone = alone.map(|kind| (kind, "x", ""));
+    for ((list, kind, spec), name, namespace) in in_namespaces.into_iter().chain(alone) {
+        let spec = if spec.is_empty() {
+            String::new()
+        } else {
+            format!(", spec: {spec}")
+        };
+        let text = format!(
+            "{SMALL}expect: {{p: a}}\nsteps:\n- create:\n    {list}: [{{metadata: {{{namespace}name: x}}{spec}}}]\n\
+             - delete: {{{list}: [{name}]}}\n"
+        );
+        let report = sim::run(&text).unwrap_or_else(|bad| panic!("{list}: {bad}"));
+        let last = report.log.last().unwrap();
+        assert!(
+            last.ends_with(&format!("{kind} {name} is deleted")),
+            "{last}"
+        );
+        let twice = format!("{text}- delete: {{{list}: [{name}]}}\n");
+        assert_eq!(
+            sim::run(&twice).unwrap_err().to_string(),
+            format!("line 8: steps[2].delete: there is no {kind} `{name}`")
+        );
+    }
+}
+
 #[test]
 fn an_expectation_that_is_not_met() {
     let failures = |expect: &str| -> Vec<String> {
@@ -117,19 +197,24 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "expcet: {}\n",
-            "line 1: unknown field `expcet`, did you mean `expect`?",
+            "line 1: expcet: unknown field `expcet`, did you mean `expect`?",
         ),
         (
             "expect: {}\nexpect: {}\n",
-            "line 2: key `expect` is given twice",
+            "line 2: expect: key `expect` is given twice",
         ),
         (
             "pods:\n- {name: p, cpus: 1}\nexpect: {p: a}\n",
-            "line 2: unknown field `cpus`, did you mean `cpu`?",
+            "line 2: pods[0].cpus: unknown field `cpus`, did you mean `cpu`?",
         ),
         (
             "pods:\n- name: p\n  spec:\n    tolerationz: []\nexpect: {p: a}\n",
             "line 4: pods[0].spec.tolerationz: unknown field, or one that nothing here depends on",
+        ),
+        (
+            "pods:\n- {name: 5, labels: {a: 1}}\nexpect: {p: a}\n",
+            "line 2: pods[0].name: found the number 5: only text (numbers, and true and false, in quotes) is allowed\n\
+             line 2: pods[0].labels.a: found the number 1: only text (numbers, and true and false, in quotes) is allowed",
         ),
         ("expect: {p: a}\n", "line 1: expect.p: there is no pod `p`"),
         (
@@ -154,11 +239,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
             "line 2: pods[0]: there is no node `a` for pod `default/p` to be on",
         ),
         (
-            "expect: {p: a}\nsteps:\n- advance: 5\n",
+            "expect: {p: a}\nsteps:\n- advance: 5s\n",
             "line 1: expect.p: there is no pod `p`",
         ),
         (
-            "cluster: {pods: [{name: p}]}\nsteps:\n- advance: 5\n  expect: {p: {attempts: 1}}\n",
+            "cluster: {pods: [{name: p}]}\nsteps:\n- advance: '5'\n  expect: {p: {attempts: 1}}\n",
             "line 3: steps[0].advance: time: missing unit in duration \"5\"",
         ),
         (
@@ -180,7 +265,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         (
             "configuration: |\n  apiVersion: kubescheduler.config.k8s.io/v1\n  kind: KubeSchedulerConfiguration\n  \
              profile: []\nexpectNodes: {a: 0}\n",
-            "line 4: unknown field `profile`, did you mean `profiles`?",
+            "line 4: profile: unknown field `profile`, did you mean `profiles`?",
         ),
     ] {
         match sim::run(text) {
