@@ -1,0 +1,102 @@
+//! `tidepool config`, as a person runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code, standard output and standard error.
+fn config(arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidepool"));
+    let output = command.arg("config").args(arguments).env_clear().output();
+    let output = output.unwrap();
+    (
+        output.status.code().unwrap(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+fn file(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+const OLD: &str = "apiVersion: kubescheduler.config.k8s.io/v1beta1\nkind: KubeSchedulerConfiguration\n\
+                   healthzBindAddress: 0.0.0.0:10251\nparallelism: 4\n";
+
+#[test]
+fn check_names_file_line_and_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = file(
+        folder.path(),
+        "bad.yaml",
+        "kind: ConfigMap\ndata:\n  scheduler: |\n    apiVersion: kubescheduler.config.k8s.io/v1\n    kind: \
+         KubeSchedulerConfiguration\n    parallelism: \"4\"\n    profles: []\n",
+    );
+    let (code, out, err) = config(&["check", &bad]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        out,
+        format!(
+            "{bad}:6: error: parallelism: found the text \"4\": only a whole number is allowed\n\
+             {bad}:7: error: profles: unknown field `profles`, did you mean `profiles`?\n"
+        )
+    );
+    assert_eq!(err, format!("tidepool: {bad} has 2 errors\n"));
+    let (_, json, _) = config(&["check", &bad, "-o", "json"]);
+    assert!(json.contains("\"line\": 6"), "{json}");
+    let good = file(folder.path(), "good.yaml", OLD);
+    let (code, out, _) = config(&["check", &good]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        out,
+        format!(
+            "{good}:4: warning: parallelism: has no effect: one thread decides\n{good}: good\n"
+        )
+    );
+}
+
+#[test]
+fn show_writes_every_default() {
+    let (code, table, _) = config(&["show"]);
+    assert_eq!(code, 0);
+    for line in [
+        "leaderElection.leaseDuration       15s",
+        "PROFILE default-scheduler",
+        "bind        DefaultBinder",
+        "VolumeBinding                    {\"bindTimeoutSeconds\":600}",
+    ] {
+        assert!(table.contains(line), "{line}\n{table}");
+    }
+    let scorers = "score       TaintToleration (3), NodeAffinity (2), NodeResourcesFit (1), ";
+    assert!(table.contains(scorers), "{table}");
+    let (_, json, _) = config(&["show", "-o", "json"]);
+    assert!(
+        json.contains("\"schedulerName\": \"default-scheduler\""),
+        "{json}"
+    );
+}
+
+#[test]
+fn convert_writes_v1_and_says_what_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = file(folder.path(), "old.yaml", OLD);
+    let (code, converted, said) = config(&["convert", &old]);
+    assert_eq!(code, 0, "{said}");
+    assert!(
+        converted.starts_with("apiVersion: kubescheduler.config.k8s.io/v1\n"),
+        "{converted}"
+    );
+    assert!(
+        said.contains(": warning: healthzBindAddress: `0.0.0.0:10251` is left out"),
+        "{said}"
+    );
+    let new = file(folder.path(), "new.yaml", &converted);
+    let (code, again, said) = config(&["convert", &new]);
+    assert_eq!((code, again), (0, converted), "{said}");
+    let (code, _, said) = config(&["convert", "/no/such/file"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("cannot read /no/such/file"), "{said}");
+}
