@@ -1,6 +1,6 @@
 //! Connections to an API server, and what its answers mean.
 //!
-//! Three connections, so that a flood on one cannot starve another: watches, writes, and the Lease. All are ordinary
+//! Three connections, so that a flood on one cannot starve another: watches, writes, and what is rare. All are ordinary
 //! `kube::Client`s, made for HTTP/2 where the server speaks it: many requests in flight then share reads, TLS records
 //! and wake-ups, which is most of what a request costs.
 
@@ -10,15 +10,14 @@ mod transport;
 pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
 pub use transport::ConnectError;
 
-/// The clients of one component.
-#[derive(Clone)]
-pub struct Clients {
-    pub watch: kube::Client,
-    pub write: kube::Client,
-    pub lease: kube::Client,
+/// The clients of the work itself.
+pub(crate) struct Clients {
+    pub(crate) watch: kube::Client,
+    pub(crate) write: kube::Client,
 }
 
 /// Where the API server is. Connections are made on the thread that uses them.
+#[derive(Clone)]
 pub enum Connect {
     Config(Box<kube::Config>),
     /// One client for everything, such as that of an embedded cluster in the same process.
@@ -27,14 +26,29 @@ pub enum Connect {
 
 impl Connect {
     /// Waits for a server that does not answer yet; fails only for a configuration that can never work.
-    pub(crate) async fn clients(self) -> Result<Clients, ConnectError> {
+    pub(crate) async fn clients(&self) -> Result<Clients, ConnectError> {
         match self {
-            Self::Config(config) => transport::connect(&config).await,
+            Self::Config(config) => transport::connect(config).await,
             Self::Client(client) => Ok(Clients {
                 watch: client.clone(),
                 write: client.clone(),
-                lease: client,
             }),
+        }
+    }
+
+    /// For what is rare and must not wait for the rest: the Lease, and who is calling.
+    pub(crate) fn client(&self) -> Result<kube::Client, ConnectError> {
+        match self {
+            Self::Config(config) => transport::one(config),
+            Self::Client(client) => Ok(client.clone()),
+        }
+    }
+
+    /// The server's address, if there is one.
+    pub(crate) fn server(&self) -> Option<&http::Uri> {
+        match self {
+            Self::Config(config) => Some(&config.cluster_url),
+            Self::Client(_) => None,
         }
     }
 }

@@ -6,11 +6,19 @@
 //! |---|---|
 //! | [`client`] | connections to an API server, and what its answers mean |
 //! | [`watch`] | every kind the engine reads, listed and watched |
-//! | [`scheduler`] | the two threads: one decides, one talks to the world; read it first |
+//! | [`scheduler`] | the threads: one decides, one talks to the world; read it first |
+//! | [`lease`] | leader election |
+//! | [`serve`] | the HTTP server: health, metrics, explanations |
+//! | [`status`] | what a scheduler says of itself |
 
 mod backoff;
 pub mod client;
+pub mod lease;
 mod link;
+mod mandate;
+mod metrics;
 mod notes;
 pub mod scheduler;
+pub mod serve;
+pub mod status;
 pub mod watch;

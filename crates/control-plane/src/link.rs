@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::scheduler::{Input, Outcome};
-use tokio::sync::Notify;
+use engine::scheduler::{Input, Outcome, PodReport};
+use tokio::sync::{Notify, oneshot};
 
 /// News that may wait for the engine: a few pages of lists.
 const MOST_NEWS: usize = 4_096;
@@ -27,6 +27,17 @@ pub(crate) enum News {
     Synced(&'static str),
     /// Decide, or do not decide any more.
     Decide(bool),
+    /// Somebody wants to know about a pod.
+    Question(Question),
+}
+
+/// About one pod.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// Whoever asks may have gone.
+    pub(crate) answer: oneshot::Sender<Option<PodReport>>,
 }
 
 /// What the engine waits for besides news.
@@ -80,6 +91,12 @@ impl Link {
     pub(crate) fn report(&self, input: Input) {
         let mut state = self.lock();
         self.put(&mut state, vec![News::Input(input)]);
+    }
+
+    /// Asks something. Whoever does sees to it that not too many do.
+    pub(crate) fn ask(&self, question: Question) {
+        let mut state = self.lock();
+        self.put(&mut state, vec![News::Question(question)]);
     }
 
     fn put(&self, state: &mut State, news: Vec<News>) {

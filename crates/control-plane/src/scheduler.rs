@@ -7,43 +7,60 @@
 //! ```
 //!
 //! News and instructions cross between the threads in batches. Whatever an instruction comes to is reported as news;
-//! there is no other way back, and nothing here decides.
+//! there is no other way back, and nothing here decides. A third thread holds the Lease and answers HTTP.
 
+mod aside;
 mod bind;
 mod carry_out;
+mod claims;
 mod decide;
 mod events;
 mod evict;
 mod extenders;
+mod handle;
 mod line;
+mod log;
+mod mode;
+mod observer;
+mod options;
 pub mod replay;
 mod requests;
 mod status;
 mod volumes;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use api::config::{self, Configuration, Errors, Warning};
-use engine::framework::Entry;
-use engine::plugins;
-use engine::profile::{Profile, ProfilesError};
-use engine::scheduler::{Scheduler, Settings};
+use api::config;
+use engine::profile::ProfilesError;
+use engine::scheduler::Scheduler;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{Clients, Connect, ConnectError};
+use crate::lease::{LeaseError, Seen};
 use crate::link::{Link, News};
+use crate::mandate::{Mandate, Role};
+use crate::metrics::Metrics;
 use crate::notes::Notes;
+use crate::serve::{Serve, ServeError};
 use crate::watch::{self, Progress, Sink};
+use aside::Aside;
 use carry_out::CarryOut;
 pub use extenders::ExtenderError;
 use extenders::Extenders;
+use handle::{About, Board};
+pub use handle::{Handle, Unanswered};
+pub use mode::{Mode, ModeError};
+use observer::{Observer, Stopwatch};
+pub use options::Options;
 
 /// The threads' names, for whoever measures them.
 pub const IO_THREAD: &str = "tidepool-io";
 pub const DECIDE_THREAD: &str = "tidepool-decide";
+pub const ASIDE_THREAD: &str = "tidepool-aside";
 
 /// Time for requests under way when the scheduler stops.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
@@ -51,47 +68,13 @@ const LONGEST_STOP: Duration = Duration::from_secs(5);
 /// write; what has come in the meantime shares them, which saves a tenth of the thread's CPU under load or more. Whoever
 /// finds it waiting is served at once.
 const NAP: Duration = Duration::from_millis(2);
+/// And when the Lease is lost, as another may begin any time.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(1);
+/// The first lists wait so long for the answer to our first question for the Lease: lists that begin after winning need
+/// no proof that they are new enough.
+const FIRST_TRY: Duration = Duration::from_secs(1);
 /// Pods that cannot be read and wait to be told so.
 const MOST_UNREADABLE: usize = 1_000;
-
-pub struct Options {
-    pub profiles: Vec<Profile>,
-    pub settings: Settings,
-    /// How to reach each of the settings' extenders, in the same order.
-    pub extenders: Vec<config::Extender>,
-    /// This machine, as events name it.
-    pub host: String,
-    /// Whether to decide at once, or only after [`Running::decide`].
-    pub decide: bool,
-}
-
-impl Options {
-    /// What a configuration says, with these plugins to choose from.
-    pub fn new(
-        configuration: &Configuration,
-        plugins: &[Entry],
-        host: &str,
-    ) -> Result<(Self, Vec<Warning>), Errors> {
-        let (profiles, warnings) = configuration.profiles(plugins)?;
-        let options = Self {
-            profiles,
-            settings: configuration.settings(),
-            extenders: configuration.extenders.clone(),
-            host: host.to_owned(),
-            decide: true,
-        };
-        Ok((options, warnings))
-    }
-
-    /// One profile with this name and everything else as kube-scheduler has it by default.
-    pub fn with_defaults(scheduler_name: &str, host: &str) -> Result<Self, Errors> {
-        let mut configuration = Configuration::default();
-        for profile in &mut configuration.profiles {
-            profile.scheduler_name = scheduler_name.to_owned();
-        }
-        Ok(Self::new(&configuration, plugins::ALL, host)?.0)
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -99,6 +82,8 @@ pub enum StartError {
     Profiles(#[from] ProfilesError),
     #[error("cannot start a thread")]
     Thread(#[from] std::io::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
     #[error("{extenders} extenders decide, but {endpoints} addresses are given")]
     Extenders { extenders: usize, endpoints: usize },
 }
@@ -110,6 +95,10 @@ pub enum Ended {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Extender(#[from] ExtenderError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    #[error("cannot listen for HTTP")]
+    Listen(#[source] std::io::Error),
     #[error("the {0} thread ended unexpectedly; its last words are in the log")]
     Thread(&'static str),
 }
@@ -138,19 +127,32 @@ pub struct Running {
     link: Arc<Link>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
+    handle: Handle,
+    server: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     ended: oneshot::Receiver<Result<(), Ended>>,
     decide: Option<JoinHandle<()>>,
+    aside: Option<Beside>,
+}
+
+/// The thread beside the work.
+struct Beside {
+    stop: Option<oneshot::Sender<()>>,
+    ended: oneshot::Receiver<Result<(), Ended>>,
 }
 
 impl Running {
     pub fn start(connect: Connect, options: Options) -> Result<Self, StartError> {
         let Options {
             profiles,
-            settings,
+            mut settings,
             extenders,
             host,
             decide,
+            mode,
+            election,
+            serve,
+            configuration,
         } = options;
         if settings.extenders.len() != extenders.len() {
             return Err(StartError::Extenders {
@@ -158,38 +160,71 @@ impl Running {
                 endpoints: extenders.len(),
             });
         }
+        let listening = serve.map(Serve::listen).transpose()?;
+        let server = listening.as_ref().map(|listening| listening.address);
+        let metrics = Arc::new(Metrics::new());
+        let stopwatch = Arc::new(Stopwatch::new(metrics.clone()));
+        settings.hooks = settings.hooks.and(stopwatch.clone());
         let engine = Scheduler::new(profiles, settings)?;
-        let names = engine.profiles().iter();
-        let notes = Notes::new(names.map(|it| it.scheduler_name.clone()).collect());
+        let names: Vec<_> = engine
+            .profiles()
+            .iter()
+            .map(|it| it.scheduler_name.clone())
+            .collect();
+        let schedulers: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        let role = match (mode, &election) {
+            (Mode::Observe, _) => Role::Observer,
+            (_, Some(_)) => Role::Candidate,
+            (_, None) => Role::Alone,
+        };
         let shared = Shared {
             link: Arc::default(),
-            notes: Arc::new(notes),
+            notes: Arc::new(Notes::new(names)),
             counters: Arc::default(),
             progress: Arc::default(),
+            mandate: Arc::new(Mandate::new(role)),
+            metrics: metrics.clone(),
         };
+        let (board, seen) = (Arc::<Board>::default(), Arc::<Seen>::default());
+        let about = About {
+            mode,
+            identity: election
+                .as_ref()
+                .map_or_else(|| host.clone(), |it| it.identity.clone()),
+            election: election.clone(),
+            schedulers: schedulers.clone(),
+            configuration,
+        };
+        let handle = Handle::new(about, &shared, board.clone(), seen.clone());
+        let observer = Observer::new(metrics, stopwatch, engine.profiles());
+        let decide = decide && election.is_none();
+        let decide = decide::start(engine, shared.link.clone(), observer, board, decide)?;
+        let aside = Aside {
+            connect: connect.clone(),
+            election,
+            listening,
+            handle: handle.clone(),
+            seen,
+            reporter: schedulers.first().cloned().unwrap_or_default(),
+        };
+        let aside = aside
+            .is_needed()
+            .then(|| start_aside(aside, shared.clone()))
+            .transpose()?;
         let (stop, stopped) = oneshot::channel();
-        let (end, ended) = oneshot::channel();
         let running = Self {
             link: shared.link.clone(),
             counters: shared.counters.clone(),
             progress: shared.progress.clone(),
+            handle,
+            server,
             stop: Some(stop),
-            ended,
-            decide: Some(decide::start(engine, shared.link.clone(), decide)?),
+            decide: Some(decide),
+            aside,
+            ended: spawn(IO_THREAD, Some(NAP), async move {
+                talk(connect, shared, extenders, host, mode, stopped).await
+            })?,
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .on_thread_park(|| std::thread::sleep(NAP))
-            .build()?;
-        std::thread::Builder::new()
-            .name(IO_THREAD.into())
-            .spawn(move || {
-                let result = runtime.block_on(talk(connect, shared, extenders, host, stopped));
-                // Nobody listens if the scheduler was dropped.
-                let _ = end.send(result);
-                // What is still open leads nowhere.
-                runtime.shutdown_background();
-            })?;
         Ok(running)
     }
 
@@ -207,18 +242,46 @@ impl Running {
         &self.progress
     }
 
+    /// For whoever wants to ask it something.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Where its HTTP server listens.
+    pub fn server(&self) -> Option<SocketAddr> {
+        self.server
+    }
+
     /// Returns when something broke that cannot be mended here.
     pub async fn ended(&mut self) -> Ended {
-        match (&mut self.ended).await {
-            Ok(Err(why)) => why,
-            // It ends in order only because the other one has ended.
-            Ok(Ok(())) => Ended::Thread(DECIDE_THREAD),
-            Err(_) => Ended::Thread(IO_THREAD),
+        let aside = async {
+            match &mut self.aside {
+                Some(aside) => (&mut aside.ended).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = &mut self.ended => match ended {
+                Ok(Err(why)) => why,
+                // It ends in order only because the other one has ended.
+                Ok(Ok(())) => Ended::Thread(DECIDE_THREAD),
+                Err(_) => Ended::Thread(IO_THREAD),
+            },
+            ended = aside => match ended {
+                Ok(Err(why)) => {
+                    // Whoever is leader now may begin any time.
+                    self.link.close();
+                    let _ = tokio::time::timeout(LONGEST_GOODBYE, &mut self.ended).await;
+                    why
+                }
+                Ok(Ok(())) | Err(_) => Ended::Thread(ASIDE_THREAD),
+            },
         }
     }
 
-    /// Decides nothing more and lets requests under way finish, for a while.
+    /// Decides nothing more, lets requests under way finish for a while, and gives the Lease back.
     pub async fn stop(mut self) {
+        self.handle.stopping();
         self.link.close();
         drop(self.stop.take());
         if tokio::time::timeout(2 * LONGEST_STOP, &mut self.ended)
@@ -226,6 +289,11 @@ impl Running {
             .is_err()
         {
             tracing::warn!("the connections did not end in time");
+        }
+        if let Some(mut aside) = self.aside.take() {
+            drop(aside.stop.take());
+            // What it had to say, it said.
+            let _ = tokio::time::timeout(LONGEST_STOP, &mut aside.ended).await;
         }
         if let Some(decide) = self.decide.take() {
             // It sees the closed link after the decision it is at; a panic has been logged.
@@ -240,12 +308,50 @@ impl Drop for Running {
     }
 }
 
-/// What both threads hold.
+/// What the threads hold.
+#[derive(Clone)]
 struct Shared {
     link: Arc<Link>,
     notes: Arc<Notes>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
+    mandate: Arc<Mandate>,
+    metrics: Arc<Metrics>,
+}
+
+fn start_aside(aside: Aside, shared: Shared) -> std::io::Result<Beside> {
+    let (stop, stopped) = oneshot::channel();
+    let ended = spawn(ASIDE_THREAD, None, async move {
+        aside.run(&shared, stopped).await
+    })?;
+    Ok(Beside {
+        stop: Some(stop),
+        ended,
+    })
+}
+
+/// A thread with a runtime of its own for this, which may rest before it waits, and how it ended.
+fn spawn(
+    name: &str,
+    nap: Option<Duration>,
+    work: impl Future<Output = Result<(), Ended>> + Send + 'static,
+) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
+    let (end, ended) = oneshot::channel();
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    if let Some(nap) = nap {
+        runtime.on_thread_park(move || std::thread::sleep(nap));
+    }
+    let runtime = runtime.enable_all().build()?;
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(move || {
+            let result = runtime.block_on(work);
+            // Nobody listens if the scheduler was dropped.
+            let _ = end.send(result);
+            // What is still open leads nowhere.
+            runtime.shutdown_background();
+        })?;
+    Ok(ended)
 }
 
 /// The I/O thread: followers of every kind, and the one that carries out instructions.
@@ -254,6 +360,7 @@ async fn talk(
     shared: Shared,
     extenders: Vec<config::Extender>,
     host: String,
+    mode: Mode,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<(), Ended> {
     let extenders = Extenders::connect(extenders).await?;
@@ -261,32 +368,31 @@ async fn talk(
         clients = connect.clients() => clients?,
         _ = &mut stopped => return Ok(()),
     };
+    // However that went: watching begins.
+    let _ = tokio::time::timeout(FIRST_TRY, shared.mandate.tried()).await;
     let (complain, unreadable) = mpsc::channel(MOST_UNREADABLE);
     let sink = Sink {
         link: shared.link.clone(),
         notes: shared.notes.clone(),
         unreadable: complain,
-        progress: shared.progress,
+        progress: shared.progress.clone(),
     };
     let mut followers = tokio::task::JoinSet::new();
     for kind in watch::ALL {
         followers.spawn(watch::follow(kind, clients.watch.clone(), sink.clone()));
     }
-    let mut carry_out = CarryOut::new(
-        clients.write,
-        shared.link.clone(),
-        shared.notes,
-        shared.counters,
-        extenders,
-        &host,
-    );
+    if mode == Mode::Primary {
+        tokio::spawn(claims::warn(clients.write.clone()));
+    }
+    let link = shared.link.clone();
+    let mut carry_out = CarryOut::new(clients.write, shared, extenders, mode, &host);
     let stopped = async {
         // An error is a scheduler that was dropped: stop as well.
         let _ = stopped.await;
     };
     tokio::select! {
         () = carry_out.run(unreadable) => {}
-        () = shared.link.closed() => {}
+        () = link.closed() => {}
         () = stopped => {}
         _ = followers.join_next() => return Err(Ended::Thread(IO_THREAD)),
     }

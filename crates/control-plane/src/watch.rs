@@ -9,9 +9,9 @@ mod follow;
 mod frames;
 mod kinds;
 mod known;
+mod progress;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use engine::scheduler::Input;
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use crate::notes::Notes;
 
 pub(crate) use follow::follow;
 pub(crate) use kinds::{ALL, Unreadable};
+pub use progress::{Kind as KindProgress, Progress};
 
 /// Where followers put what they see.
 #[derive(Clone)]
@@ -45,28 +46,5 @@ impl Sink {
         if unreadable.pod.is_some() && self.unreadable.try_send(unreadable).is_err() {
             tracing::warn!("too many pods cannot be read: some get no event");
         }
-    }
-}
-
-/// How far each kind has been told to the engine, as resource versions.
-#[derive(Debug, Default)]
-pub struct Progress(Mutex<BTreeMap<&'static str, String>>);
-
-impl Progress {
-    /// The plural names of the kinds that are followed, and the last version of each.
-    pub fn versions(&self) -> BTreeMap<&'static str, String> {
-        self.lock().clone()
-    }
-
-    fn passed(&self, kind: &'static str, version: &str) {
-        let mut all = self.lock();
-        let known = all.entry(kind).or_default();
-        if known != version {
-            version.clone_into(known);
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,6 +46,12 @@ impl Hooks {
         Self(hooks)
     }
 
+    /// The same, with one more at the end.
+    pub fn and(mut self, hook: Arc<dyn Hook>) -> Self {
+        self.0.push(hook);
+        self
+    }
+
     pub(crate) fn before(&self, point: Point, pod: &Pod) {
         self.0.iter().for_each(|hook| hook.before(point, pod));
     }

@@ -12,6 +12,7 @@
 //! Time comes in with every call, and the timing is kube-scheduler's. Repeated, late and contradictory news about a pod
 //! is normal: the last word holds.
 
+mod arrivals;
 mod backoff;
 mod heap;
 mod in_flight;
@@ -28,6 +29,8 @@ use crate::cluster::{Catalog, pod_actions};
 use crate::framework::{Change, Changed, Event};
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Hint, Profiles};
+use arrivals::Arrivals;
+pub use arrivals::{Cause, Part};
 use backoff::Backoffs;
 use heap::{Heap, Item};
 use in_flight::{InFlight, Missed};
@@ -179,6 +182,7 @@ pub struct Queue {
     backoffs: Backoffs,
     parked: Parked,
     in_flight: InFlight,
+    arrivals: Arrivals,
     next_sequence: u64,
 }
 
@@ -199,6 +203,11 @@ impl Queue {
             gated,
             in_flight: self.in_flight.len(),
         }
+    }
+
+    /// How often pods came where, and why, since this was last asked.
+    pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
+        self.arrivals.take()
     }
 
     /// The pod as last heard of, wherever it waits.
@@ -265,7 +274,7 @@ impl Queue {
             sequence: self.next_sequence,
         };
         self.insert(ticket, Place::InFlight);
-        self.settle(&uid, Hint::Immediately, world);
+        self.settle(&uid, Hint::Immediately, Cause::NEW, world);
     }
 
     fn update(&mut self, pod: Arc<Pod>, world: World) {
@@ -300,11 +309,14 @@ impl Queue {
             }
             Place::Parked => {
                 let ticket = &entry.ticket;
-                let hint = events
-                    .map(|event| ticket.rejectors.hint(ticket.profile, &pod, &event, world))
-                    .find(|hint| *hint != Hint::Skip)
-                    .unwrap_or(Hint::Skip);
-                self.settle(&uid, hint, world);
+                let helps = events
+                    .map(|event| {
+                        let hint = ticket.rejectors.hint(ticket.profile, &pod, &event, world);
+                        (hint, Cause::from(&event))
+                    })
+                    .find(|(hint, _)| *hint != Hint::Skip);
+                let (hint, cause) = helps.unwrap_or((Hint::Skip, Cause::NEW));
+                self.settle(&uid, hint, cause, world);
             }
         }
     }
@@ -387,7 +399,7 @@ impl Queue {
             replay(ticket, &own_events, &self.in_flight, world)
         };
         self.in_flight.end(uid);
-        self.settle(uid, hint, world);
+        self.settle(uid, hint, Cause::Failure, world);
     }
 
     /// Something happened: pods that it may help are moved, and pods in flight will hear of it.
@@ -396,7 +408,7 @@ impl Queue {
             return;
         }
         for (uid, hint) in self.parked.helped(event, audience, world) {
-            self.settle(&uid, hint, world);
+            self.settle(&uid, hint, event.into(), world);
         }
         self.in_flight.record(event, audience);
     }
@@ -417,7 +429,7 @@ impl Queue {
             }
             Place::Parked | Place::Backoff => {
                 self.backoffs.remove(uid, world.profiles);
-                self.settle(uid, Hint::Immediately, world);
+                self.settle(uid, Hint::Immediately, Cause::Forced, world);
             }
         }
     }
@@ -429,13 +441,14 @@ impl Queue {
                 entry.place = Place::Active;
                 entry.ticket.first_tried.get_or_insert(world.now);
                 self.active.push(item, by_turn(world.profiles));
+                self.arrivals.count(Part::Active, Cause::BackoffComplete);
             }
         }
         while let Some(uid) = self.parked.overdue(world.now) {
             if let Some(entry) = self.entries.get_mut(&uid) {
                 entry.ticket.flushed = Some(world.now);
             }
-            self.settle(&uid, Hint::AfterBackoff, world);
+            self.settle(&uid, Hint::AfterBackoff, Cause::Timeout, world);
         }
     }
 
@@ -474,11 +487,12 @@ impl Queue {
     }
 
     /// Puts a pod that is in no heap where the hint says. Gates are asked on the way into a heap.
-    fn settle(&mut self, uid: &str, hint: Hint, world: World) {
+    fn settle(&mut self, uid: &str, hint: Hint, cause: Cause, world: World) {
         self.parked.remove(uid);
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
+        let was_parked = entry.place == Place::Parked;
         let ticket = &mut entry.ticket;
         if hint != Hint::Skip {
             let World {
@@ -503,6 +517,9 @@ impl Queue {
                 .map_or(ticket.since, |at| at.max(ticket.since));
             let deadline = since.plus(self.timing.longest_parked);
             self.parked.insert(&ticket.pod, situation, deadline);
+            if !was_parked {
+                self.arrivals.count(Part::Unschedulable, cause);
+            }
             return;
         }
         let item = item(ticket, self.timing);
@@ -510,10 +527,12 @@ impl Queue {
             entry.place = Place::Backoff;
             let blamed = ticket.rejectors.is_blamed();
             self.backoffs.push(item, blamed, world.profiles);
+            self.arrivals.count(Part::Backoff, cause);
         } else {
             entry.place = Place::Active;
             ticket.first_tried.get_or_insert(world.now);
             self.active.push(item, by_turn(world.profiles));
+            self.arrivals.count(Part::Active, cause);
         }
     }
 

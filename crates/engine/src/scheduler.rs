@@ -34,7 +34,9 @@ use crate::framework::{Event, Rejection, Status};
 use crate::hooks::Hooks;
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Profile, Profiles, ProfilesError};
-use crate::queue::{Attempt, Audience, Queue, Rejectors, Sizes, Ticket, Timing, World};
+use crate::queue::{
+    Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
+};
 use binding::UnderWay;
 use decide::Decision;
 use talk::Talk;
@@ -105,9 +107,20 @@ impl Scheduler {
         self.queue.get(uid)
     }
 
+    /// The history of a pod that waits, is being decided about, or is on its way to a node.
+    pub fn ticket(&self, uid: &str) -> Option<&Ticket> {
+        let under_way = self.under_way.get(uid).and_then(UnderWay::ticket);
+        under_way.or_else(|| self.queue.get(uid))
+    }
+
     /// How many pods wait, and where.
     pub fn sizes(&self) -> Sizes {
         self.queue.sizes()
+    }
+
+    /// How often pods came into which part of the queue, and why, since this was last asked.
+    pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
+        self.queue.take_arrivals()
     }
 
     /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next news.

@@ -11,16 +11,31 @@ use tracing_subscriber::EnvFilter;
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// How much to log, on stderr.
-    #[arg(long, value_enum, default_value = "warn", global = true)]
-    log_level: Level,
+    /// How much to log, on stderr [default: warn; info for components of a cluster].
+    #[arg(long, value_enum, global = true)]
+    log_level: Option<Level>,
+    /// The same as a number, as Kubernetes has it: 0 to 3 is info, 4 and 5 debug, more trace.
+    #[arg(
+        short,
+        long,
+        value_name = "NUMBER",
+        global = true,
+        conflicts_with = "log_level"
+    )]
+    v: Option<u8>,
     /// How log lines look.
-    #[arg(long, value_enum, default_value = "text", global = true)]
+    #[arg(
+        long,
+        value_enum,
+        default_value = "text",
+        alias = "logging-format",
+        global = true
+    )]
     log_format: Format,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Level {
+pub(crate) enum Level {
     Error,
     Warn,
     Info,
@@ -35,8 +50,14 @@ enum Format {
 }
 
 impl Flags {
-    pub(crate) fn start(&self) {
-        let level = match self.log_level {
+    /// Begins to log; this much if nobody said otherwise.
+    pub(crate) fn start(&self, default: Level) {
+        let number = self.v.map(|number| match number {
+            0..=3 => Level::Info,
+            4..=5 => Level::Debug,
+            _ => Level::Trace,
+        });
+        let level = match self.log_level.or(number).unwrap_or(default) {
             Level::Error => "error",
             Level::Warn => "warn",
             Level::Info => "info",

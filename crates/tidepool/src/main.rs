@@ -39,7 +39,12 @@ enum Command {
 fn main() -> ExitCode {
     // Flags that make no sense end here, with exit code 2.
     let cli = Cli::parse();
-    cli.logs.start();
+    cli.logs.start(match cli.command {
+        Command::Scheduler(_) => logs::Level::Info,
+        Command::Up(_) | Command::Config(_) | Command::Sim(_) | Command::Completion(_) => {
+            logs::Level::Warn
+        }
+    });
     let result = match cli.command {
         Command::Up(flags) => up::run(flags),
         Command::Config(flags) => config::run(flags),

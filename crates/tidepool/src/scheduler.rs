@@ -1,26 +1,17 @@
 //! `tidepool scheduler`: schedules the pods of a cluster, until somebody stops it.
+//!
+//! Flags have kube-scheduler's names where it has them. What a flag says goes before what the file says.
 
-use std::path::PathBuf;
+mod flags;
 
-use anyhow::Context;
-use clap::Args;
+use anyhow::{Context, bail};
+use api::config::Configuration;
 use control_plane::client::Connect;
-use control_plane::scheduler::{Options, Running};
-use tokio::signal::unix::{SignalKind, signal};
+use control_plane::lease::Election;
+use control_plane::scheduler::{Mode, Options, Running};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Schedule the pods of a cluster that name this scheduler.
-#[derive(Args)]
-pub(crate) struct Flags {
-    /// How to reach the API server.
-    #[arg(long, value_name = "PATH")]
-    kubeconfig: PathBuf,
-    /// A KubeSchedulerConfiguration; its profiles name the pods that are ours.
-    #[arg(long, value_name = "PATH", conflicts_with = "scheduler_name")]
-    config: Option<PathBuf>,
-    /// Pods with this spec.schedulerName are ours.
-    #[arg(long, value_name = "NAME", default_value = "tidepool")]
-    scheduler_name: String,
-}
+pub(crate) use flags::Flags;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -31,40 +22,101 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn schedule(flags: Flags) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let path = &flags.kubeconfig;
-    // Said in our words: kube's name the path and the cause twice.
-    crate::read_input(path)?;
-    let file = kube::config::Kubeconfig::read_from(path)
-        .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(file, &Default::default())
-        .await
-        .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
-    let options = options(&flags)?;
+    let mut signals = Signals::listen()?;
+    let (configuration, options) = prepare(&flags)?;
+    let config = connection(&flags, &configuration).await?;
     let mut running = Running::start(Connect::Config(Box::new(config)), options)?;
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = signals.next() => {}
         why = running.ended() => return Err(why.into()),
     }
-    running.stop().await;
-    Ok(())
+    tokio::select! {
+        () = running.stop() => Ok(()),
+        () = signals.next() => bail!("stopped at once, because it was asked for twice"),
+    }
 }
 
-fn options(flags: &Flags) -> anyhow::Result<Options> {
-    let Some(file) = &flags.config else {
-        return Ok(Options::with_defaults(&flags.scheduler_name, &host())?);
-    };
-    let refused = || format!("cannot use {}", file.display());
-    let (configuration, warnings) =
-        api::config::load(&crate::read_input(file)?).with_context(refused)?;
-    let (options, more) =
-        Options::new(&configuration, engine::plugins::ALL, &host()).with_context(refused)?;
-    for warning in warnings.iter().chain(&more) {
-        tracing::warn!("{}: {warning}", file.display());
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+        })
     }
-    Ok(options)
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// From file and flags to what runs.
+fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
+    let (mut configuration, warnings, named) = match &flags.config {
+        None => (Configuration::default(), Vec::new(), String::new()),
+        Some(file) => {
+            let refused = || format!("cannot use {}", file.display());
+            let (configuration, warnings) =
+                api::config::load(&crate::read_input(file)?).with_context(refused)?;
+            (configuration, warnings, format!("{}: ", file.display()))
+        }
+    };
+    flags.change(&mut configuration)?;
+    let mode: Mode = flags.mode;
+    mode.settle(&mut configuration)?;
+    let host = host();
+    let (mut options, more) = Options::new(&configuration, engine::plugins::ALL, &host)
+        .with_context(|| format!("{named}cannot be used"))?;
+    for warning in warnings.iter().chain(&more) {
+        tracing::warn!("{named}{warning}");
+    }
+    for text in flags.without_effect() {
+        tracing::warn!("{text}");
+    }
+    let election = &configuration.leader_election;
+    options.election = election
+        .leader_elect
+        .then(|| Election::new(election, &host));
+    options.mode = mode;
+    options.serve = flags.serve();
+    if let Some(longest) = flags.longest_parked() {
+        options.settings.timing.longest_parked = longest;
+    }
+    Ok((configuration, options))
+}
+
+/// `--kubeconfig`, then the file's `clientConnection.kubeconfig`, then the cluster around this process.
+async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Result<kube::Config> {
+    let in_file = &configuration.client_connection.kubeconfig;
+    let path = match &flags.kubeconfig {
+        Some(path) => Some(path.clone()),
+        None => (!in_file.is_empty()).then(|| in_file.into()),
+    };
+    let mut config = match path {
+        Some(path) => {
+            // Said in our words: kube's name the path and the cause twice.
+            crate::read_input(&path)?;
+            let file = kube::config::Kubeconfig::read_from(&path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(file, &Default::default())
+                .await
+                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?
+        }
+        None => kube::Config::incluster().context(
+            "this is no pod of a cluster, so --kubeconfig PATH must say how to reach one",
+        )?,
+    };
+    if let Some(server) = &flags.master {
+        config.cluster_url = server.clone();
+    }
+    Ok(config)
 }
 
 /// This machine's name, as the kernel has it.

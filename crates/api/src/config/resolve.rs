@@ -214,6 +214,7 @@ fn profiles(given: Vec<document::Profile>, findings: &mut Findings) -> Vec<Profi
         percentage(&field, profile.percentage_of_nodes_to_score, findings);
         let plugin_config = profile.plugin_config.into_iter().enumerate();
         Profile {
+            is_named: !profile.scheduler_name.is_empty(),
             scheduler_name: match profile.scheduler_name {
                 name if name.is_empty() && is_alone => DEFAULT_PROFILE.to_owned(),
                 name => name,
@@ -308,6 +309,10 @@ fn leader_election(
         lease_duration: positive(lease),
         renew_deadline: positive(renew),
         retry_period: positive(retry),
+        is_named: given
+            .resource_name
+            .as_ref()
+            .is_some_and(|name| !name.is_empty()),
         resource_name: given_or(given.resource_name, SCHEDULER),
         resource_namespace: given_or(given.resource_namespace, "kube-system"),
     }

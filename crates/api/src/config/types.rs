@@ -39,6 +39,8 @@ pub struct LeaderElection {
     pub renew_deadline: Duration,
     pub retry_period: Duration,
     pub resource_name: String,
+    /// Whether the file says so, or it is kube-scheduler's default.
+    pub is_named: bool,
     pub resource_namespace: String,
 }
 
@@ -55,6 +57,8 @@ pub struct ClientConnection {
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub scheduler_name: String,
+    /// Whether the file says so, or it is kube-scheduler's default.
+    pub is_named: bool,
     /// What the file says on top of the defaults of its version.
     pub plugins: Plugins,
     pub plugin_config: Vec<PluginConfig>,

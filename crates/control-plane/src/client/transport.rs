@@ -48,22 +48,27 @@ enum Protocol {
     Http2,
 }
 
+const WATCH: Windows = Windows {
+    stream: WATCH_STREAM_WINDOW,
+    connection: WATCH_CONNECTION_WINDOW,
+};
+const WRITE: Windows = Windows {
+    stream: WRITE_WINDOW,
+    connection: WRITE_WINDOW,
+};
+
 pub(super) async fn connect(config: &Config) -> Result<Clients, ConnectError> {
-    let watch = Windows {
-        stream: WATCH_STREAM_WINDOW,
-        connection: WATCH_CONNECTION_WINDOW,
-    };
-    let write = Windows {
-        stream: WRITE_WINDOW,
-        connection: WRITE_WINDOW,
-    };
-    let protocol = agreed(config, client(config, write, Protocol::Any)?).await;
+    let protocol = agreed(config, one(config)?).await;
     tracing::debug!(?protocol, server = %config.cluster_url, "connected");
     Ok(Clients {
-        watch: client(config, watch, protocol)?,
-        write: client(config, write, protocol)?,
-        lease: client(config, write, protocol)?,
+        watch: client(config, WATCH, protocol)?,
+        write: client(config, WRITE, protocol)?,
     })
+}
+
+/// A client whose connections are made when it is used.
+pub(super) fn one(config: &Config) -> Result<kube::Client, ConnectError> {
+    client(config, WRITE, Protocol::Any)
 }
 
 /// What the server speaks. Asks until there is an answer, whatever it says.

@@ -8,9 +8,10 @@ use api::wire::core;
 use engine::model::Pod;
 use http::{Method, StatusCode};
 
-use super::requests::{Call, JSON, Quoted, pod_path};
+use super::requests::{Call, DEADLINE, JSON, Quoted, pod_path};
 use crate::backoff::Backoff;
 use crate::client::Refusal;
+use crate::mandate::Mandate;
 
 /// How long a pod keeps its room while the server has no time for us.
 const LONGEST_PRESS: Duration = Duration::from_secs(2);
@@ -37,16 +38,26 @@ pub(super) struct Verdict {
     pub(super) pressed: bool,
     /// An answer was lost.
     pub(super) unknown: bool,
+    pub(super) took: Duration,
 }
 
-pub(super) async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> Verdict {
+/// Nothing is sent, and nothing waits to be sent, once the mandate is over.
+pub(super) async fn bind(
+    client: &kube::Client,
+    mandate: &Mandate,
+    pod: &Pod,
+    node: &str,
+) -> Verdict {
     let binding = binding(pod, node);
     let begun = Instant::now();
     let mut sends = 0;
     let (mut pressed, mut unknown) = (false, false);
     let bound = loop {
         sends += 1;
-        let refusal = match binding.send(client).await {
+        let Some(left) = mandate.left() else {
+            break Bound::Refused("the Lease may have run out".to_owned());
+        };
+        let refusal = match binding.send_within(client, left.min(DEADLINE)).await {
             Ok(_) => break Bound::Done,
             Err(refusal) => refusal,
         };
@@ -90,6 +101,7 @@ pub(super) async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> Verdic
         bound,
         pressed,
         unknown,
+        took: begun.elapsed(),
     }
 }
 

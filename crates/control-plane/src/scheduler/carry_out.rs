@@ -7,24 +7,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use engine::extender::Question;
 use engine::model::{Name, Pod};
 use engine::scheduler::{Binder, Failure, FailureReason, Input, Nomination, Outcome};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::StatusCode;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc;
 
-use super::Counters;
 use super::bind::{self, Bound, Verdict};
 use super::events::{Recorder, Report, What};
 use super::evict::{self, Evicted};
 use super::extenders::Extenders;
 use super::line::{Class, Job, Line};
+use super::log::{self, Named};
 use super::requests::Call;
 use super::status::{self, Why};
 use super::volumes;
+use super::{Counters, Mode, Shared};
 use crate::client::Refusal;
 use crate::link::Link;
+use crate::mandate::Mandate;
+use crate::metrics::{self, AtPoint, Metrics, Operation};
 use crate::notes::{Note, Notes};
 use crate::watch::Unreadable;
 
@@ -34,6 +39,9 @@ const MOST_BINDS: usize = 256;
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often dropped events are mentioned.
 const MENTION: Duration = Duration::from_secs(60);
+/// Complaints about pods that wait until we may write.
+const MOST_HELD: usize = 1_000;
+const NO_MANDATE: &str = "the Lease may have run out";
 
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
@@ -42,11 +50,16 @@ pub(super) struct CarryOut {
     link: Arc<Link>,
     notes: Arc<Notes>,
     counters: Arc<Counters>,
+    mandate: Arc<Mandate>,
+    metrics: Arc<Metrics>,
+    mode: Mode,
     extenders: Extenders,
     line: Line,
     recorder: Recorder,
     under_way: FuturesUnordered<Work>,
     mentioned: Option<Instant>,
+    /// What is to be said of pods once we may.
+    held: Vec<Unreadable>,
 }
 
 /// What ended.
@@ -68,22 +81,25 @@ enum Done {
 impl CarryOut {
     pub(super) fn new(
         api: kube::Client,
-        link: Arc<Link>,
-        notes: Arc<Notes>,
-        counters: Arc<Counters>,
+        shared: Shared,
         extenders: Extenders,
+        mode: Mode,
         host: &str,
     ) -> Self {
         Self {
             api,
-            link,
-            notes,
-            counters,
+            link: shared.link,
+            notes: shared.notes,
+            counters: shared.counters,
+            mandate: shared.mandate,
+            metrics: shared.metrics,
+            mode,
             extenders,
             line: Line::new(),
             recorder: Recorder::new(host),
             under_way: FuturesUnordered::new(),
             mentioned: None,
+            held: Vec::new(),
         }
     }
 
@@ -105,8 +121,11 @@ impl CarryOut {
                 outcomes = link.outcomes(room), if room > 0 => {
                     outcomes.into_iter().for_each(|outcome| self.take_up(outcome));
                 }
-                Some(complaint) = unreadable.recv() => self.tell_unreadable(complaint),
-                _ = sweep.tick() => self.recorder.sweep(Instant::now()),
+                Some(complaint) = unreadable.recv() => self.hold(complaint),
+                _ = sweep.tick() => {
+                    self.recorder.sweep(Instant::now());
+                    self.tell_held();
+                }
             }
         }
     }
@@ -130,10 +149,14 @@ impl CarryOut {
         while let Some(job) = self.line.next(now) {
             let api = self.api.clone();
             self.under_way.push(match job {
-                Job::Bind { pod, node } => Box::pin(async move {
-                    let verdict = bind::bind(&api, &pod, &node).await;
-                    Done::Bind(pod, node, verdict)
-                }),
+                Job::Bind { pod, node } => {
+                    let mandate = self.mandate.clone();
+                    self.binding().inc();
+                    Box::pin(async move {
+                        let verdict = bind::bind(&api, &mandate, &pod, &node).await;
+                        Done::Bind(pod, node, verdict)
+                    })
+                }
                 Job::Patch { pod, call } => Box::pin(async move {
                     let result = call.send_repeatedly(&api).await;
                     Done::Patch(pod, result.map(drop))
@@ -146,7 +169,19 @@ impl CarryOut {
         }
     }
 
+    /// Requests under way that bind.
+    fn binding(&self) -> Gauge {
+        let operation = "binding";
+        self.metrics
+            .goroutines
+            .get_or_create_owned(&Operation { operation })
+    }
+
     fn take_up(&mut self, outcome: Outcome) {
+        log::decision(&outcome);
+        if self.mode == Mode::Observe {
+            return self.pretend(outcome);
+        }
         match outcome {
             Outcome::Bind { pod, node, by } => match by {
                 Binder::Plugin(_) => self.line.bind(pod, node),
@@ -185,22 +220,45 @@ impl CarryOut {
                 let note = self.notes.get(&pod.uid);
                 self.record(pod, &note, What::FailedScheduling, message);
             }
-            Outcome::Ask { pod, questions } => {
-                for question in questions {
-                    let Some(extender) = self.extenders.get(question.extender) else {
-                        continue;
-                    };
-                    let (api, pod) = (self.api.clone(), pod.clone());
-                    self.under_way.push(Box::pin(async move {
-                        let answer = extender.ask(&api, &pod, question.verb).await;
-                        news(Input::Extender {
-                            uid: pod.uid.clone(),
-                            extender: question.extender,
-                            answer,
-                        })
-                    }));
-                }
+            Outcome::Ask { pod, questions } => self.ask(&pod, questions),
+        }
+    }
+
+    /// As if it had been done, so that the engine goes on; what really happens, the watches will tell.
+    fn pretend(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Bind { pod, .. } => {
+                let (uid, result) = (pod.uid.clone(), Ok(()));
+                self.link.report(Input::Bound { uid, result });
             }
+            Outcome::Prepare { pod, .. } => {
+                let (uid, result) = (pod.uid.clone(), Ok(()));
+                self.link.report(Input::Prepared { uid, result });
+            }
+            Outcome::Preempt { failure, .. } => {
+                let uid = failure.pod.uid.clone();
+                self.link
+                    .report(Input::PreemptionDone { uid, failed: false });
+            }
+            Outcome::Ask { pod, questions } => self.ask(&pod, questions),
+            Outcome::Wait { .. } | Outcome::Park(_) | Outcome::Skip { .. } => {}
+        }
+    }
+
+    fn ask(&mut self, pod: &Arc<Pod>, questions: Vec<Question>) {
+        for question in questions {
+            let Some(extender) = self.extenders.get(question.extender) else {
+                continue;
+            };
+            let (api, pod) = (self.api.clone(), pod.clone());
+            self.under_way.push(Box::pin(async move {
+                let answer = extender.ask(&api, &pod, question.verb).await;
+                news(Input::Extender {
+                    uid: pod.uid.clone(),
+                    extender: question.extender,
+                    answer,
+                })
+            }));
         }
     }
 
@@ -208,20 +266,30 @@ impl CarryOut {
         let Some(extender) = self.extenders.get(index) else {
             return self.line.bind(pod, node);
         };
+        let mandate = self.mandate.clone();
         self.under_way.push(Box::pin(async move {
-            let result = match extender.bind(&pod, &node).await {
-                // Whoever may be ignored is replaced by ourselves.
-                Err(_) if extender.is_ignorable() => None,
-                result => Some(result),
+            let result = match mandate.left() {
+                None => Some(Err(NO_MANDATE.to_owned())),
+                Some(_) => match extender.bind(&pod, &node).await {
+                    // Whoever may be ignored is replaced by ourselves.
+                    Err(_) if extender.is_ignorable() => None,
+                    result => Some(result),
+                },
             };
             Done::BoundOutside(pod, node, result)
         }));
     }
 
     fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
-        let api = self.api.clone();
+        let (api, mandate) = (self.api.clone(), self.mandate.clone());
         self.under_way.push(Box::pin(async move {
-            let evicted = evict::evict(&api, &preemptor.scheduler_name, victims).await;
+            let evicted = match mandate.left() {
+                Some(_) => evict::evict(&api, &preemptor.scheduler_name, victims).await,
+                None => Evicted {
+                    victims: Vec::new(),
+                    failure: Some(NO_MANDATE.to_owned()),
+                },
+            };
             Done::Evict {
                 preemptor,
                 node,
@@ -234,6 +302,8 @@ impl CarryOut {
         match done {
             Done::Bind(pod, node, verdict) => {
                 self.line.done(Class::Bind);
+                self.line.took(verdict.took, Instant::now());
+                self.binding().dec();
                 self.bound(pod, node, verdict);
             }
             Done::Patch(pod, result) => {
@@ -253,9 +323,15 @@ impl CarryOut {
             Done::Event(result) => {
                 self.line.done(Class::Event);
                 match result {
-                    Ok(()) => Counters::add(&self.counters.events_written),
+                    Ok(()) => {
+                        Counters::add(&self.counters.events_written);
+                        self.count_event("written");
+                    }
                     // The namespace is going, or the event of a series is gone.
-                    Err(refusal) => tracing::debug!("an event was not written: {refusal}"),
+                    Err(refusal) => {
+                        self.count_event("refused");
+                        tracing::debug!("an event was not written: {refusal}");
+                    }
                 }
             }
             Done::Evict {
@@ -273,6 +349,7 @@ impl CarryOut {
                     bound,
                     pressed: false,
                     unknown: false,
+                    took: Duration::ZERO,
                 };
                 self.bound(pod, node, verdict);
             }
@@ -287,6 +364,7 @@ impl CarryOut {
         if verdict.unknown {
             Counters::add(&self.counters.bind_unknown);
         }
+        self.measure(&pod, &verdict);
         let uid = pod.uid.clone();
         let result = match verdict.bound {
             Bound::Done => {
@@ -310,10 +388,31 @@ impl CarryOut {
             }
             Bound::Refused(text) => {
                 Counters::add(&self.counters.bind_failures);
+                tracing::warn!(pod = %Named(&pod), %node, "not bound: {text}");
                 Err(text)
             }
         };
         self.link.report(Input::Bound { uid, result });
+    }
+
+    fn measure(&self, pod: &Pod, verdict: &Verdict) {
+        let (result, status) = match &verdict.bound {
+            Bound::Done => ("bound", "Success"),
+            Bound::Elsewhere(_) => ("elsewhere", "Error"),
+            Bound::Gone => ("gone", "Error"),
+            Bound::Refused(_) => ("refused", "Error"),
+        };
+        self.metrics
+            .binds
+            .get_or_create(&metrics::Outcome { result })
+            .inc();
+        let at = AtPoint {
+            extension_point: "Bind",
+            status,
+            profile: pod.scheduler_name.clone(),
+        };
+        let took = verdict.took.as_secs_f64();
+        self.metrics.point_duration.get_or_create(&at).observe(took);
     }
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
@@ -353,6 +452,22 @@ impl CarryOut {
             message: &failure.message,
         };
         self.patch(pod, Some(why), &failure.nomination);
+    }
+
+    /// Said at once if we may write, and later otherwise.
+    fn hold(&mut self, complaint: Unreadable) {
+        if self.held.len() < MOST_HELD {
+            self.held.push(complaint);
+        }
+        self.tell_held();
+    }
+
+    fn tell_held(&mut self) {
+        if self.mode != Mode::Observe && self.mandate.left().is_some() {
+            for complaint in std::mem::take(&mut self.held) {
+                self.tell_unreadable(complaint);
+            }
+        }
     }
 
     /// The pod cannot be scheduled, and whoever made it should know why.
@@ -402,6 +517,13 @@ impl CarryOut {
         self.report(report);
     }
 
+    fn count_event(&self, result: &'static str) {
+        self.metrics
+            .events
+            .get_or_create(&metrics::Outcome { result })
+            .inc();
+    }
+
     fn report(&mut self, report: Report) {
         let now = Instant::now();
         let call: Option<Call> = self.recorder.record(report, now, jiff::Timestamp::now());
@@ -412,6 +534,7 @@ impl CarryOut {
             return;
         }
         Counters::add(&self.counters.events_dropped);
+        self.count_event("dropped");
         let lately = |at: Instant| now.duration_since(at) < MENTION;
         if !self.mentioned.is_some_and(lately) {
             self.mentioned = Some(now);

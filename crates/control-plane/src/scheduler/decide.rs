@@ -1,5 +1,6 @@
 //! The deciding thread: news into the engine, instructions out.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,7 +9,9 @@ use engine::model::Timestamp;
 use engine::scheduler::Scheduler;
 
 use super::DECIDE_THREAD;
-use crate::link::{Link, News, Until};
+use super::handle::Board;
+use super::observer::Observer;
+use crate::link::{Link, News, Question, Until};
 use crate::watch;
 
 /// Decisions are handed over at the latest after this time, so that binding begins while the next ones are made.
@@ -19,6 +22,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
 pub(super) fn start(
     engine: Scheduler,
     link: Arc<Link>,
+    observer: Observer,
+    board: Arc<Board>,
     decide: bool,
 ) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new()
@@ -28,9 +33,12 @@ pub(super) fn start(
             let _close = CloseAtEnd(&link);
             let mut driver = Driver {
                 engine,
+                observer,
+                board,
                 clock: Clock::new(),
                 missing: watch::ALL.iter().map(|kind| kind.name).collect(),
                 decide,
+                questions: VecDeque::new(),
             };
             driver.run(&link);
         })
@@ -46,10 +54,13 @@ impl Drop for CloseAtEnd<'_> {
 
 struct Driver {
     engine: Scheduler,
+    observer: Observer,
+    board: Arc<Board>,
     clock: Clock,
     /// Kinds that have not been told in full yet. Deciding without them would be guessing.
     missing: Vec<&'static str>,
     decide: bool,
+    questions: VecDeque<Question>,
 }
 
 impl Driver {
@@ -59,18 +70,47 @@ impl Driver {
             for news in news {
                 self.hear(news);
             }
-            until = if self.decide && self.missing.is_empty() {
+            self.answer_one();
+            until = if self.decides() {
                 self.go_on(link)
             } else {
                 Until::News
             };
+            if !self.questions.is_empty() {
+                until = Until::Time(Instant::now());
+            }
+            self.observer.moved(self.engine.take_arrivals());
+            self.board.show(&self.engine, self.decides());
         }
+    }
+
+    /// One at a time: an answer takes as long as some decisions, and decisions go first.
+    fn answer_one(&mut self) {
+        let waits = |question: &Question| !question.answer.is_closed();
+        while let Some(question) = self.questions.pop_front() {
+            if waits(&question) {
+                let Question {
+                    namespace,
+                    name,
+                    answer,
+                } = question;
+                let report = self.engine.explain(&namespace, &name, self.clock.now());
+                // Nobody may be waiting for it any more.
+                let _ = answer.send(report);
+                return;
+            }
+        }
+    }
+
+    fn decides(&self) -> bool {
+        self.decide && self.missing.is_empty()
     }
 
     fn hear(&mut self, news: News) {
         match news {
             News::Input(input) => {
                 let now = self.clock.now();
+                self.observer.hear(&input, now);
                 if let Err(error) = self.engine.apply(input, now) {
                     tracing::warn!("an object cannot be used: {error}");
                 }
@@ -83,17 +123,23 @@ impl Driver {
                 }
             }
             News::Decide(decide) => self.decide = decide,
+            News::Question(question) => self.questions.push_back(question),
         }
     }
 
     /// Decides for a while, and returns what to wait for.
     fn go_on(&mut self, link: &Link) -> Until {
-        let begun = Instant::now();
+        let mut now = Instant::now();
+        let end = now + SLICE;
         let room = link.room();
         let mut outcomes = Vec::new();
-        while outcomes.len() < room && begun.elapsed() < SLICE {
-            match self.engine.schedule_next(self.clock.now()) {
-                Some(outcome) => outcomes.push(outcome),
+        while outcomes.len() < room && now < end {
+            self.observer.begin(now);
+            match self.engine.schedule_next(self.clock.at(now)) {
+                Some(outcome) => {
+                    now = self.observer.decided(&self.engine, &outcome, now);
+                    outcomes.push(outcome);
+                }
                 None => {
                     link.instruct(outcomes);
                     return self.idle();
@@ -133,6 +179,10 @@ impl Clock {
     }
 
     fn now(&self) -> Timestamp {
-        self.at.plus(self.begun.elapsed())
+        self.at(Instant::now())
+    }
+
+    fn at(&self, time: Instant) -> Timestamp {
+        self.at.plus(time.saturating_duration_since(self.begun))
     }
 }

@@ -67,20 +67,22 @@ async fn one(client: &kube::Client, scheduler: &str, victim: &Pod) -> Result<boo
         r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":{}}}}}"#,
         Quoted(&victim.uid)
     );
-    let calls = [
-        status::disruption(victim, scheduler, now),
-        Call::new(Method::DELETE, pod_path(victim, ""), JSON, body),
-    ];
-    for call in calls {
-        match call.send_repeatedly(client).await {
-            Ok(_) => {}
-            // Another pod has its name now, or none.
-            Err(Refusal::Refused {
-                status: StatusCode::NOT_FOUND | StatusCode::CONFLICT,
-                ..
-            }) => return Ok(false),
-            Err(refusal) => return Err(refusal),
-        }
+    let is_gone = |refusal: &Refusal| {
+        // Another pod has its name now, or none.
+        let gone = [StatusCode::NOT_FOUND, StatusCode::CONFLICT];
+        refusal
+            .status()
+            .is_some_and(|status| gone.contains(&status))
+    };
+    let marked = status::disruption(victim, scheduler, now);
+    match marked.send_repeatedly(client).await {
+        Err(refusal) if is_gone(&refusal) => return Ok(false),
+        result => drop(result?),
     }
-    Ok(true)
+    let delete = Call::new(Method::DELETE, pod_path(victim, ""), JSON, body);
+    match delete.send_until_told(client).await {
+        // Gone after an answer was lost: it was us.
+        (Err(refusal), lost) if is_gone(&refusal) => Ok(lost),
+        (result, _) => result.map(|_| true),
+    }
 }

@@ -26,6 +26,11 @@ const OLD: Duration = Duration::from_secs(30);
 const EASE: u32 = 32;
 /// How often the limit may fall.
 const PRESS_EVERY: Duration = Duration::from_secs(1);
+/// Binds that the recent and the usual time of a bind are averaged over.
+const LATELY: f64 = 32.0;
+const USUALLY: f64 = 1_000.0;
+/// A server that answers within this time is at ease, whatever was usual.
+const QUICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) enum Job {
@@ -46,6 +51,8 @@ pub(super) struct Line {
     limit: usize,
     eased: u32,
     pressed: Option<Instant>,
+    /// How long binds take, in seconds: lately, and usually.
+    times: Option<(f64, f64)>,
     /// Turns that are due to what waits, in thousandths.
     credit: u32,
 }
@@ -76,6 +83,7 @@ impl Line {
             limit: MOST,
             eased: 0,
             pressed: None,
+            times: None,
             credit: 0,
         }
     }
@@ -174,6 +182,18 @@ impl Line {
         if self.eased >= EASE {
             self.eased = 0;
             self.limit = (self.limit + 1).min(MOST);
+        }
+    }
+
+    /// A bind took so long. When they take twice as long as usual, the server has too much to do.
+    pub(super) fn took(&mut self, time: Duration, now: Instant) {
+        let time = time.as_secs_f64();
+        let (lately, usually) = self.times.unwrap_or((time, time));
+        let lately = lately + (time - lately) / LATELY;
+        let usually = usually + (time - usually) / USUALLY;
+        self.times = Some((lately, usually));
+        if lately > 2.0 * usually && lately > QUICK.as_secs_f64() {
+            self.press(now);
         }
     }
 
@@ -302,6 +322,26 @@ mod tests {
         let mut line = line(0);
         let dropped = (0..MOST_WAITING_EVENTS + 3).filter(|_| !line.event(call(), now));
         assert_eq!(dropped.count(), 3);
+    }
+
+    #[test]
+    fn the_limit_falls_when_binds_take_twice_as_long() {
+        let in_flight = |line: &mut Line| {
+            let now = Instant::now();
+            std::iter::from_fn(|| line.next(now)).count()
+        };
+        for (case, usual, then, want) in [
+            ("no change", 150, 150, MOST),
+            ("slower, not twice", 150, 250, MOST),
+            ("twice as slow, and still quick", 20, 60, MOST),
+            ("more than twice", 150, 400, MOST / 2),
+        ] {
+            let mut line = line(200);
+            let now = Instant::now();
+            (0..1_000).for_each(|_| line.took(Duration::from_millis(usual), now));
+            (0..100).for_each(|_| line.took(Duration::from_millis(then), now));
+            assert_eq!(in_flight(&mut line), want, "{case}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use futures::{StreamExt, stream};
 
 use super::bind::{Bound, bind};
 use crate::client::{Connect, ConnectError};
+use crate::mandate::{Mandate, Role};
 
 /// As many at a time as the scheduler has.
 const AT_ONCE: usize = 64;
@@ -37,6 +38,7 @@ pub enum ReplayError {
 /// Returns when all are bound, or one cannot be.
 pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), ReplayError> {
     let api = connect.clients().await?.write;
+    let mandate = &Mandate::new(Role::Alone);
     let binds = stream::iter(placements).map(|placement| {
         let api = api.clone();
         async move {
@@ -50,7 +52,7 @@ pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), 
                 uid: placement.uid.as_str().into(),
                 ..Pod::default()
             };
-            let why = match bind(&api, &pod, &placement.node).await.bound {
+            let why = match bind(&api, mandate, &pod, &placement.node).await.bound {
                 Bound::Done => return Ok(()),
                 Bound::Elsewhere(pod) => format!("it is on {}", pod.node.as_deref().unwrap_or("")),
                 Bound::Gone => "it is gone".to_owned(),

@@ -61,6 +61,15 @@ impl Call {
 
     /// Once.
     pub(super) async fn send(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
+        self.send_within(client, DEADLINE).await
+    }
+
+    /// Once; after this time it is not sent any more, and no answer is waited for.
+    pub(super) async fn send_within(
+        &self,
+        client: &kube::Client,
+        limit: Duration,
+    ) -> Result<Bytes, Refusal> {
         let request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -68,7 +77,7 @@ impl Call {
             .header(CONTENT_TYPE, self.media_type)
             .body(Body::from(self.body.clone()));
         match request {
-            Ok(request) => client::send(client, request, DEADLINE).await,
+            Ok(request) => client::send(client, request, limit).await,
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
                 message: format!("`{}` is no path: {error}", self.path),
@@ -79,7 +88,16 @@ impl Call {
 
     /// A few times, as long as it makes sense. Only for writes that may be carried out twice.
     pub(super) async fn send_repeatedly(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
-        let mut wait = FIRST_WAIT;
+        self.send_until_told(client).await.0
+    }
+
+    /// The same; also returns whether an answer was lost on the way, so that it may have been carried out before the
+    /// last answer.
+    pub(super) async fn send_until_told(
+        &self,
+        client: &kube::Client,
+    ) -> (Result<Bytes, Refusal>, bool) {
+        let (mut wait, mut lost) = (FIRST_WAIT, false);
         for _ in 1..TRIES {
             match self.send(client).await {
                 Err(Refusal::Refused {
@@ -87,13 +105,13 @@ impl Call {
                     retry_after,
                     ..
                 }) => wait = retry_after.unwrap_or(wait).max(wait),
-                Err(Refusal::Unknown(_)) => {}
-                result => return result,
+                Err(Refusal::Unknown(_)) => lost = true,
+                result => return (result, lost),
             }
             tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
             wait *= 4;
         }
-        self.send(client).await
+        (self.send(client).await, lost)
     }
 }
 

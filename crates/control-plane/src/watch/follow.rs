@@ -100,7 +100,10 @@ impl Follower {
         let mut backoff = Backoff::default();
         loop {
             match self.list().await {
-                Ok(()) => backoff.reset(),
+                Ok(()) => {
+                    self.sink.progress.mended(self.kind.name);
+                    backoff.reset();
+                }
                 Err(Trouble::Missing) => {
                     self.nothing_there().await;
                     continue;
@@ -145,6 +148,7 @@ impl Follower {
     async fn now_synced(&mut self) {
         if !self.synced {
             self.synced = true;
+            self.sink.progress.synced(self.kind.name);
             self.sink
                 .link
                 .tell(vec![News::Synced(self.kind.name)])
@@ -157,11 +161,13 @@ impl Follower {
         self.complain("are not known to the API server; they are watched once they are".to_owned());
         self.known.begin();
         self.tell_vanished().await;
+        self.sink.progress.missing(self.kind.name);
         self.now_synced().await;
         tokio::time::sleep(jittered(MISSING)).await;
     }
 
     fn complain(&mut self, text: String) {
+        self.sink.progress.broken(self.kind.name, &text);
         if self.trouble.as_ref() != Some(&text) {
             tracing::warn!("{}: {text}", self.kind.name);
             self.trouble = Some(text);
@@ -180,6 +186,7 @@ impl Follower {
 
     /// Tells everything there is, page by page, and what is not there any more.
     async fn list(&mut self) -> Result<(), Trouble> {
+        let begun = std::time::Instant::now();
         self.known.begin();
         let mut token = String::new();
         loop {
@@ -200,7 +207,9 @@ impl Follower {
             }
         }
         self.tell_vanished().await;
-        self.sink.progress.passed(self.kind.name, &self.position);
+        self.sink
+            .progress
+            .listed(self.kind.name, begun, &self.position);
         self.trouble = None;
         Ok(())
     }
@@ -248,9 +257,15 @@ impl Follower {
             .map_err(late)??;
         let mut frames = Frames::new(client::is_protobuf(answer.headers()));
         let mut body = answer.into_body().into_data_stream();
+        let progress = self.sink.progress.clone();
+        progress.mended(self.kind.name);
         loop {
-            let chunk = tokio::time::timeout_at(deadline, client::chunk(&mut body));
-            let chunk = chunk.await.map_err(late)?.map_err(Trouble::Other)?;
+            // What has come is told in full before anything else happens.
+            let chunk = tokio::select! {
+                chunk = tokio::time::timeout_at(deadline, client::chunk(&mut body)) => chunk,
+                () = progress.asked_again(self.kind.name) => return Err(Trouble::Expired),
+            };
+            let chunk = chunk.map_err(late)?.map_err(Trouble::Other)?;
             let Some(chunk) = chunk else {
                 return Ok(());
             };

@@ -4,8 +4,12 @@
 
 mod extenders;
 mod faults;
+mod http;
+mod leading;
+mod measuring;
 mod placing;
 mod preemption;
+mod rights;
 mod support;
 mod telling;
 mod volumes;

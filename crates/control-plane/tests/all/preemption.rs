@@ -1,27 +1,19 @@
 //! Room is made for pods with a higher priority.
 
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::Api;
-use kube::api::PostParams;
-use serde_json::json;
+use apiserver::faults::{Fault, Matching};
 
-use crate::support::{Fixture, condition, eventually, object, pod};
+use crate::support::{Fixture, condition, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn victims_are_deleted_before_the_pod_is_bound() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "1", 110).await;
-    let classes: Api<PriorityClass> = Api::all(fixture.client.clone());
-    let high = object(json!({"metadata": {"name": "high"}, "value": 1000}));
-    classes.create(&PostParams::default(), &high).await.unwrap();
     fixture.schedule();
     for name in ["low-1", "low-2"] {
         fixture.add_pod(name, "400m").await;
     }
     fixture.all_placed(2).await;
-    let mut urgent = pod("urgent", "900m");
-    urgent["spec"]["priorityClassName"] = "high".into();
-    let urgent = fixture.create_pod(urgent).await;
+    let urgent = fixture.add_urgent_pod("urgent", "900m").await;
 
     eventually("both victims are on their way out", || async {
         let mut leaving = 0;
@@ -67,6 +59,34 @@ async fn victims_are_deleted_before_the_pod_is_bound() {
         } else {
             Err(events)
         }
+    })
+    .await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_victim_is_told_even_if_the_answer_to_its_deletion_is_lost() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "1", 110).await;
+    fixture.schedule();
+    // Without a grace period it is gone at once, so that the second attempt finds nothing.
+    let mut victim = crate::support::pod("victim", "900m");
+    victim["spec"]["terminationGracePeriodSeconds"] = 0.into();
+    fixture.create_pod(victim).await;
+    fixture.all_placed(1).await;
+    let delete = Matching::new("delete", "pods");
+    fixture.faults.next(1, delete, Fault::LostAnswer);
+    fixture.add_urgent_pod("urgent", "900m").await;
+    eventually("the victim's event is there", || async {
+        let events = fixture.events().await;
+        let told = events
+            .iter()
+            .any(|(pod, reason, _)| pod == "victim" && reason == "Preempted");
+        if told { Ok(()) } else { Err(events) }
+    })
+    .await;
+    eventually("the urgent pod is placed", || async {
+        fixture.placed().await.remove("urgent").ok_or("it waits")
     })
     .await;
     fixture.stop().await;

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::atomic::Ordering;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use apiserver::Cluster;
 use apiserver::faults::Faults;
 use control_plane::client::Connect;
-use control_plane::scheduler::{Options, Running};
+use control_plane::scheduler::{Options, Running, StartError};
+use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,6 +66,24 @@ impl Fixture {
         self.scheduler = Some(running.unwrap());
     }
 
+    /// Through the faults.
+    pub(crate) fn faulty_client(&self) -> Client {
+        Client::new(self.faults.wrap(self.cluster.service()), NAMESPACE)
+    }
+
+    pub(crate) fn schedule_with_options(&mut self, options: Options) {
+        self.scheduler = Some(self.start(options).unwrap());
+    }
+
+    /// A scheduler that is not the fixture's own.
+    pub(crate) fn start(&self, options: Options) -> Result<Running, StartError> {
+        Running::start(Connect::Client(self.faulty_client()), options)
+    }
+
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.scheduler.as_ref().unwrap().server().unwrap()
+    }
+
     pub(crate) async fn stop(&mut self) {
         if let Some(scheduler) = self.scheduler.take() {
             scheduler.stop().await;
@@ -101,6 +124,16 @@ impl Fixture {
 
     pub(crate) async fn add_pod(&self, name: &str, cpu: &str) -> Pod {
         self.create_pod(pod(name, cpu)).await
+    }
+
+    /// A pod that others must make room for.
+    pub(crate) async fn add_urgent_pod(&self, name: &str, cpu: &str) -> Pod {
+        let classes: Api<PriorityClass> = Api::all(self.client.clone());
+        let high = object(json!({"metadata": {"name": "high"}, "value": 1000}));
+        classes.create(&PostParams::default(), &high).await.unwrap();
+        let mut urgent = pod(name, cpu);
+        urgent["spec"]["priorityClassName"] = "high".into();
+        self.create_pod(urgent).await
     }
 
     pub(crate) async fn create_pod(&self, pod: Value) -> Pod {
@@ -153,6 +186,71 @@ impl Fixture {
     pub(crate) async fn kill(&self, pod: &str) {
         let at_once = DeleteParams::default().grace_period(0);
         self.pods().delete(pod, &at_once).await.unwrap();
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options::with_defaults(SCHEDULER, "host").unwrap()
+}
+
+/// Answers reviews of callers, and counts them: `reader` may see `/metrics` and pods outside `secret`, `master` is in
+/// system:masters.
+#[derive(Clone, Default)]
+pub(crate) struct Reviews(Arc<(AtomicUsize, AtomicUsize)>);
+
+impl Reviews {
+    /// (TokenReviews, SubjectAccessReviews) so far.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let get = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        (get(&self.0.0), get(&self.0.1))
+    }
+
+    pub(crate) fn wrap(&self, fixture: &Fixture) -> Client {
+        let (inner, this) = (fixture.client.clone(), self.clone());
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (inner, this) = (inner.clone(), this.clone());
+            async move {
+                let path = request.uri().path().to_owned();
+                if !path.ends_with("reviews") {
+                    return Ok::<_, kube::Error>(inner.send(request).await?);
+                }
+                let body = request.into_body().collect().await?.to_bytes();
+                let review: Value = serde_json::from_slice(&body).unwrap();
+                let answer = json!({"status": this.answer(&path, &review["spec"])});
+                Ok(http::Response::new(Body::from(
+                    answer.to_string().into_bytes(),
+                )))
+            }
+        });
+        Client::new(service, NAMESPACE)
+    }
+
+    fn answer(&self, path: &str, spec: &Value) -> Value {
+        if path.ends_with("tokenreviews") {
+            self.0.0.fetch_add(1, Ordering::Relaxed);
+            return match spec["token"].as_str().unwrap() {
+                "reader" => {
+                    json!({"authenticated": true, "user": {"username": "reader", "groups": ["g"]}})
+                }
+                "master" => {
+                    json!({"authenticated": true, "user": {"username": "m", "groups": ["system:masters"]}})
+                }
+                _ => json!({"authenticated": false}),
+            };
+        }
+        self.0.1.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(
+            (&spec["user"], &spec["groups"]),
+            (&json!("reader"), &json!(["g"]))
+        );
+        let path = &spec["nonResourceAttributes"]["path"];
+        let pod = &spec["resourceAttributes"];
+        let allowed = *path == "/metrics"
+            || path
+                .as_str()
+                .is_some_and(|path| path.starts_with("/apis/v1/pods/"))
+            || (pod["resource"] == "pods" && pod["verb"] == "get" && pod["namespace"] == "default");
+        json!({"allowed": allowed})
     }
 }
 

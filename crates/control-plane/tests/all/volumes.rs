@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::support::{Fixture, eventually, object, pod};
 
-fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
+pub(crate) fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
     Api::default_namespaced(fixture.client.clone())
 }
 
-fn volumes(fixture: &Fixture) -> Api<PersistentVolume> {
+pub(crate) fn volumes(fixture: &Fixture) -> Api<PersistentVolume> {
     Api::all(fixture.client.clone())
 }
 
 /// A claim that waits for its first pod, and that pod.
-async fn claim_and_pod(fixture: &Fixture, provisioner: &str) {
+pub(crate) async fn claim_and_pod(fixture: &Fixture, provisioner: &str) {
     let classes: Api<StorageClass> = Api::all(fixture.client.clone());
     let class = json!({"metadata": {"name": "late"}, "provisioner": provisioner,
         "volumeBindingMode": "WaitForFirstConsumer"});
@@ -36,14 +36,14 @@ async fn claim_and_pod(fixture: &Fixture, provisioner: &str) {
     fixture.create_pod(db).await;
 }
 
-fn volume() -> Value {
+pub(crate) fn volume() -> Value {
     json!({"metadata": {"name": "disk"}, "spec": {
         "storageClassName": "late", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"},
         "hostPath": {"path": "/disk"}}})
 }
 
 /// What the volume controller does last.
-async fn bind_claim(fixture: &Fixture) {
+pub(crate) async fn bind_claim(fixture: &Fixture) {
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "disk"}});
     let api = claims(fixture);

@@ -8,7 +8,7 @@ use crate::model::{
 };
 
 /// Kinds of change, a set. The bits are those of kube-scheduler, because matching compares them as numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Actions(pub u16);
 
 impl Actions {

@@ -1,0 +1,134 @@
+//! After winning: what the predecessor wrote last must be known before anything is decided.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use api::wire::envelope::ListMeta;
+use http::Request;
+use http::header::ACCEPT;
+use kube::client::Body;
+use serde::Deserialize;
+
+use crate::backoff::Backoff;
+use crate::client::{self, Refusal};
+use crate::watch::{self, KindProgress, Progress};
+
+/// For one question.
+const LIMIT: Duration = Duration::from_secs(10);
+/// A watch that has not passed the fence by then tells nothing soon; its kind is listed again.
+const PATIENCE: Duration = Duration::from_millis(300);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Returns once every kind is known up to what was newest at some time after `won`.
+pub(crate) async fn fence(client: &kube::Client, progress: &Progress, won: Instant) {
+    let mut newest = BTreeMap::new();
+    for kind in watch::ALL {
+        if let Some(version) = newest_version(client, kind.path).await {
+            newest.insert(kind.name, version);
+        }
+    }
+    let begun = Instant::now();
+    let mut listed_again = false;
+    loop {
+        let kinds = progress.kinds();
+        let behind = |name: &&'static str| {
+            let passed = kinds
+                .get(name)
+                .is_some_and(|kind| is_past(kind, newest.get(name), won));
+            !passed
+        };
+        let behind: Vec<&'static str> = watch::ALL
+            .iter()
+            .map(|kind| kind.name)
+            .filter(behind)
+            .collect();
+        if behind.is_empty() {
+            return;
+        }
+        if !listed_again && begun.elapsed() > PATIENCE {
+            listed_again = true;
+            tracing::debug!(kinds = behind.join(","), "listed again to be sure");
+            progress.list_again(&behind);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn is_past(kind: &KindProgress, newest: Option<&String>, won: Instant) -> bool {
+    if kind.missing || kind.listed.is_some_and(|begun| begun >= won) {
+        return true;
+    }
+    match (number(Some(&kind.version)), number(newest)) {
+        (Some(known), Some(newest)) => known >= newest,
+        // Versions that are not numbers cannot be compared: only a list helps.
+        _ => false,
+    }
+}
+
+fn number(version: Option<&String>) -> Option<u64> {
+    version.and_then(|version| version.parse().ok())
+}
+
+/// The newest version of a kind in the store; `None` if the server does not have it. Asks until there is an answer.
+async fn newest_version(client: &kube::Client, path: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Answer {
+        metadata: ListMeta,
+    }
+    let mut backoff = Backoff::default();
+    loop {
+        // Without a resourceVersion the answer comes from the store itself.
+        let request = Request::get(format!("{path}?limit=1"))
+            .header(ACCEPT, "application/json")
+            .body(Body::empty())
+            .ok()?;
+        match client::send(client, request, LIMIT).await {
+            Ok(bytes) => {
+                let answer: Answer = serde_json::from_slice(&bytes).ok()?;
+                return Some(answer.metadata.resource_version);
+            }
+            // It is not there, or not for us: the watch says so, too.
+            Err(Refusal::Refused { status, .. }) if status.is_client_error() && status != 429 => {
+                return None;
+            }
+            Err(_) => backoff.wait().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_the_fence() {
+        let won = Instant::now();
+        let kind = |version: &str| KindProgress {
+            version: version.to_owned(),
+            ..KindProgress::default()
+        };
+        let listed = |at| KindProgress {
+            listed: Some(at),
+            ..kind("1")
+        };
+        let missing = KindProgress {
+            missing: true,
+            ..kind("")
+        };
+        let before = won.checked_sub(Duration::from_millis(1)).unwrap();
+        for (case, kind, newest, want) in [
+            ("older", kind("9"), Some("10"), false),
+            ("equal", kind("10"), Some("10"), true),
+            ("newer, as a number", kind("10"), Some("9"), true),
+            ("listed before", listed(before), Some("10"), false),
+            ("listed since", listed(won), Some("10"), true),
+            ("missing", missing, None, true),
+            ("not yet listed", kind(""), Some("10"), false),
+            ("no numbers", kind("b"), Some("a"), false),
+            ("not for us to see", kind("10"), None, false),
+        ] {
+            let newest = newest.map(str::to_owned);
+            assert_eq!(is_past(&kind, newest.as_ref(), won), want, "{case}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The Lease as an object: what is read from it, and how it is written without losing what others put there.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::Election;
+use crate::status::Leader;
+
+/// Where the leader's HTTP server is.
+pub(super) const SERVER: &str = "tidepool.io/server";
+
+/// A Lease that was read or written. The whole object is kept, so that nothing unknown to us is lost.
+#[derive(Debug, Clone)]
+pub(super) struct Record {
+    object: Value,
+    pub(super) holder: Holder,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Holder {
+    /// Empty: nobody.
+    pub(super) identity: String,
+    /// How long its renewals hold, as it says.
+    pub(super) duration: Option<Duration>,
+}
+
+impl Record {
+    pub(super) fn read(object: Value) -> Self {
+        let spec = &object["spec"];
+        let seconds = spec["leaseDurationSeconds"].as_u64();
+        let holder = Holder {
+            identity: text(&spec["holderIdentity"]),
+            duration: seconds.map(Duration::from_secs),
+        };
+        Self { object, holder }
+    }
+
+    /// The object for a Lease that does not exist.
+    pub(super) fn create(election: &Election, server: Option<&str>, now: jiff::Timestamp) -> Value {
+        let mut object = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": election.name, "namespace": election.namespace},
+            "spec": {"leaseTransitions": 0, "acquireTime": micros(now)},
+        });
+        hold(&mut object, election, server, now);
+        object
+    }
+
+    /// The object with us as its holder.
+    pub(super) fn taken(
+        &self,
+        election: &Election,
+        server: Option<&str>,
+        now: jiff::Timestamp,
+    ) -> Value {
+        let mut object = self.object.clone();
+        if self.holder.identity != election.identity {
+            let transitions = object["spec"]["leaseTransitions"].as_i64().unwrap_or(0);
+            field(&mut object, "spec").insert("leaseTransitions".into(), (transitions + 1).into());
+            field(&mut object, "spec").insert("acquireTime".into(), micros(now).into());
+        }
+        hold(&mut object, election, server, now);
+        object
+    }
+
+    /// The object with nobody as its holder, to be had at once.
+    pub(super) fn released(&self, now: jiff::Timestamp) -> Value {
+        let mut object = self.object.clone();
+        let spec = field(&mut object, "spec");
+        spec.insert("holderIdentity".into(), "".into());
+        spec.insert("leaseDurationSeconds".into(), 1.into());
+        spec.insert("renewTime".into(), micros(now).into());
+        spec.insert("acquireTime".into(), micros(now).into());
+        field(field_of(&mut object, "metadata"), "annotations").remove(SERVER);
+        object
+    }
+
+    /// Whether nothing was written between the two.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.object["spec"] == other.object["spec"] && self.uid() == other.uid()
+    }
+
+    /// Whether it can be written over without reading it first.
+    pub(super) fn is_current(&self) -> bool {
+        self.object["metadata"]["resourceVersion"].is_string()
+    }
+
+    pub(super) fn forget_version(&mut self) {
+        field(&mut self.object, "metadata").remove("resourceVersion");
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.object["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn leader(&self) -> Option<Leader> {
+        let server = self.object["metadata"]["annotations"][SERVER].as_str();
+        let identity = self.holder.identity.clone();
+        (!identity.is_empty()).then(|| Leader {
+            identity,
+            server: server.map(str::to_owned),
+        })
+    }
+}
+
+fn hold(object: &mut Value, election: &Election, server: Option<&str>, now: jiff::Timestamp) {
+    let spec = field(object, "spec");
+    spec.insert("holderIdentity".into(), election.identity.clone().into());
+    // Others must not think that it ends sooner than it does.
+    let seconds = election.lease_duration.as_millis().div_ceil(1_000);
+    let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+    spec.insert("leaseDurationSeconds".into(), seconds.into());
+    spec.insert("renewTime".into(), micros(now).into());
+    let annotations = field(field_of(object, "metadata"), "annotations");
+    match server {
+        Some(server) => annotations.insert(SERVER.into(), server.into()),
+        None => annotations.remove(SERVER),
+    };
+}
+
+fn field_of<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    &mut object[name]
+}
+
+/// A field that is a map, whatever was there.
+fn field<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
+    let value = field_of(object, name);
+    if !value.is_object() {
+        *value = json!({});
+    }
+    match value {
+        Value::Object(map) => map,
+        // It was just made one.
+        _ => unreachable!("a map was put there"),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+pub(super) fn micros(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn election() -> Election {
+        Election {
+            namespace: "kube-system".into(),
+            name: "tidepool-scheduler".into(),
+            identity: "me".into(),
+            lease_duration: Duration::from_millis(1_500),
+            renew_deadline: Duration::from_secs(1),
+            retry_period: Duration::from_millis(200),
+        }
+    }
+
+    fn now() -> jiff::Timestamp {
+        jiff::Timestamp::from_second(1_767_323_045).unwrap()
+    }
+
+    #[test]
+    fn taking_counts_and_keeps_what_others_wrote() {
+        let theirs = Record::read(json!({
+            "metadata": {"resourceVersion": "7", "uid": "u", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"holderIdentity": "them", "leaseDurationSeconds": 15, "leaseTransitions": 3, "strategy": "x"},
+        }));
+        assert_eq!(theirs.holder.duration, Some(Duration::from_secs(15)));
+        let taken = theirs.taken(&election(), Some("http://s"), now());
+        assert_eq!(taken["metadata"]["resourceVersion"], "7");
+        assert_eq!(taken["metadata"]["labels"]["a"], "b");
+        assert_eq!(
+            taken["metadata"]["annotations"],
+            json!({"c": "d", SERVER: "http://s"})
+        );
+        assert_eq!(taken["spec"]["holderIdentity"], "me");
+        assert_eq!(taken["spec"]["leaseTransitions"], 4);
+        assert_eq!(taken["spec"]["leaseDurationSeconds"], 2);
+        assert_eq!(taken["spec"]["strategy"], "x");
+        let ours = Record::read(taken);
+        assert_eq!(ours.leader().unwrap().server.as_deref(), Some("http://s"));
+        let renewed = ours.taken(&election(), None, now());
+        assert_eq!(renewed["spec"]["leaseTransitions"], 4);
+
+        let released = ours.released(now());
+        assert_eq!(released["spec"]["holderIdentity"], "");
+        assert_eq!(released["spec"]["leaseDurationSeconds"], 1);
+        assert_eq!(released["metadata"]["annotations"], json!({"c": "d"}));
+        assert_eq!(Record::read(released).leader(), None);
+    }
+
+    #[test]
+    fn an_odd_lease_is_nobodys() {
+        for object in [json!(null), json!([]), json!({"spec": 1, "metadata": "x"})] {
+            let record = Record::read(object);
+            assert_eq!(record.holder, Holder::default());
+            assert_eq!(
+                record.taken(&election(), None, now())["spec"]["holderIdentity"],
+                "me"
+            );
+        }
+    }
+}

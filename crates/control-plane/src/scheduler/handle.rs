@@ -1,0 +1,304 @@
+//! What may be asked of a running scheduler, from any thread and without holding it up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::scheduler::{PodReport, Scheduler};
+use serde_json::Value;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::{Counters, Mode};
+use crate::lease::{Election, Seen};
+use crate::link::{Link, Question};
+use crate::mandate::{Mandate, Role};
+use crate::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
+use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
+use crate::watch::Progress;
+
+/// A leader whose Lease is this much overdue is unhealthy, as kube-scheduler has it.
+const OVERDUE: Duration = Duration::from_secs(20);
+/// A kind that cannot be followed for so long makes us not ready.
+const LONGEST_BROKEN: Duration = Duration::from_secs(30);
+
+/// Questions about pods that may wait for an answer at the same time.
+const MOST_QUESTIONS: usize = 8;
+/// An answer takes milliseconds; this is for a thread that is stuck.
+const LONGEST_QUESTION: Duration = Duration::from_secs(10);
+
+/// Why there is no answer about a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    #[error("too many questions wait for an answer: ask again")]
+    Busy,
+    #[error("there was no answer in time")]
+    Late,
+}
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct Handle(Arc<Inner>);
+
+struct Inner {
+    about: About,
+    link: Arc<Link>,
+    questions: Semaphore,
+    counters: Arc<Counters>,
+    progress: Arc<Progress>,
+    mandate: Arc<Mandate>,
+    metrics: Arc<Metrics>,
+    board: Arc<Board>,
+    seen: Arc<Seen>,
+    stopping: AtomicBool,
+    begun: Instant,
+}
+
+/// What does not change.
+pub(super) struct About {
+    pub(super) mode: Mode,
+    pub(super) schedulers: Vec<String>,
+    pub(super) election: Option<Election>,
+    pub(super) identity: String,
+    /// For `/configz`.
+    pub(super) configuration: Value,
+}
+
+/// What the deciding thread lets others see.
+#[derive(Debug, Default)]
+pub(super) struct Board {
+    deciding: AtomicBool,
+    nodes: AtomicU64,
+    placed: AtomicU64,
+    active: AtomicU64,
+    backoff: AtomicU64,
+    unschedulable: AtomicU64,
+    gated: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Board {
+    pub(super) fn show(&self, engine: &Scheduler, deciding: bool) {
+        let sizes = engine.sizes();
+        let cluster = engine.cluster();
+        for (place, count) in [
+            (&self.nodes, cluster.nodes().len()),
+            (&self.placed, cluster.placed_count()),
+            (&self.active, sizes.active),
+            (&self.backoff, sizes.backoff),
+            (&self.unschedulable, sizes.unschedulable),
+            (&self.gated, sizes.gated),
+            (&self.in_flight, sizes.in_flight),
+        ] {
+            place.store(count as u64, Ordering::Relaxed);
+        }
+        self.deciding.store(deciding, Ordering::Relaxed);
+    }
+}
+
+impl Handle {
+    pub(super) fn new(
+        about: About,
+        shared: &super::Shared,
+        board: Arc<Board>,
+        seen: Arc<Seen>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            about,
+            link: shared.link.clone(),
+            questions: Semaphore::new(MOST_QUESTIONS),
+            counters: shared.counters.clone(),
+            progress: shared.progress.clone(),
+            mandate: shared.mandate.clone(),
+            metrics: shared.metrics.clone(),
+            board,
+            seen,
+            stopping: AtomicBool::new(false),
+            begun: Instant::now(),
+        }))
+    }
+
+    pub(super) fn stopping(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub fn status(&self) -> Status {
+        let inner = &*self.0;
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (board, counters) = (&inner.board, &inner.counters);
+        let watches = inner
+            .progress
+            .kinds()
+            .into_iter()
+            .map(|(name, kind)| Watch {
+                kind: name.to_owned(),
+                resource_version: kind.version,
+                synced: kind.synced,
+                missing: kind.missing,
+                silent_seconds: kind.heard.map(|at| at.elapsed().as_secs_f64()),
+                trouble: kind.broken.map(|(_, why)| why),
+            });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            mode: inner.about.mode.to_string(),
+            role: inner.mandate.role(),
+            identity: inner.about.identity.clone(),
+            lease: inner
+                .about
+                .election
+                .as_ref()
+                .map(|election| format!("{}/{}", election.namespace, election.name)),
+            leader: inner.seen.get(),
+            uptime_seconds: inner.begun.elapsed().as_secs_f64(),
+            schedulers: inner.about.schedulers.clone(),
+            deciding: board.deciding.load(Ordering::Relaxed),
+            cluster: ClusterSize {
+                nodes: get(&board.nodes),
+                placed_pods: get(&board.placed),
+            },
+            queue: Queue {
+                active: get(&board.active),
+                backoff: get(&board.backoff),
+                unschedulable: get(&board.unschedulable),
+                gated: get(&board.gated),
+                in_flight: get(&board.in_flight),
+            },
+            since_start: SinceStart {
+                bound: get(&counters.bound),
+                bind_failures: get(&counters.bind_failures),
+                bind_unknown: get(&counters.bind_unknown),
+                events_written: get(&counters.events_written),
+                events_dropped: get(&counters.events_dropped),
+                status_patches: get(&counters.patches),
+                victims: get(&counters.victims),
+            },
+            watches: watches.collect(),
+        }
+    }
+
+    /// All there is to say about a pod; `None` if it is not known here.
+    pub async fn explain(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<PodReport>, Unanswered> {
+        let _permit = self
+            .0
+            .questions
+            .try_acquire()
+            .map_err(|_| Unanswered::Busy)?;
+        let (answer, answered) = oneshot::channel();
+        self.0.link.ask(Question {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            answer,
+        });
+        let answered = tokio::time::timeout(LONGEST_QUESTION, answered).await;
+        match answered {
+            Ok(Ok(report)) => Ok(report),
+            Ok(Err(_)) | Err(_) => Err(Unanswered::Late),
+        }
+    }
+
+    /// The checks of `/livez`.
+    pub(crate) fn alive(&self) -> Vec<(&'static str, Result<(), String>)> {
+        vec![("ping", Ok(()))]
+    }
+
+    /// The checks of `/healthz`.
+    pub(crate) fn healthy(&self) -> Vec<(&'static str, Result<(), String>)> {
+        match &self.0.about.election {
+            None => self.alive(),
+            Some(election) => vec![("leaderElection", self.election(election))],
+        }
+    }
+
+    /// The checks of `/readyz`.
+    pub(crate) fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {
+        let inner = &*self.0;
+        let mut checks = Vec::new();
+        if let Some(election) = &inner.about.election {
+            checks.push(("leaderElection", self.election(election)));
+        }
+        let stopping = inner.stopping.load(Ordering::Relaxed);
+        checks.push(("shutdown", check(!stopping, || "it is stopping".to_owned())));
+        let unsynced = inner.progress.unsynced();
+        checks.push((
+            "sched-handler-sync",
+            check(unsynced.is_empty(), || {
+                format!("not listed yet: {}", unsynced.join(", "))
+            }),
+        ));
+        let kinds = inner.progress.kinds();
+        let broken = kinds
+            .iter()
+            .filter(|(_, kind)| kind.broken_for() > LONGEST_BROKEN);
+        let broken: Vec<&str> = broken.map(|(name, _)| *name).collect();
+        checks.push((
+            "watches",
+            check(broken.is_empty(), || {
+                format!("cannot be followed: {}", broken.join(", "))
+            }),
+        ));
+        checks
+    }
+
+    fn election(&self, election: &Election) -> Result<(), String> {
+        let mandate = &self.0.mandate;
+        let leads = matches!(mandate.role(), Role::Leader | Role::CatchingUp);
+        let age = mandate.age();
+        check(!leads || age <= election.lease_duration + OVERDUE, || {
+            format!("the Lease was last renewed {age:?} ago")
+        })
+    }
+
+    /// For `/configz`.
+    pub(crate) fn configuration(&self) -> &Value {
+        &self.0.about.configuration
+    }
+
+    /// For `/metrics`.
+    pub(crate) fn metrics(&self) -> String {
+        let (metrics, status) = (&self.0.metrics, self.status());
+        for (queue, count) in [
+            ("active", status.queue.active),
+            ("backoff", status.queue.backoff),
+            ("unschedulable", status.queue.unschedulable),
+            ("gated", status.queue.gated),
+        ] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            metrics
+                .pending_pods
+                .get_or_create(&InQueue { queue })
+                .set(count);
+        }
+        for (kind, progress) in self.0.progress.kinds() {
+            if let Some(heard) = progress.heard {
+                let silence = heard.elapsed().as_secs_f64();
+                metrics
+                    .watch_silence
+                    .get_or_create(&KindLabel { kind })
+                    .set(silence);
+            }
+        }
+        for (role, label) in [
+            (Role::Alone, "alone"),
+            (Role::Observer, "observer"),
+            (Role::Candidate, "candidate"),
+            (Role::Standby, "standby"),
+            (Role::CatchingUp, "catchingUp"),
+            (Role::Leader, "leader"),
+            (Role::Former, "former"),
+        ] {
+            let is_it = i64::from(status.role == role);
+            metrics
+                .role
+                .get_or_create(&RoleLabel { role: label })
+                .set(is_it);
+        }
+        metrics.text()
+    }
+}
+
+fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if good { Ok(()) } else { Err(why()) }
+}

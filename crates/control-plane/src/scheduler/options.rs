@@ -1,0 +1,66 @@
+//! What a scheduler is started with.
+
+use api::config::{self, Configuration, Effective, Errors, Warning};
+use engine::framework::Entry;
+use engine::plugins;
+use engine::profile::Profile;
+use engine::scheduler::Settings;
+use serde_json::Value;
+
+use super::Mode;
+use crate::lease::Election;
+use crate::serve::Serve;
+
+/// For a cluster: [`Mode::settle`] the configuration, [`Options::new`], then `mode`, `election` ([`Election::new`] if the
+/// configuration's `leader_elect` says so) and `serve` ([`Serve::default`] is loopback). Without the last two it works
+/// alone and answers nobody.
+pub struct Options {
+    pub profiles: Vec<Profile>,
+    pub settings: Settings,
+    /// How to reach each of the settings' extenders, in the same order.
+    pub extenders: Vec<config::Extender>,
+    /// This machine, as events name it.
+    pub host: String,
+    /// Whether to decide at once, or only after [`Running::decide`]. With an election, whoever leads decides.
+    pub decide: bool,
+    pub mode: Mode,
+    /// None: nobody else does this work.
+    pub election: Option<Election>,
+    /// None: no HTTP server.
+    pub serve: Option<Serve>,
+    /// The configuration as `/configz` shows it.
+    pub configuration: Value,
+}
+
+impl Options {
+    /// What a configuration says, with these plugins to choose from.
+    pub fn new(
+        configuration: &Configuration,
+        plugins: &[Entry],
+        host: &str,
+    ) -> Result<(Self, Vec<Warning>), Errors> {
+        let (profiles, warnings) = configuration.profiles(plugins)?;
+        let shown = Effective::new(configuration, plugins)?;
+        let options = Self {
+            profiles,
+            settings: configuration.settings(),
+            extenders: configuration.extenders.clone(),
+            host: host.to_owned(),
+            decide: true,
+            mode: Mode::default(),
+            election: None,
+            serve: None,
+            configuration: serde_json::to_value(&shown).unwrap_or_default(),
+        };
+        Ok((options, warnings))
+    }
+
+    /// One profile with this name and everything else as kube-scheduler has it by default.
+    pub fn with_defaults(scheduler_name: &str, host: &str) -> Result<Self, Errors> {
+        let mut configuration = Configuration::default();
+        for profile in &mut configuration.profiles {
+            profile.scheduler_name = scheduler_name.to_owned();
+        }
+        Ok(Self::new(&configuration, plugins::ALL, host)?.0)
+    }
+}

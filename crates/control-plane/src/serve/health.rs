@@ -1,0 +1,119 @@
+//! Health checks and how they are told, in the form that kube-scheduler's have.
+
+use http::StatusCode;
+
+/// One check by its name; an error is why it fails.
+pub(crate) type Check = (&'static str, Result<(), String>);
+
+/// What was asked for besides the path.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) verbose: bool,
+    pub(super) exclude: Vec<String>,
+}
+
+impl Asked {
+    /// From a query such as `verbose&exclude=ping`.
+    pub(super) fn new(query: &str) -> Self {
+        let mut asked = Self::default();
+        for pair in query.split('&') {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("verbose", _) => asked.verbose = true,
+                ("exclude", name) => asked.exclude.push(name.to_owned()),
+                _ => {}
+            }
+        }
+        asked
+    }
+}
+
+/// All checks of one endpoint.
+pub(super) fn tell(endpoint: &str, checks: &[Check], asked: &Asked) -> (StatusCode, String) {
+    let mut failed = Vec::new();
+    let mut text = String::new();
+    for (name, result) in checks {
+        if asked.exclude.iter().any(|excluded| excluded == name) {
+            text += &format!("[+]{name} excluded: ok\n");
+            continue;
+        }
+        match result {
+            Ok(()) => text += &format!("[+]{name} ok\n"),
+            Err(why) => {
+                failed.push(*name);
+                text += &format!("[-]{name} failed: {why}\n");
+            }
+        }
+    }
+    let known = |name: &&String| checks.iter().any(|(known, _)| known == name);
+    let unknown: Vec<&String> = asked.exclude.iter().filter(|name| !known(name)).collect();
+    if !unknown.is_empty() {
+        text +=
+            &format!("warn: some health checks cannot be excluded: no matches for {unknown:?}\n");
+    }
+    if !failed.is_empty() {
+        tracing::debug!("{endpoint} check failed: {}", failed.join(","));
+        return (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            text + &format!("{endpoint} check failed\n"),
+        );
+    }
+    if asked.verbose {
+        return (StatusCode::OK, text + &format!("{endpoint} check passed\n"));
+    }
+    (StatusCode::OK, "ok".to_owned())
+}
+
+/// One check by name.
+pub(super) fn tell_one(name: &str, checks: &[Check]) -> (StatusCode, String) {
+    match checks.iter().find(|(known, _)| *known == name) {
+        Some((_, Ok(()))) => (StatusCode::OK, "ok".to_owned()),
+        Some((_, Err(why))) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("internal server error: {why}\n"),
+        ),
+        None => (StatusCode::NOT_FOUND, format!("there is no check {name}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checks(second: Result<(), String>) -> Vec<Check> {
+        vec![("ping", Ok(())), ("shutdown", second)]
+    }
+
+    #[test]
+    fn checks_are_told_as_kubernetes_does() {
+        let bad = || checks(Err("it is stopping".to_owned()));
+        let all = "[+]ping ok\n[+]shutdown ok\nreadyz check passed\n";
+        let failed = "[+]ping ok\n[-]shutdown failed: it is stopping\nreadyz check failed\n";
+        let excluded = "[+]ping ok\n[+]shutdown excluded: ok\nreadyz check passed\n";
+        for (case, checks, query, code, text) in [
+            ("good", checks(Ok(())), "", 200, "ok"),
+            ("good, verbose", checks(Ok(())), "verbose", 200, all),
+            (
+                "good, verbose with a value",
+                checks(Ok(())),
+                "verbose=1",
+                200,
+                all,
+            ),
+            ("bad", bad(), "", 500, failed),
+            ("bad, verbose", bad(), "verbose", 500, failed),
+            ("left out", bad(), "exclude=shutdown&verbose", 200, excluded),
+            ("left out, short", bad(), "exclude=shutdown", 200, "ok"),
+        ] {
+            let told = tell("readyz", &checks, &Asked::new(query));
+            assert_eq!((told.0.as_u16(), &*told.1), (code, text), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_check_by_name() {
+        let checks = checks(Err("why".to_owned()));
+        for (name, code) in [("ping", 200), ("shutdown", 500), ("other", 404)] {
+            assert_eq!(tell_one(name, &checks).0.as_u16(), code, "{name}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a running scheduler says of itself: the answer of `GET /apis/v1/status`, and nothing that is a secret.
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::mandate::Role;
+
+/// The answer of `GET /apis/v1/status`. Fields may be added; none is renamed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    pub version: String,
+    /// `second`, `primary` or `observe`.
+    pub mode: String,
+    pub role: Role,
+    /// Who this process is on the Lease.
+    pub identity: String,
+    /// `namespace/name`; absent without leader election.
+    pub lease: Option<String>,
+    /// Who has the Lease, as last seen; absent without leader election and while nobody has it.
+    pub leader: Option<Leader>,
+    pub uptime_seconds: f64,
+    /// Pods with one of these as `spec.schedulerName` are ours.
+    pub schedulers: Vec<String>,
+    /// Whether pods are being decided about.
+    pub deciding: bool,
+    pub cluster: ClusterSize,
+    pub queue: Queue,
+    pub since_start: SinceStart,
+    /// One entry per kind, by name.
+    pub watches: Vec<Watch>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Leader {
+    pub identity: String,
+    /// Where its HTTP server is, if it says so.
+    pub server: Option<String>,
+}
+
+/// What the deciding thread knows of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSize {
+    pub nodes: u64,
+    /// Pods that have a node.
+    pub placed_pods: u64,
+}
+
+/// Pods that wait, by place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Queue {
+    pub active: u64,
+    pub backoff: u64,
+    pub unschedulable: u64,
+    pub gated: u64,
+    pub in_flight: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SinceStart {
+    pub bound: u64,
+    pub bind_failures: u64,
+    /// Binds whose answer was lost, so that the pod had to be read.
+    pub bind_unknown: u64,
+    pub events_written: u64,
+    pub events_dropped: u64,
+    pub status_patches: u64,
+    pub victims: u64,
+}
+
+/// How one kind is followed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Watch {
+    /// The plural.
+    pub kind: String,
+    /// Everything up to here is known; empty before the first list.
+    pub resource_version: String,
+    /// It has been listed once, or the API server does not have it.
+    pub synced: bool,
+    /// The API server does not have it.
+    pub missing: bool,
+    /// Since the last word of it; absent before the first.
+    pub silent_seconds: Option<f64>,
+    /// Why it cannot be followed at present.
+    pub trouble: Option<String>,
+}

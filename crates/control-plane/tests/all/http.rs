@@ -1,0 +1,265 @@
+//! What a scheduler answers over HTTP, and to whom.
+
+use std::time::Duration;
+
+use control_plane::scheduler::StartError;
+use control_plane::serve::{Port, Serve, ServeError, TlsFiles};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Fixture, eventually, options};
+
+fn any_port() -> Serve {
+    Serve {
+        port: Port::Exactly(0),
+        ..Serve::default()
+    }
+}
+
+async fn serving() -> Fixture {
+    let mut fixture = Fixture::new().await;
+    let mut options = options();
+    options.serve = Some(any_port());
+    fixture.schedule_with_options(options);
+    fixture
+}
+
+/// Status and body of a plain request.
+async fn get(fixture: &Fixture, path: &str) -> (u16, String) {
+    let address = fixture.server();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    parse(&answer)
+}
+
+fn parse(answer: &str) -> (u16, String) {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, body.to_owned())
+}
+
+async fn get_json(fixture: &Fixture, path: &str) -> Value {
+    let (code, body) = get(fixture, path).await;
+    assert_eq!(code, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+async fn ready(fixture: &Fixture) {
+    eventually("it is ready", || async {
+        let (code, body) = get(fixture, "/readyz").await;
+        if code == 200 { Ok(()) } else { Err(body) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_status_and_configuration() {
+    let mut fixture = serving().await;
+    fixture.add_node("node", "1", 110).await;
+    ready(&fixture).await;
+    fixture.add_pod("fits", "600m").await;
+    fixture.all_placed(1).await;
+    fixture.add_pod("waits", "600m").await;
+    let status = eventually("one pod waits", || async {
+        let status = get_json(&fixture, "/apis/v1/status").await;
+        if status["queue"]["unschedulable"] == 1 {
+            Ok(status)
+        } else {
+            Err(status)
+        }
+    })
+    .await;
+    assert_eq!(status["role"], "alone");
+    assert_eq!(status["mode"], "second");
+    assert_eq!(status["schedulers"], json!(["tidepool"]));
+    assert_eq!(status["deciding"], true);
+    assert_eq!(status["cluster"], json!({"nodes": 1, "placedPods": 1}));
+    assert_eq!(status["sinceStart"]["bound"], 1);
+    assert_eq!(status["lease"], Value::Null);
+    let watches = status["watches"].as_array().unwrap();
+    let pods = watches
+        .iter()
+        .find(|watch| watch["kind"] == "pods")
+        .unwrap();
+    assert_eq!(pods["synced"], true);
+    assert!(pods["silentSeconds"].as_f64().unwrap() < 60.0);
+    // What is written down for others can be read back.
+    let read: control_plane::status::Status = serde_json::from_value(status).unwrap();
+    assert_eq!(read.queue.unschedulable, 1);
+
+    let (_, verbose) = get(&fixture, "/readyz?verbose").await;
+    let all = "[+]shutdown ok\n[+]sched-handler-sync ok\n[+]watches ok\nreadyz check passed\n";
+    assert_eq!(verbose, all);
+    for path in ["/livez", "/livez/ping", "/healthz", "/readyz/shutdown"] {
+        assert_eq!(get(&fixture, path).await, (200, "ok".to_owned()), "{path}");
+    }
+    let config = &get_json(&fixture, "/configz").await["componentconfig"];
+    assert_eq!(config["kind"], "KubeSchedulerConfiguration");
+    assert_eq!(config["profiles"][0]["schedulerName"], "tidepool");
+    assert_eq!(get(&fixture, "/nowhere").await.0, 404);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_explained() {
+    let mut fixture = serving().await;
+    fixture.add_node("small", "1", 110).await;
+    fixture.add_node("large", "4", 110).await;
+    fixture.add_pod("placed", "2").await;
+    fixture.all_placed(1).await;
+    fixture.add_pod("giant", "9").await;
+    let giant = eventually("the pod waits", || async {
+        let path = "/apis/v1/pods/default/giant/explain";
+        match get(&fixture, path).await {
+            (200, body) if body.contains("\"unschedulable\"") => Ok(body),
+            other => Err(other),
+        }
+    })
+    .await;
+    let giant: Value = serde_json::from_str(&giant).unwrap();
+    assert_eq!(giant["state"], "unschedulable");
+    assert_eq!(giant["rejectedBy"], json!(["NodeResourcesFit"]));
+    assert_eq!(giant["nodes"].as_array().unwrap().len(), 2);
+    let placed = get_json(&fixture, "/apis/v1/pods/default/placed/explain").await;
+    assert_eq!(
+        (&placed["state"], &placed["node"]),
+        (&json!("placed"), &json!("large"))
+    );
+    let (code, body) = get(&fixture, "/apis/v1/pods/default/nobody/explain").await;
+    assert_eq!(code, 404);
+    assert!(body.contains("pod default/nobody is not known"), "{body}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_that_knows_too_little_is_not_ready() {
+    let mut fixture = Fixture::new().await;
+    let nodes = apiserver::faults::Matching::new("list", "nodes");
+    fixture
+        .faults
+        .every(1, nodes, apiserver::faults::Fault::InternalError);
+    let mut options = options();
+    options.serve = Some(any_port());
+    fixture.schedule_with_options(options);
+    let told = eventually("everything else is listed", || async {
+        let (code, body) = get(&fixture, "/readyz").await;
+        assert_eq!(code, 500);
+        if body.contains("not listed yet: nodes\n") {
+            Ok(body)
+        } else {
+            Err(body)
+        }
+    })
+    .await;
+    assert!(told.ends_with("readyz check failed\n"), "{told}");
+    assert_eq!(get(&fixture, "/livez").await.0, 200);
+    fixture.faults.clear();
+    ready(&fixture).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_can_be_changed_and_nobody_waits_for_ever() {
+    let mut fixture = serving().await;
+    let mut stream = TcpStream::connect(fixture.server()).await.unwrap();
+    let request = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 1_000];
+    let count = stream.read(&mut answer).await.unwrap();
+    let answer = String::from_utf8_lossy(&answer[..count]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    // Whoever connects and says nothing is sent away.
+    let mut silent = TcpStream::connect(fixture.server()).await.unwrap();
+    let mut nothing = [0];
+    let end = tokio::time::timeout(Duration::from_secs(30), silent.read(&mut nothing)).await;
+    assert!(!matches!(end, Ok(Ok(1..)) | Err(_)), "{end:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_machines_need_a_certificate() {
+    let mut options = options();
+    options.serve = Some(Serve {
+        address: [0, 0, 0, 0].into(),
+        ..any_port()
+    });
+    let fixture = Fixture::new().await;
+    let error = fixture.start(options).err().unwrap();
+    assert!(
+        matches!(error, StartError::Serve(ServeError::Plain(_))),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--tls-cert-file"), "{error}");
+}
+
+/// TLS on loopback, so that callers are asked who they are; the reviews are answered by the test.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_tls_the_api_server_says_who_may_see_what() {
+    let directory = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names)
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    std::fs::write(&files.certificate, certificate.pem()).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    let mut fixture = Fixture::new().await;
+    let mut options = options();
+    options.serve = Some(Serve {
+        tls: Some(files),
+        ..any_port()
+    });
+    let reviews = crate::support::Reviews::default();
+    fixture.schedule_by(reviews.wrap(&fixture), options);
+
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate.der().clone()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
+    let address = fixture.server();
+    let get = async |path: &str, token: &str| {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A server that closes without a goodbye has still answered.
+        let _ = stream.read_to_end(&mut answer).await;
+        parse(&String::from_utf8(answer).unwrap())
+    };
+    for (path, token, want) in [
+        ("/livez", "", 200),
+        ("/metrics", "", 401),
+        ("/metrics", "stranger", 401),
+        ("/metrics", "reader", 200),
+        ("/metrics", "master", 200),
+        ("/apis/v1/status", "reader", 403),
+        // The path is allowed, the pod is not.
+        ("/apis/v1/pods/secret/a/explain", "reader", 403),
+        ("/apis/v1/pods/default/a/explain", "reader", 404),
+        ("/metrics", "reader", 200),
+    ] {
+        let (code, body) = get(path, token).await;
+        assert_eq!(code, want, "{path} as `{token}`: {body}");
+    }
+    // Six different wishes and three callers, some of them twice: each was asked for once.
+    assert_eq!(reviews.counts(), (3, 6));
+    fixture.stop().await;
+}
