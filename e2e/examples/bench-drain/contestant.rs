@@ -50,7 +50,9 @@ impl Contestant {
         match self {
             Self::Tidepool => {
                 let name = format!("--scheduler-name={PROFILE}");
-                control_plane.tidepool("tidepool", "admin", &[&name])
+                // As kube-scheduler is run here.
+                let flags = ["--leader-elect=false", "--secure-port=0", &name];
+                control_plane.tidepool("tidepool", "admin", &flags)
             }
             Self::KubeScheduler => control_plane.kube_scheduler(&kube_scheduler(0), &[]),
             Self::KubeSchedulerAll => control_plane.kube_scheduler(&kube_scheduler(100), &[]),
