@@ -270,7 +270,6 @@ impl Board {
 
     pub(super) fn nodes(&self) -> Vec<NodeView<'_>> {
         let mut sums: HashMap<&str, (usize, Amount, i64)> = HashMap::new();
-        #[expect(clippy::iter_over_hash_type, reason = "sums have no order")]
         for pod in self.pods.values().filter(|pod| pod.takes_room()) {
             let (pods, asked, used) = sums.entry(&pod.node).or_default();
             *pods += 1;
