@@ -10,6 +10,7 @@ mod storage;
 use engine::model::{
     Amounts, Budget, Effect, Image, Labels, Name, Node, NodeSpec, Owner, Quantities, Quantity,
     QuantityError, Resource, Selector, Service, Taint, Timestamp, Workload, WorkloadKind,
+    fingerprint,
 };
 
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
@@ -155,6 +156,17 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
             declared_features: names(&node.status.declared_features),
         },
         allocatable: allocatable.iter().map(amount).collect::<Amounts>(),
+        conditions: {
+            let conditions = node.status.conditions.iter();
+            let mut conditions: Vec<(&str, &str)> =
+                conditions.map(|c| (&*c.kind, &*c.status)).collect();
+            conditions.sort_unstable();
+            fingerprint(conditions)
+        },
+        annotations: {
+            let annotations = node.metadata.annotations.iter();
+            fingerprint(annotations.map(|(key, value)| (&**key, &**value)))
+        },
     })
 }
 

@@ -6,12 +6,16 @@
 mod among;
 mod explain;
 mod prepare;
+mod refusal;
 mod scan;
 mod suppose;
 mod tally;
 mod trial;
 
 pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
+pub(crate) use prepare::Narrowed;
+pub use refusal::Refusal;
+pub(crate) use refusal::Refusals;
 pub use scan::{Diagnosis, NodeStatus, Outcome, Scan};
 pub use suppose::Supposed;
 pub use trial::Trial;

@@ -116,4 +116,7 @@ pub trait Plugin: Send + Sync {
     fn binds(&self, _pod: &Pod) -> bool {
         true
     }
+
+    /// PostBind: the pod is bound. Nothing can be said against it any more.
+    fn post_bind(&self, _pod: &Pod, _node: &NodeSpec, _catalog: &mut Catalog) {}
 }

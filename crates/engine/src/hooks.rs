@@ -1,45 +1,49 @@
-//! Code around the extension points: it may watch, and it may change what plugins see.
+//! Code around the extension points: it may watch, and it may change what the plugins of a point see.
 //!
-//! A hook is for those who build a scheduler of their own from this crate. It decides nothing itself.
+//! A hook is for those who build a scheduler of their own from this crate. It decides nothing itself. Points that no hook
+//! is about cost nothing; at the others a decision is made step by step, each step on what the hooks show it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
-use crate::framework::Point;
+use crate::framework::{Point, Points};
 use crate::model::{Node, Pod};
 
-/// Called around every extension point. Each method does nothing by default.
+/// Called around extension points. Each method does nothing by default.
 pub trait Hook: Send + Sync {
-    /// What plugins see from PreFilter to Score instead of the pod. It must keep the pod's uid.
-    fn pod(&self, _pod: &Arc<Pod>) -> Option<Arc<Pod>> {
+    /// The points it is about.
+    fn points(&self) -> Points {
+        Points::ALL
+    }
+
+    /// What the plugins of the point see instead of the pod. It must keep the pod's uid.
+    fn pod(&self, _point: Point, _pod: &Arc<Pod>) -> Option<Arc<Pod>> {
         None
     }
 
-    /// Whether [`Hook::node`] is to be asked about every node for this pod; that costs as much as a change of them.
-    fn rewrites_nodes(&self, _pod: &Pod) -> bool {
+    /// Whether [`Hook::node`] is to be asked about nodes. From PreFilter to Score these are all nodes, and showing other
+    /// ones costs a copy of the whole cluster; from Reserve on it is the chosen node.
+    fn rewrites_nodes(&self, _point: Point, _pod: &Pod) -> bool {
         false
     }
 
-    /// What plugins see from PreFilter to Score instead of the node. It must keep the node's name.
-    fn node(&self, _pod: &Pod, _node: &Node) -> Option<Node> {
+    /// What the plugins of the point see instead of the node. It must keep the node's name.
+    fn node(&self, _point: Point, _pod: &Pod, _node: &Node) -> Option<Node> {
         None
     }
 
-    /// The point is about to run for the pod.
+    /// The plugins of the point are about to run, on the pod as they will see it. At QueueSort two pods are compared, and
+    /// this is called for both.
     fn before(&self, _point: Point, _pod: &Pod) {}
 
-    /// The point has run; an error is what it said against the pod.
+    /// They have run; an error is what they said against the pod. PreBind and Bind end when the world has answered.
     fn after(&self, _point: Point, _pod: &Pod, _said: Result<(), &str>) {}
 }
 
 /// All hooks of a scheduler, in their order.
 #[derive(Clone, Default)]
 pub struct Hooks(Vec<Arc<dyn Hook>>);
-
-/// Nodes as they really are, while plugins see others.
-#[must_use = "the real nodes must come back"]
-pub(crate) struct Disguise(Vec<Arc<Node>>);
 
 impl Hooks {
     pub fn new(hooks: Vec<Arc<dyn Hook>>) -> Self {
@@ -52,61 +56,90 @@ impl Hooks {
         self
     }
 
+    fn at(&self, point: Point) -> impl Iterator<Item = &Arc<dyn Hook>> {
+        self.0
+            .iter()
+            .filter(move |hook| hook.points().contains(point))
+    }
+
+    /// Whether anybody is about one of these points.
+    pub(crate) fn any(&self, points: Points) -> bool {
+        self.0.iter().any(|hook| hook.points().intersects(points))
+    }
+
     pub(crate) fn before(&self, point: Point, pod: &Pod) {
-        self.0.iter().for_each(|hook| hook.before(point, pod));
+        self.at(point).for_each(|hook| hook.before(point, pod));
     }
 
     pub(crate) fn after(&self, point: Point, pod: &Pod, said: Result<(), &str>) {
-        self.0.iter().for_each(|hook| hook.after(point, pod, said));
+        self.at(point).for_each(|hook| hook.after(point, pod, said));
     }
 
-    /// The pod as plugins are to see it, each hook working on what the one before it made.
-    pub(crate) fn pod(&self, pod: &Arc<Pod>) -> Arc<Pod> {
-        self.0.iter().fold(pod.clone(), |seen, hook| {
-            hook.pod(&seen)
+    /// Runs the plugins of a point that looks at no node, or at none but those that `run` knows of.
+    pub(crate) fn around<T>(
+        &self,
+        point: Point,
+        pod: &Arc<Pod>,
+        run: impl FnOnce(&Arc<Pod>) -> T,
+        said: impl FnOnce(&T) -> Result<(), String>,
+    ) -> T {
+        if self.at(point).next().is_none() {
+            return run(pod);
+        }
+        let seen = self.pod(point, pod);
+        self.before(point, &seen);
+        let found = run(&seen);
+        let said = said(&found);
+        self.after(point, &seen, said.as_ref().copied().map_err(|text| &**text));
+        found
+    }
+
+    /// The pod as the plugins of a point are to see it, each hook working on what the one before it made.
+    pub(crate) fn pod(&self, point: Point, pod: &Arc<Pod>) -> Arc<Pod> {
+        self.at(point).fold(pod.clone(), |seen, hook| {
+            hook.pod(point, &seen)
                 .filter(|new| new.uid == pod.uid)
                 .unwrap_or(seen)
         })
     }
 
-    /// Puts what plugins are to see in the place of the real nodes.
-    pub(crate) fn disguise(&self, cluster: &mut Cluster, pod: &Pod) -> Disguise {
-        let hooks: Vec<_> = self
-            .0
-            .iter()
-            .filter(|hook| hook.rewrites_nodes(pod))
-            .collect();
-        if hooks.is_empty() {
-            return Disguise(Vec::new());
-        }
-        let nodes = cluster.nodes().slots().iter().flatten();
-        let real: Vec<Arc<Node>> = nodes.map(|entry| entry.node.clone()).collect();
-        let mut changed = Vec::new();
-        for node in real {
-            let mut seen: Option<Node> = None;
-            for hook in &hooks {
-                let new = hook.node(pod, seen.as_ref().unwrap_or(&node));
-                seen = new.filter(|new| new.spec.name == node.spec.name).or(seen);
-            }
-            if let Some(seen) = seen {
-                cluster.set_node(seen);
-                changed.push(node);
-            }
-        }
-        Disguise(changed)
-    }
-
-    /// The same for a mere question, in a world that may be a copy.
-    pub(crate) fn show(&self, cluster: &mut Cow<Cluster>, pod: &mut Arc<Pod>) {
-        *pod = self.pod(pod);
-        if self.0.iter().any(|hook| hook.rewrites_nodes(pod)) {
-            let _ = self.disguise(cluster.to_mut(), pod);
+    /// The same for the node that was chosen.
+    pub(crate) fn node(&self, point: Point, pod: &Pod, node: &Arc<Node>) -> Arc<Node> {
+        let rewriting: Vec<_> = self.rewriting(point, pod).collect();
+        match rewritten(&rewriting, point, pod, node) {
+            Some(seen) => Arc::new(seen),
+            None => node.clone(),
         }
     }
 
-    pub(crate) fn reveal(&self, cluster: &mut Cluster, disguise: Disguise) {
-        for node in disguise.0 {
-            cluster.set_node((*node).clone());
+    /// The same for all nodes.
+    pub(crate) fn cluster<'a>(
+        &self,
+        point: Point,
+        pod: &Pod,
+        cluster: &'a Cluster,
+    ) -> Cow<'a, Cluster> {
+        let mut seen = Cow::Borrowed(cluster);
+        let rewriting: Vec<_> = self.rewriting(point, pod).collect();
+        if !rewriting.is_empty() {
+            for entry in cluster.nodes().slots().iter().flatten() {
+                if let Some(node) = rewritten(&rewriting, point, pod, &entry.node) {
+                    seen.to_mut().set_node(node);
+                }
+            }
         }
+        seen
     }
+
+    fn rewriting(&self, point: Point, pod: &Pod) -> impl Iterator<Item = &Arc<dyn Hook>> {
+        self.at(point)
+            .filter(move |hook| hook.rewrites_nodes(point, pod))
+    }
+}
+
+fn rewritten(hooks: &[&Arc<dyn Hook>], point: Point, pod: &Pod, node: &Node) -> Option<Node> {
+    hooks.iter().fold(None, |seen: Option<Node>, hook| {
+        let new = hook.node(point, pod, seen.as_ref().unwrap_or(node));
+        new.filter(|new| new.spec.name == node.spec.name).or(seen)
+    })
 }

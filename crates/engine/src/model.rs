@@ -21,7 +21,7 @@ mod time;
 pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
 pub use names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
-pub use node::{Image, Images, Node, NodeSpec};
+pub use node::{Image, Images, Node, NodeSpec, fingerprint};
 pub use node_selector::{
     FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
     RequiredNodes, TopologyTerm,

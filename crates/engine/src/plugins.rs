@@ -65,7 +65,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// What Kubernetes enables by default, in its order, with the weights of scorers.
-pub const DEFAULT: &[(&str, i64)] = &[
+pub const DEFAULT: &[(&str, i32)] = &[
     ("SchedulingGates", 0),
     ("PrioritySort", 0),
     ("NodeUnschedulable", 0),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cluster::{Catalog, Cluster, Placed};
-use crate::evaluate::{Diagnosis, Scan, Trial};
+use crate::evaluate::{Diagnosis, Refusal, Refusals, Scan, Trial};
 use crate::framework::{Reason, Rejection, Status};
 use crate::model::{Budget, Name, Pod, PreemptionPolicy, Timestamp};
 
@@ -42,9 +42,9 @@ impl Search {
             return None;
         }
         let mut texts: Vec<String> = Vec::new();
-        for tried in &self.unhelpful {
-            let text = tried.rejection.message();
-            if tried.rejection.status == Status::Error && !texts.contains(&text) {
+        let refusals = self.unhelpful.iter().filter_map(|tried| tried.why.as_ref());
+        for text in refusals.filter_map(Refusal::failure) {
+            if !texts.contains(&text) {
                 texts.push(text);
             }
         }
@@ -60,9 +60,21 @@ impl Search {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unhelpful {
     pub slot: usize,
-    /// The plugin that still says no; `None` if there are no lesser pods.
-    pub plugin: Option<&'static str>,
-    pub rejection: Rejection,
+    /// What is still said against it; `None` if there are no lesser pods.
+    pub why: Option<Refusal>,
+}
+
+impl Unhelpful {
+    /// The plugin that still says no, if there are lesser pods, and the words. The scan must be that of the search.
+    pub fn words(&self, scan: &Scan) -> (Option<&'static str>, Rejection) {
+        match &self.why {
+            None => (None, Rejection::unresolvable(NO_VICTIMS)),
+            Some(refusal) => {
+                let (plugin, rejection) = refusal.words(scan);
+                (Some(plugin), rejection)
+            }
+        }
+    }
 }
 
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
@@ -167,20 +179,15 @@ fn select_victims<'s>(
     now: Timestamp,
 ) -> Result<usize, Unhelpful> {
     if lesser.is_empty() {
-        return Err(Unhelpful {
-            slot,
-            plugin: None,
-            rejection: Rejection::unresolvable(NO_VICTIMS),
-        });
+        return Err(Unhelpful { slot, why: None });
     }
     let importance = |pod: &&Placed| (Reverse(pod.priority), pod.started.unwrap_or(now));
     lesser.sort_by_key(importance);
     trial.turn_to(slot, lesser);
     (0..lesser.len()).for_each(|pod| trial.remove(pod));
-    let refused = |(plugin, rejection)| Unhelpful {
+    let refused = |refusal| Unhelpful {
         slot,
-        plugin: Some(plugin),
-        rejection,
+        why: Some(refusal),
     };
     trial.verdict().map_err(refused)?;
     let violating = violating(lesser, catalog);
@@ -282,14 +289,20 @@ fn harm(
 }
 
 /// Why no candidate was found.
-pub fn message(diagnosis: &Diagnosis, search: &Search) -> String {
+pub fn message(diagnosis: &Diagnosis, search: &Search, scan: &Scan) -> String {
+    let mut refusals = Refusals::default();
+    let refused = search.unhelpful.iter().filter_map(|node| node.why.as_ref());
+    refused.for_each(|refusal| refusals.add(refusal));
     let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
-    for reason in search
-        .unhelpful
-        .iter()
-        .flat_map(|node| &node.rejection.reasons)
-    {
-        *reasons.entry(reason.clone()).or_default() += 1;
+    for (refusal, nodes) in refusals.iter() {
+        for reason in refusal.words(scan).1.reasons {
+            *reasons.entry(reason).or_default() += nodes;
+        }
+    }
+    let empty = search.unhelpful.iter().filter(|node| node.why.is_none());
+    let empty = empty.count();
+    if empty > 0 {
+        *reasons.entry(NO_VICTIMS.into()).or_default() += empty;
     }
     let others = diagnosis.nodes.saturating_sub(search.unhelpful.len());
     if others > 0 {

@@ -36,6 +36,9 @@ use heap::{Heap, Item};
 use in_flight::{InFlight, Missed};
 use parked::{Parked, Situation};
 
+/// How often is looked for pods that are parked for too long.
+const FLUSH_PERIOD: Duration = Duration::from_secs(30);
+
 /// A pod's own changes that are kept while it is in flight; with more, it is simply tried again.
 const MOST_OWN_EVENTS: usize = 64;
 
@@ -184,6 +187,8 @@ pub struct Queue {
     in_flight: InFlight,
     arrivals: Arrivals,
     next_sequence: u64,
+    /// When the queue was first used: the periods of the flush begin here.
+    begun: Option<Timestamp>,
 }
 
 impl Queue {
@@ -242,6 +247,7 @@ impl Queue {
 
     /// A pod came or changed.
     pub fn set(&mut self, pod: Arc<Pod>, profile: usize, world: World) {
+        self.begun.get_or_insert(world.now);
         let name = name_of(&pod);
         // A uid keeps its name. Should somebody say otherwise, the old name must not stay behind.
         if let Some(entry) = self.entries.get(&pod.uid)
@@ -444,7 +450,8 @@ impl Queue {
                 self.arrivals.count(Part::Active, Cause::BackoffComplete);
             }
         }
-        while let Some(uid) = self.parked.overdue(world.now) {
+        let flush = self.last_flush(world.now);
+        while let Some(uid) = self.parked.overdue(flush) {
             if let Some(entry) = self.entries.get_mut(&uid) {
                 entry.ticket.flushed = Some(world.now);
             }
@@ -457,15 +464,30 @@ impl Queue {
         if !self.active.is_empty() || self.backoffs.has_blamed() {
             return Some(now);
         }
-        let after = |deadline: Timestamp| Timestamp(deadline.0.saturating_add(1));
-        let parked = self.parked.first_deadline().map(after);
+        let parked = self.parked.first_deadline();
+        let parked = parked.map(|deadline| self.flush_after(deadline));
         let due = [self.backoffs.first_release(), parked];
         due.into_iter().flatten().min().map(|due| due.max(now))
     }
 
     /// Until when the pod waits at the longest; `None` if it is not parked.
     pub fn latest_retry(&self, uid: &str) -> Option<Timestamp> {
-        self.parked.deadline_of(uid)
+        Some(self.flush_after(self.parked.deadline_of(uid)?))
+    }
+
+    /// The end of the last period that is over.
+    fn last_flush(&self, now: Timestamp) -> Timestamp {
+        let begun = self.begun.map_or(0, |begun| begun.0);
+        let since = now.0.saturating_sub(begun);
+        Timestamp(
+            now.0
+                .saturating_sub(since.rem_euclid(FLUSH_PERIOD.as_nanos() as i64)),
+        )
+    }
+
+    /// The first flush that finds the deadline over.
+    fn flush_after(&self, deadline: Timestamp) -> Timestamp {
+        self.last_flush(deadline).plus(FLUSH_PERIOD)
     }
 
     fn insert(&mut self, ticket: Ticket, place: Place) {
@@ -563,6 +585,7 @@ impl Queue {
                 .flushed
                 .map_or(entry.ticket.since, |at| at.max(entry.ticket.since))
                 .plus(self.timing.longest_parked);
+            let latest = latest.plus(FLUSH_PERIOD);
             if self.latest_retry(uid).is_some_and(|retry| retry > latest) {
                 return Err(format!("pod {uid} is parked beyond {latest:?}"));
             }
@@ -658,7 +681,7 @@ fn item(ticket: &Ticket, timing: Timing) -> Item {
 /// The order of QueueSort; among equals, who came first.
 fn by_turn(profiles: &Profiles) -> impl Fn(&Item, &Item) -> bool {
     move |a, b| {
-        let (x, y) = ((&*a.pod, a.since), (&*b.pod, b.since));
+        let (x, y) = ((&a.pod, a.since), (&b.pod, b.since));
         profiles.goes_before(x, y) || (!profiles.goes_before(y, x) && a.sequence < b.sequence)
     }
 }

@@ -48,6 +48,8 @@ pub struct Settings {
     /// Those that may be ignored after the others; each group in its order.
     pub extenders: Vec<Extender>,
     pub hooks: Hooks,
+    /// For tests: panics at the first step after which [`Scheduler::check`] finds something.
+    pub checks_itself: bool,
 }
 
 pub struct Scheduler {
@@ -55,7 +57,6 @@ pub struct Scheduler {
     queue: Queue,
     profiles: Profiles,
     extenders: Vec<Extender>,
-    hooks: Hooks,
     /// Where the search for equals begins; moved by decisions that hold, and by nothing else.
     cursor: Cursor,
     /// Pods that have a node and are not yet seen there.
@@ -70,6 +71,7 @@ pub struct Scheduler {
     ready: VecDeque<Outcome>,
     /// What extenders said in the latest conversations, for whoever asks.
     heard: VecDeque<(Name, Vec<Heard>)>,
+    checks_itself: bool,
 }
 
 impl Scheduler {
@@ -77,9 +79,8 @@ impl Scheduler {
         Ok(Self {
             cluster: Cluster::new(),
             queue: Queue::new(settings.timing),
-            profiles: Profiles::new(profiles)?,
+            profiles: Profiles::new(profiles)?.with_hooks(settings.hooks),
             extenders: settings.extenders,
-            hooks: settings.hooks,
             cursor: Cursor::default(),
             under_way: IndexMap::new(),
             talk: None,
@@ -87,6 +88,7 @@ impl Scheduler {
             unconfirmed: BTreeSet::new(),
             ready: VecDeque::new(),
             heard: VecDeque::new(),
+            checks_itself: settings.checks_itself,
         })
     }
 
@@ -125,6 +127,12 @@ impl Scheduler {
 
     /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next news.
     pub fn schedule_next(&mut self, now: Timestamp) -> Option<Outcome> {
+        let outcome = self.next_outcome(now);
+        self.check_if_wanted();
+        outcome
+    }
+
+    fn next_outcome(&mut self, now: Timestamp) -> Option<Outcome> {
         self.expire_permits(now);
         loop {
             if let Some(outcome) = self.ready.pop_front() {
@@ -284,6 +292,12 @@ impl Scheduler {
         for event in events {
             let world = world(&self.profiles, &self.cluster, now);
             self.queue.notify(event, audience, world);
+        }
+    }
+
+    fn check_if_wanted(&self) {
+        if self.checks_itself {
+            assert_eq!(self.check(), Ok(()));
         }
     }
 

@@ -295,6 +295,7 @@ proptest! {
         let mut cluster = Cluster::new();
         for step in &before {
             let _refused = cluster.apply(update(step));
+            cluster.check().unwrap();
         }
         let rows = |cluster: &Cluster| -> Vec<Vec<i64>> {
             (0..cluster.nodes().slots().len()).map(|slot| cluster.nodes().row(slot).to_vec()).collect()
@@ -377,4 +378,46 @@ fn pods_without_uid_or_node_are_refused_by_name() {
         .apply(Update::PodBound(pod("p").build()))
         .unwrap_err();
     assert_eq!(unbound.to_string(), "pod default/p is bound to no node");
+}
+
+#[test]
+fn each_difference_of_a_node_or_pod_is_an_event_of_its_own() {
+    use engine::framework::Actions;
+    let heard = |was: Update, is: Update| -> Vec<Actions> {
+        let mut cluster = Cluster::new();
+        cluster.set_node(node("n").build());
+        cluster.apply(was).unwrap();
+        let events = cluster.apply(is).unwrap();
+        events.iter().map(|event| event.actions).collect()
+    };
+    let was = || node("n").unschedulable();
+    for (case, is, want) in [
+        ("nothing", was(), vec![]),
+        ("uncordoned", node("n"), vec![Actions::NODE_TAINT]),
+        (
+            "a condition",
+            was().with(|node| node.conditions = 1),
+            vec![Actions::NODE_CONDITION],
+        ),
+        (
+            "an annotation and a label",
+            was().label("k", "v").with(|node| node.annotations = 1),
+            vec![Actions::NODE_LABEL, Actions::NODE_ANNOTATION],
+        ),
+    ] {
+        let found = heard(Update::Node(was().build()), Update::Node(is.build()));
+        assert_eq!(found, want, "{case}");
+    }
+    let bound = |claims: &[(&str, &str)]| {
+        let claims = claims.iter().map(|(k, v)| ((*k).into(), (*v).into()));
+        let pod = pod("p")
+            .on("n")
+            .with(|pod| pod.generated_claims = claims.collect());
+        Update::PodBound(pod.build())
+    };
+    assert_eq!(
+        heard(bound(&[]), bound(&[("gpu", "p-gpu-x")])),
+        [Actions::POD_GENERATED_CLAIM]
+    );
+    assert_eq!(heard(bound(&[]), bound(&[])), [Actions::UPDATE]);
 }

@@ -47,7 +47,7 @@ impl Selection {
         if self.is_all() {
             return case;
         }
-        let enabled = |(name, weight): &(&str, i64)| {
+        let enabled = |(name, weight): &(&str, i32)| {
             (NEEDED.contains(name) || self.0.iter().any(|chosen| chosen == name))
                 .then(|| json!({"name": name, "weight": weight}))
         };

@@ -12,7 +12,7 @@ use engine::scheduler::Settings;
 
 use super::args::{ArgsHead, Dictated, Erased, With};
 use super::merge::{Choice, Chosen};
-use super::types::{Configuration, PluginConfig, Profile, field};
+use super::types::{Configuration, PluginConfig, Profile};
 use super::{Findings, Version};
 use crate::yaml::suggest;
 
@@ -256,7 +256,7 @@ impl<'a> ProfileBuilder<'a> {
     fn check_counts(&mut self, chosen: &[Vec<String>; Point::ALL.len()]) {
         let name = &self.profile.scheduler_name;
         let sorters = chosen[Point::QueueSort as usize].len();
-        let place = |point| format!("{}.plugins.{}", self.profile.place, field(point));
+        let place = |point: Point| format!("{}.plugins.{}", self.profile.place, point.field());
         if sorters != 1 {
             let text = format!(
                 "only one queue sort plugin required for profile with scheduler name \"{name}\", but got {sorters}"

@@ -2,7 +2,7 @@
 
 use engine::framework::{Entry, Point};
 
-use super::types::{PluginSet, Profile, field};
+use super::types::{PluginSet, Profile};
 use super::version::Version;
 
 /// A plugin that was chosen for a point, or for all its points.
@@ -43,7 +43,7 @@ impl<'a> Choice<'a> {
 
     /// What the file and the defaults say about one point by name.
     pub(super) fn own(&self, point: Point) -> Vec<Chosen> {
-        let place = format!("{}.plugins.{}", self.profile.place, field(point));
+        let place = format!("{}.plugins.{}", self.profile.place, point.field());
         merged(
             self.version,
             self.version.at(point),

@@ -150,27 +150,10 @@ impl Plugins {
 
     /// Every set with the name of its field.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &PluginSet)> {
-        let points = Point::ALL.map(|point| (field(point), self.at(point)));
+        let points = Point::ALL.map(|point| (point.field(), self.at(point)));
         points
             .into_iter()
             .chain([("multiPoint", &self.multi_point)])
-    }
-}
-
-pub(super) fn field(point: Point) -> &'static str {
-    match point {
-        Point::PreEnqueue => "preEnqueue",
-        Point::QueueSort => "queueSort",
-        Point::PreFilter => "preFilter",
-        Point::Filter => "filter",
-        Point::PostFilter => "postFilter",
-        Point::PreScore => "preScore",
-        Point::Score => "score",
-        Point::Reserve => "reserve",
-        Point::Permit => "permit",
-        Point::PreBind => "preBind",
-        Point::Bind => "bind",
-        Point::PostBind => "postBind",
     }
 }
 

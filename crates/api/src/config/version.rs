@@ -57,7 +57,7 @@ impl Version {
         match self {
             Self::V1beta1 | Self::V1beta2 => &[],
             Self::V1beta3 => V1BETA3,
-            Self::V1 => V1,
+            Self::V1 => engine::plugins::DEFAULT,
         }
     }
 
@@ -90,29 +90,6 @@ impl fmt::Display for Version {
         write!(f, "{GROUP}/{}", self.short())
     }
 }
-
-const V1: &[(&str, i32)] = &[
-    ("SchedulingGates", 0),
-    ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 0),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 0),
-    ("NodeDeclaredFeatures", 0),
-];
 
 /// Of Kubernetes 1.28.
 const V1BETA3: &[(&str, i32)] = &[

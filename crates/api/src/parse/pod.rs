@@ -93,6 +93,11 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             .iter()
             .map(|claim| name(&claim.name))
             .collect(),
+        generated_claims: status
+            .resource_claim_statuses
+            .iter()
+            .map(|claim| (name(&claim.name), name(&claim.resource_claim_name)))
+            .collect(),
         needed_features: needed_features(spec),
         qos: qos.class(),
         created: meta.creation_timestamp.map(time).unwrap_or_default(),

@@ -55,11 +55,25 @@ pub struct NodeStatus {
     #[prost(btree_map = "string, message", tag = "2")]
     pub allocatable: ResourceList,
     #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "4")]
+    pub conditions: Vec<NodeCondition>,
+    #[serde(deserialize_with = "nullable")]
     #[prost(message, repeated, tag = "8")]
     pub images: Vec<ContainerImage>,
     #[serde(deserialize_with = "nullable")]
     #[prost(string, repeated, tag = "14")]
     pub declared_features: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default)]
+pub struct NodeCondition {
+    #[serde(rename = "type")]
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "2")]
+    pub status: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -496,6 +510,19 @@ pub struct PodStatus {
     #[serde(deserialize_with = "nullable")]
     #[prost(btree_map = "string, message", tag = "19")]
     pub allocated_resources: ResourceList,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(message, repeated, tag = "15")]
+    pub resource_claim_statuses: Vec<ResourceClaimStatus>,
+}
+
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ResourceClaimStatus {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "2")]
+    pub resource_claim_name: String,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]

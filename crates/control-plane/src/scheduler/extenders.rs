@@ -45,7 +45,8 @@ impl Connection {
             Verb::Filter { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
                 let verb = &self.config.filter_verb;
-                words::filtered(&self.post(verb, question).await?)
+                let answer = self.post(verb, question).await?;
+                words::filtered(&answer, self.config.node_cache_capable)
             }
             Verb::Prioritize { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;

@@ -61,7 +61,9 @@ impl Fixture {
         self.schedule_by(client, Options::with_defaults(SCHEDULER, "host").unwrap());
     }
 
-    pub(crate) fn schedule_by(&mut self, client: Client, options: Options) {
+    /// Every step of the engine is checked.
+    pub(crate) fn schedule_by(&mut self, client: Client, mut options: Options) {
+        options.settings.checks_itself = true;
         let running = Running::start(Connect::Client(client), options);
         self.scheduler = Some(running.unwrap());
     }

@@ -228,7 +228,8 @@ fn one_scorer(name: &'static str) -> Profile {
 fn default_profile() -> Profile {
     let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
         let entry = plugins::find(name).unwrap_or_else(|| panic!("no plugin {name}"));
-        Enabled::new(entry, (*weight).max(1)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        Enabled::new(entry, i64::from(*weight).max(1))
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
     });
     Profile::new("default-scheduler", enabled.collect())
 }

@@ -303,6 +303,14 @@ fn node_events(old: Option<Arc<Node>>, new: Option<Arc<Node>>) -> Vec<Event> {
         (was.labels != is.labels, Actions::NODE_LABEL),
         (was.taints != is.taints, Actions::NODE_TAINT),
         (
+            before.conditions != after.conditions,
+            Actions::NODE_CONDITION,
+        ),
+        (
+            before.annotations != after.annotations,
+            Actions::NODE_ANNOTATION,
+        ),
+        (
             was.declared_features != is.declared_features,
             Actions::NODE_DECLARED_FEATURE,
         ),
@@ -351,6 +359,10 @@ pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
         (
             was.tolerations.len() != is.tolerations.len(),
             Actions::POD_TOLERATION,
+        ),
+        (
+            was.generated_claims != is.generated_claims,
+            Actions::POD_GENERATED_CLAIM,
         ),
     ]
     .into_iter()

@@ -2,13 +2,17 @@
 
 use super::Cursor;
 use super::scan::{Diagnosis, Scan};
+use crate::framework::Point;
 
 impl Scan<'_> {
     /// Slots of the nodes that every filter lets pass, in their order. An error if something broke.
     pub fn feasible(&mut self) -> Result<Vec<usize>, String> {
         self.judge();
         match self.judged() {
-            None => Ok(Vec::new()),
+            None => match self.early_end() {
+                Some((_, rejection)) if rejection.is_failure() => Err(rejection.message()),
+                _ => Ok(Vec::new()),
+            },
             Some(judged) => match &judged.error {
                 Some(text) => Err(text.clone()),
                 None => Ok(judged
@@ -18,6 +22,25 @@ impl Scan<'_> {
                     .collect()),
             },
         }
+    }
+
+    /// The nodes to choose from: the one that the pod is nominated to, if it fits, else all that fit.
+    pub fn filter(&mut self) -> Result<Vec<usize>, String> {
+        match self.nominated_slot() {
+            Some(slot) if self.fits(slot).is_ok() => Ok(vec![slot]),
+            _ => self.feasible(),
+        }
+    }
+
+    /// Whether nodes can be compared at all.
+    pub fn pre_score(&self) -> Result<(), String> {
+        for &index in self.profile.at(Point::PreScore) {
+            if let Some(text) = &self.plan.plugins[index].score_error {
+                let name = self.profile.plugins()[index].name;
+                return Err(format!("running PreScore plugin \"{name}\": {text}"));
+            }
+        }
+        Ok(())
     }
 
     /// The best of some feasible nodes, at least one, with what others add to their totals.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::prepare::Narrowed;
-use super::scan::{Diagnosis, NodeStatus, Scan, Window};
+use super::scan::{Diagnosis, NodeStatus, Scan, UNJUDGED, WORDED, Window};
 use super::tally::evaluate;
 use crate::framework::{Point, Reason, Rejection, Status};
 use crate::model::Name;
@@ -140,14 +140,22 @@ impl Scan<'_> {
     /// The verdicts with the scores of nodes that fit. A lone one has scores too, though it is taken without them.
     pub fn explain(&mut self) -> Result<Explanation, String> {
         let verdicts = self.verdicts()?;
-        let feasible = self
-            .judged()
-            .map(|judged| judged.feasible.clone())
-            .unwrap_or_default();
-        let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); feasible.len()];
-        if !feasible.is_empty() {
+        let feasible = self.feasible()?;
+        let nodes = self.explain_scores(verdicts, &feasible)?;
+        Ok(Explanation { nodes })
+    }
+
+    /// Adds to verdicts the scores of the nodes that fit, which are these slots in their order.
+    pub(crate) fn explain_scores(
+        &mut self,
+        verdicts: Vec<NodeVerdict>,
+        feasible: &[usize],
+    ) -> Result<Vec<NodeExplanation>, String> {
+        let places: Vec<(u32, u32)> = feasible.iter().map(|slot| (*slot as u32, 1)).collect();
+        let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); places.len()];
+        if !places.is_empty() {
             let profile = self.profile;
-            self.score(&feasible, |weight, plugin, raw, normalized| {
+            self.score(&places, |weight, plugin, raw, normalized| {
                 for (index, scores) in scores.iter_mut().enumerate() {
                     scores.push(PluginScore {
                         plugin: profile.plugins()[plugin].name,
@@ -171,9 +179,7 @@ impl Scan<'_> {
                 scores,
             }
         });
-        Ok(Explanation {
-            nodes: nodes.collect(),
-        })
+        Ok(nodes.collect())
     }
 
     fn why_not(&self, slot: usize, at: &mut Window) -> (Option<&'static str>, Rejection) {
@@ -238,22 +244,57 @@ impl Scan<'_> {
             }
             Narrowed::All | Narrowed::Failed { .. } => {}
         }
-        for slot in (0..self.cluster.nodes().slots().len())
-            .filter(|slot| self.cluster.nodes().get(*slot).is_some())
-        {
-            let explicit = self.rejection(slot, &mut window);
-            if let Some((plugin, rejection)) = &explicit {
-                named[*plugin] = true;
-                pending[*plugin] |= rejection.status == Status::Pending;
-            }
-            let rejection =
-                explicit.map_or_else(|| self.why_left_out().1, |(_, rejection)| rejection);
-            diagnosis.statuses.push(NodeStatus {
-                slot,
-                status: rejection.status,
-            });
-            for reason in rejection.reasons {
-                *reasons.entry(reason).or_default() += 1;
+        let mut left_out = 0;
+        let (_, why_left_out) = self.why_left_out();
+        let mut codes: Vec<((usize, u32), usize)> = Vec::new();
+        diagnosis.statuses.reserve(diagnosis.nodes);
+        let nodes = self.cluster.nodes().slots().iter().enumerate();
+        for slot in nodes.filter_map(|(slot, entry)| entry.as_ref().map(|_| slot)) {
+            let judged = self
+                .judged()
+                .map(|judged| (judged, judged.rejections[slot]));
+            let status = match judged {
+                None | Some((_, (UNJUDGED, _))) => {
+                    left_out += 1;
+                    why_left_out.status
+                }
+                Some((judged, (WORDED, _))) => {
+                    let Some((plugin, rejection)) = judged.worded.get(&slot) else {
+                        continue;
+                    };
+                    named[*plugin] = true;
+                    pending[*plugin] |= rejection.status == Status::Pending;
+                    for reason in &rejection.reasons {
+                        *reasons.entry(reason.clone()).or_default() += 1;
+                    }
+                    rejection.status
+                }
+                Some((_, (filter, verdict))) => {
+                    let filter = usize::from(filter);
+                    named[self.filters[filter].0] = true;
+                    let row = self.row(slot, &mut window);
+                    self.each_code(filter, verdict, row, &mut |code| {
+                        // Neighbours are often refused alike.
+                        let known = codes.iter_mut().rev();
+                        match known
+                            .into_iter()
+                            .find(|(known, _)| *known == (filter, code))
+                        {
+                            Some((_, nodes)) => *nodes += 1,
+                            None => codes.push(((filter, code), 1)),
+                        }
+                    });
+                    verdict.status()
+                }
+            };
+            diagnosis.statuses.push(NodeStatus { slot, status });
+        }
+        for ((filter, code), nodes) in codes {
+            *reasons.entry(self.reason(filter, code)).or_default() += nodes;
+        }
+        if left_out > 0 {
+            for reason in why_left_out.reasons {
+                *reasons.entry(reason).or_default() += left_out;
             }
         }
         let names = |flags: Vec<bool>| {

@@ -6,7 +6,8 @@ use crate::model::Pod;
 use crate::profile::Profile;
 
 /// What is left to look at after PreFilter.
-pub(super) enum Narrowed {
+#[derive(Clone)]
+pub(crate) enum Narrowed {
     All,
     /// These slots; the others are rejected in the name of these plugins.
     Only {

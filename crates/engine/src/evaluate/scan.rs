@@ -98,9 +98,9 @@ pub(super) struct Judged {
     /// Feasible slots in their order, as places with one node each.
     pub(super) feasible: Vec<(u32, u32)>,
     /// Index of the filter that said no, and its verdict; by slot.
-    rejections: Vec<(u16, Verdict)>,
+    pub(super) rejections: Vec<(u16, Verdict)>,
     /// Nodes whose reasons cannot be found again from the codes.
-    worded: HashMap<usize, (usize, Rejection)>,
+    pub(super) worded: HashMap<usize, (usize, Rejection)>,
     /// An opaque check broke.
     pub(super) error: Option<String>,
 }
@@ -113,14 +113,35 @@ pub(super) struct Window {
 }
 
 /// No filter has judged the node: it is free, or left out by narrowing.
-const UNJUDGED: u16 = u16::MAX;
+pub(super) const UNJUDGED: u16 = u16::MAX;
 /// The words are in `worded`.
-const WORDED: u16 = u16::MAX - 1;
+pub(super) const WORDED: u16 = u16::MAX - 1;
 
 impl<'a> Scan<'a> {
     pub fn new(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
         let plan = prepare(cluster, profile, pod);
         let narrowed = narrow(cluster, profile, &plan);
+        Self::of(cluster, profile, pod, plan, narrowed)
+    }
+
+    /// From the filters on, with what PreFilter said elsewhere.
+    pub(crate) fn resume(
+        cluster: &'a Cluster,
+        profile: &'a Profile,
+        pod: &'a Arc<Pod>,
+        narrowed: Narrowed,
+    ) -> Self {
+        let plan = prepare(cluster, profile, pod);
+        Self::of(cluster, profile, pod, plan, narrowed)
+    }
+
+    fn of(
+        cluster: &'a Cluster,
+        profile: &'a Profile,
+        pod: &'a Arc<Pod>,
+        plan: Plan<'a>,
+        narrowed: Narrowed,
+    ) -> Self {
         let (places, counted) = match narrowed {
             Narrowed::All | Narrowed::Only { .. } => evaluate(cluster, &plan),
             // Preemption may still ask about nodes.
@@ -198,7 +219,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn nominated_slot(&self) -> Option<usize> {
+    pub(super) fn nominated_slot(&self) -> Option<usize> {
         self.cluster
             .nodes()
             .slot(self.pod.nominated_node.as_deref()?)
@@ -437,14 +458,7 @@ impl<'a> Scan<'a> {
         feasible: &[(u32, u32)],
         mut each: impl FnMut(i64, usize, &[i64], &[i64]),
     ) -> Result<(), String> {
-        for &index in self.profile.at(Point::PreScore) {
-            if let Some(text) = &self.plan.plugins[index].score_error {
-                return Err(format!(
-                    "running PreScore plugin \"{}\": {text}",
-                    self.profile.plugins()[index].name
-                ));
-            }
-        }
+        self.pre_score()?;
         let profile = self.profile;
         for &index in profile.at(Point::Score) {
             if !self.plan.plugins[index].scores_run(&self.places.tallies) {
@@ -540,23 +554,12 @@ impl<'a> Scan<'a> {
         if index == WORDED {
             return judged.worded.get(&slot).cloned();
         }
-        let &(plugin, check) = self.filters.get(index as usize)?;
-        let reasons = match &self.plan.plugins[plugin].filters[check] {
-            Check::Gate(gate) => vec![gate.reason.clone()],
-            Check::Places(filter) => vec![filter.reason(verdict.code())],
-            Check::Rows(rows) => {
-                let from = slot / BLOCK * BLOCK;
-                if at.from != Some(from) {
-                    self.fill(&mut at.block, from);
-                    at.from = Some(from);
-                }
-                rows.reasons(Row {
-                    block: &at.block,
-                    lane: slot - from,
-                })
-            }
-            Check::Nodes(_) => return None,
-        };
+        let filter = usize::from(index);
+        let &(plugin, _) = self.filters.get(filter)?;
+        let mut reasons = Vec::new();
+        self.each_code(filter, verdict, self.row(slot, at), &mut |code| {
+            reasons.push(self.reason(filter, code));
+        });
         Some((
             plugin,
             Rejection {
@@ -566,7 +569,20 @@ impl<'a> Scan<'a> {
         ))
     }
 
-    pub(super) fn narrowed(&self) -> &Narrowed {
+    /// The node's row, read with its neighbours'.
+    pub(super) fn row<'w>(&self, slot: usize, at: &'w mut Window) -> Row<'w> {
+        let from = slot / BLOCK * BLOCK;
+        if at.from != Some(from) {
+            self.fill(&mut at.block, from);
+            at.from = Some(from);
+        }
+        Row {
+            block: &at.block,
+            lane: slot - from,
+        }
+    }
+
+    pub(crate) fn narrowed(&self) -> &Narrowed {
         &self.narrowed
     }
 

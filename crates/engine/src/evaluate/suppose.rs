@@ -67,7 +67,11 @@ impl Scan<'_> {
                     let verdict = rows.filter_row(row);
                     (!verdict.fits()).then(|| Rejection {
                         status: verdict.status(),
-                        reasons: rows.reasons(row),
+                        reasons: {
+                            let mut reasons = Vec::new();
+                            rows.reasons(row, &mut |code| reasons.push(rows.reason(code)));
+                            reasons
+                        },
                     })
                 }
                 Check::Places(filter) => {

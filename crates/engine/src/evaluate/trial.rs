@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use super::scan::{Scan, filter_failed};
+use super::refusal::Refusal;
+use super::scan::Scan;
 use crate::cluster::{Placed, Share};
-use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Status, Verdict};
+use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Verdict};
 use crate::model::Pod;
 
 /// A node, and some of its pods that may be taken away and given back, by their position in the list.
@@ -30,7 +31,7 @@ pub struct Trial<'s, 'a> {
 }
 
 /// Which filter said no, and how.
-enum Refusal {
+enum Found {
     Code(usize, Verdict),
     Words(usize, Rejection),
 }
@@ -115,10 +116,12 @@ impl<'s, 'a> Trial<'s, 'a> {
     }
 
     /// An error if a plugin could not tell.
-    pub fn fits(&mut self) -> Result<bool, (&'static str, Rejection)> {
-        let failed = |trial: &Self, refusal: Refusal| {
-            let is_failure = matches!(&refusal, Refusal::Words(_, rejection) if rejection.status == Status::Error);
-            is_failure.then(|| trial.words(refusal))
+    pub fn fits(&mut self) -> Result<bool, Refusal> {
+        let failed = |trial: &Self, found: Found| match found {
+            Found::Words(plugin, rejection) if rejection.is_failure() => {
+                Some(Refusal::by_words(trial.scan, plugin, rejection))
+            }
+            Found::Words(..) | Found::Code(..) => None,
         };
         match self.judge(failed) {
             Ok(()) => Ok(true),
@@ -127,9 +130,14 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// The plugin that says no, and its words.
-    pub fn verdict(&mut self) -> Result<(), (&'static str, Rejection)> {
-        self.judge(Self::words)
+    /// What is said against the node.
+    pub fn verdict(&mut self) -> Result<(), Refusal> {
+        self.judge(|trial, found| match found {
+            Found::Code(filter, verdict) => {
+                Refusal::by_code(trial.scan, filter, verdict, trial.lane())
+            }
+            Found::Words(plugin, rejection) => Refusal::by_words(trial.scan, plugin, rejection),
+        })
     }
 
     /// Declared columns, and counts if anybody reads them.
@@ -179,7 +187,7 @@ impl<'s, 'a> Trial<'s, 'a> {
     }
 
     /// With the nominated pods first, then without them; both must pass.
-    fn judge<T>(&mut self, say: impl Fn(&Self, Refusal) -> T) -> Result<(), T> {
+    fn judge<T>(&mut self, say: impl Fn(&Self, Found) -> T) -> Result<(), T> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
             let own = self.pods.len()..self.pods.len() + nominated.len();
@@ -187,7 +195,7 @@ impl<'s, 'a> Trial<'s, 'a> {
                 self.push_share(pod, &Share::of(&pod.requests));
             }
             own.clone().for_each(|pod| self.charge(pod, 1));
-            let refused = self.refusal(&nominated).map(|refusal| say(self, refusal));
+            let refused = self.refusal(&nominated).map(|found| say(self, found));
             own.for_each(|pod| self.charge(pod, -1));
             self.shares.truncate(self.pods.len() * self.width());
             self.nominated = nominated;
@@ -197,11 +205,11 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
         match self.refusal(&[]) {
             None => Ok(()),
-            Some(refusal) => Err(say(self, refusal)),
+            Some(found) => Err(say(self, found)),
         }
     }
 
-    fn refusal(&mut self, added: &[&Arc<Pod>]) -> Option<Refusal> {
+    fn refusal(&mut self, added: &[&Arc<Pod>]) -> Option<Found> {
         let scan = self.scan;
         for (values, value) in self.block.columns.iter_mut().zip(&self.state) {
             values[0] = *value;
@@ -240,12 +248,12 @@ impl<'s, 'a> Trial<'s, 'a> {
                         catalog: scan.cluster.catalog(),
                     }) {
                         Ok(()) => Verdict::FITS,
-                        Err(rejection) => return Some(Refusal::Words(plugin, rejection)),
+                        Err(rejection) => return Some(Found::Words(plugin, rejection)),
                     }
                 }
             };
             if !verdict.fits() {
-                return Some(Refusal::Code(index, verdict));
+                return Some(Found::Code(index, verdict));
             }
         }
         None
@@ -261,27 +269,5 @@ impl<'s, 'a> Trial<'s, 'a> {
             block: &self.block,
             lane: 0,
         }
-    }
-
-    fn words(&self, refusal: Refusal) -> (&'static str, Rejection) {
-        let (plugin, rejection) = match refusal {
-            Refusal::Words(plugin, rejection) => (plugin, rejection),
-            Refusal::Code(index, verdict) => {
-                let (plugin, check) = self.scan.filters[index];
-                let reasons = match &self.scan.plan.plugins[plugin].filters[check] {
-                    Check::Gate(gate) => vec![gate.reason.clone()],
-                    Check::Rows(rows) => rows.reasons(self.lane()),
-                    Check::Places(filter) => vec![filter.reason(verdict.code())],
-                    Check::Nodes(_) => Vec::new(),
-                };
-                let status = verdict.status();
-                (plugin, Rejection { status, reasons })
-            }
-        };
-        let name = self.scan.profile.plugins()[plugin].name;
-        if rejection.status == Status::Error {
-            return (name, Rejection::error(filter_failed(name, &rejection)));
-        }
-        (name, rejection)
     }
 }

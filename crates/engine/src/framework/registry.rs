@@ -40,6 +40,24 @@ impl Point {
         Self::Bind,
         Self::PostBind,
     ];
+
+    /// Its field in a configuration.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::PreEnqueue => "preEnqueue",
+            Self::QueueSort => "queueSort",
+            Self::PreFilter => "preFilter",
+            Self::Filter => "filter",
+            Self::PostFilter => "postFilter",
+            Self::PreScore => "preScore",
+            Self::Score => "score",
+            Self::Reserve => "reserve",
+            Self::Permit => "permit",
+            Self::PreBind => "preBind",
+            Self::Bind => "bind",
+            Self::PostBind => "postBind",
+        }
+    }
 }
 
 /// A set of extension points.
@@ -47,6 +65,8 @@ impl Point {
 pub struct Points(u16);
 
 impl Points {
+    pub const ALL: Self = Self::of(&Point::ALL);
+
     pub const fn of(points: &[Point]) -> Self {
         let mut bits = 0;
         let mut i = 0;
@@ -55,6 +75,10 @@ impl Points {
             i += 1;
         }
         Self(bits)
+    }
+
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     pub const fn contains(self, point: Point) -> bool {

@@ -32,8 +32,10 @@ impl Row<'_> {
 /// Says no by the node's own numbers. Equal checks give equal answers to equal rows.
 pub trait RowFilter: PartialEq + Send + 'static {
     fn filter(&self, row: Row) -> Verdict;
-    /// The words for a row that `filter` refused.
-    fn reasons(&self, row: Row) -> Vec<Reason>;
+    /// The reasons for a row that `filter` refused, by codes of its own, in the order of their words.
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32));
+    /// The words for one of them.
+    fn reason(&self, code: u32) -> Reason;
 }
 
 /// Scores by the node's own numbers, 0..=100, final: nothing is normalised. Equal checks give equal scores.
@@ -45,7 +47,8 @@ pub trait RowScore: PartialEq + Send + 'static {
 pub(crate) trait ErasedRowFilter: Send {
     fn filter_block(&self, block: &Block, out: &mut [Verdict; BLOCK]);
     fn filter_row(&self, row: Row) -> Verdict;
-    fn reasons(&self, row: Row) -> Vec<Reason>;
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32));
+    fn reason(&self, code: u32) -> Reason;
 }
 
 impl<C: RowFilter> ErasedRowFilter for C {
@@ -57,8 +60,11 @@ impl<C: RowFilter> ErasedRowFilter for C {
     fn filter_row(&self, row: Row) -> Verdict {
         self.filter(row)
     }
-    fn reasons(&self, row: Row) -> Vec<Reason> {
-        RowFilter::reasons(self, row)
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32)) {
+        RowFilter::reasons(self, row, each);
+    }
+    fn reason(&self, code: u32) -> Reason {
+        RowFilter::reason(self, code)
     }
 }
 

@@ -87,6 +87,10 @@ impl Rejection {
         Self::new(Status::Error, text)
     }
 
+    pub fn is_failure(&self) -> bool {
+        self.status == Status::Error
+    }
+
     pub fn message(&self) -> String {
         self.reasons.join(", ")
     }

@@ -8,6 +8,20 @@ pub struct Node {
     pub spec: NodeSpec,
     /// From `status.allocatable` only.
     pub allocatable: Amounts,
+    /// [`fingerprint`] of the types and statuses of its conditions: only a change of them matters.
+    pub conditions: u64,
+    /// The same of its annotations.
+    pub annotations: u64,
+}
+
+/// Tells one list of pairs from another without keeping it.
+pub fn fingerprint<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> u64 {
+    let pairs = pairs.into_iter().flat_map(|(key, value)| [key, value]);
+    let bytes = pairs.flat_map(|text| text.bytes().chain([0xff]));
+    // FNV-1a: the same everywhere and always, which the standard library does not promise of its own.
+    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// What facts may look at: everything about a node that is neither a number nor a pod.

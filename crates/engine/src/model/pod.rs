@@ -33,6 +33,8 @@ pub struct Pod {
     pub volumes: Vec<Volume>,
     /// Names of `spec.resourceClaims`.
     pub resource_claims: Vec<Name>,
+    /// Those of them that were made for the pod, with the name of what was made; from `status.resourceClaimStatuses`.
+    pub generated_claims: Vec<(Name, Name)>,
     /// Features a node must declare, inferred from the spec.
     pub needed_features: Vec<Name>,
     pub qos: QosClass,

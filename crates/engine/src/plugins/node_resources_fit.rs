@@ -272,14 +272,21 @@ impl RowFilter for Fits {
         }
     }
 
-    fn reasons(&self, row: Row) -> Vec<Reason> {
-        let pods = self
-            .too_many_pods(row)
-            .then_some(Reason::Borrowed("Too many pods"));
-        let wants = self.wants.iter().filter(|want| want.is_insufficient(row));
-        pods.into_iter()
-            .chain(wants.map(|want| want.reason.clone().into()))
-            .collect()
+    /// 0 is the number of pods, then come the wants.
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32)) {
+        if self.too_many_pods(row) {
+            each(0);
+        }
+        for (code, want) in (1..).zip(&self.wants) {
+            if want.is_insufficient(row) {
+                each(code);
+            }
+        }
+    }
+
+    fn reason(&self, code: u32) -> Reason {
+        let want = (code as usize).checked_sub(1).map(|at| &self.wants[at]);
+        want.map_or("Too many pods".into(), |want| want.reason.clone().into())
     }
 }
 

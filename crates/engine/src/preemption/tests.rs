@@ -55,7 +55,8 @@ fn budget(cluster: &mut Cluster, name: &str, app: &str, allowed: i32) {
         .unwrap();
 }
 
-fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (Diagnosis, Search) {
+/// What is found, and what is said if that is nothing.
+fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (String, Search) {
     let (profile, pod) = (profile(), pod.build());
     let mut scan = Scan::new(cluster, &profile, &pod);
     let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
@@ -65,7 +66,7 @@ fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (Diagnosis, Search) {
     let (all, only) = (search(Wanted::All), search(Wanted::Best).candidates);
     let chosen = best(&all.candidates, NOW);
     assert_eq!(only.first(), chosen.first().copied());
-    (diagnosis, all)
+    (message(&diagnosis, &all, &scan), all)
 }
 
 /// `node: victims` of the chosen candidate, with `!` for each violation.
@@ -266,9 +267,8 @@ fn nominated_pods_keep_their_room() {
         })
         .unwrap();
     assert_eq!(chosen(&cluster, &wants("2")), "n: low");
-    let (diagnosis, search) = search_for(&cluster, &wants("3"));
     assert_eq!(
-        message(&diagnosis, &search),
+        search_for(&cluster, &wants("3")).0,
         "0/1 nodes are available: 1 Insufficient cpu."
     );
 }
@@ -286,9 +286,8 @@ fn messages_when_nothing_helps() {
             cores("t", "tainted", "4", 1),
         ],
     );
-    let (diagnosis, search) = search_for(&cluster, &wants("4"));
     assert_eq!(
-        message(&diagnosis, &search),
+        search_for(&cluster, &wants("4")).0,
         "0/4 nodes are available: 1 Insufficient cpu, 1 Preemption is not helpful for scheduling, \
          2 No preemption victims found for incoming pod."
     );
@@ -395,7 +394,8 @@ fn trials_agree_with_plain_questions() {
                 },
             );
             assert_eq!(trial.fits(), Ok(plain.is_ok()), "{slot} {removed:?}");
-            assert_eq!(trial.verdict(), plain, "{slot} {removed:?}");
+            let said = trial.verdict().map_err(|refusal| refusal.words(&scan));
+            assert_eq!(said, plain, "{slot} {removed:?}");
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Several scheduler names with one queue: whose pod it is, who goes first, and what can help whom.
 
+use std::sync::Arc;
+
 use super::Profile;
-use crate::framework::{Actions, Catalog, Event, EventPattern, Point, Watched};
+use crate::framework::{Actions, Catalog, Event, EventPattern, Point, Rejection, Watched};
+use crate::hooks::Hooks;
 use crate::model::{Name, Pod, Timestamp};
 
 /// The name under which rejections by extenders are recorded.
@@ -13,6 +16,7 @@ pub struct Profiles {
     all: Vec<Profile>,
     /// Per profile, what each plugin that can reject a pod wants to hear of.
     listeners: Vec<Vec<Listener>>,
+    hooks: Hooks,
 }
 
 #[derive(Clone)]
@@ -76,7 +80,21 @@ impl Profiles {
             }
         }
         let listeners = all.iter().map(listeners).collect();
-        Ok(Self { all, listeners })
+        Ok(Self {
+            all,
+            listeners,
+            hooks: Hooks::default(),
+        })
+    }
+
+    /// The same with code around the extension points.
+    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = hooks;
+        self
+    }
+
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     pub fn get(&self, index: usize) -> &Profile {
@@ -95,19 +113,25 @@ impl Profiles {
     }
 
     /// QueueSort: whether `a` is to be tried before `b`.
-    pub fn goes_before(&self, a: (&Pod, Timestamp), b: (&Pod, Timestamp)) -> bool {
+    pub fn goes_before(&self, a: (&Arc<Pod>, Timestamp), b: (&Arc<Pod>, Timestamp)) -> bool {
         let profile = &self.all[0];
-        profile
-            .at(Point::QueueSort)
-            .iter()
-            .any(|index| profile.plugins()[*index].plugin.goes_before(a, b))
+        let order = |x: &Pod, y: &Pod| {
+            let mut at = profile.at(Point::QueueSort).iter();
+            at.any(|index| {
+                let plugin = &profile.plugins()[*index].plugin;
+                plugin.goes_before((x, a.1), (y, b.1))
+            })
+        };
+        let (point, fine) = (Point::QueueSort, |_: &bool| Ok(()));
+        let with_a = |x: &Arc<Pod>| self.hooks.around(point, b.0, |y| order(x, y), fine);
+        self.hooks.around(point, a.0, with_a, fine)
     }
 
     /// PreEnqueue: the plugin that keeps the pod out, if any. The one that did so last time is asked first.
     pub fn gate(
         &self,
         profile: usize,
-        pod: &Pod,
+        pod: &Arc<Pod>,
         catalog: &Catalog,
         last: Option<&'static str>,
     ) -> Option<&'static str> {
@@ -118,10 +142,18 @@ impl Profiles {
         };
         let first = enabled().filter(|plugin| Some(plugin.name) == last);
         let others = enabled().filter(|plugin| Some(plugin.name) != last);
-        first
-            .chain(others)
-            .find(|enabled| enabled.plugin.pre_enqueue(pod, catalog).is_err())
-            .map(|enabled| enabled.name)
+        let ask = |pod: &Arc<Pod>| {
+            first.chain(others).find_map(|enabled| {
+                let rejection = enabled.plugin.pre_enqueue(pod, catalog).err()?;
+                Some((enabled.name, rejection))
+            })
+        };
+        let said = |kept: &Option<(&str, Rejection)>| match kept {
+            Some((_, rejection)) => Err(rejection.message()),
+            None => Ok(()),
+        };
+        let kept = self.hooks.around(Point::PreEnqueue, pod, ask, said);
+        kept.map(|(name, _)| name)
     }
 
     /// Whether anybody wants to hear of it.

@@ -192,6 +192,7 @@ impl PartialEq for Alike {
             image_volumes,
             volumes,
             resource_claims,
+            generated_claims,
             needed_features,
             qos,
             preempted,
@@ -222,6 +223,7 @@ impl PartialEq for Alike {
             && *image_volumes == b.image_volumes
             && *volumes == b.volumes
             && *resource_claims == b.resource_claims
+            && *generated_claims == b.generated_claims
             && *needed_features == b.needed_features
             && *qos == b.qos
             && *preempted == b.preempted

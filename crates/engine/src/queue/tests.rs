@@ -308,17 +308,39 @@ fn parked_pods_are_tried_after_five_minutes_and_gated_ones_asked() {
     bench.pop();
     bench.reject("a", &["Labels"]);
     bench.set(&pod("b").with(|pod| pod.scheduling_gates = vec!["g".into()]));
-    let latest = bench.now.plus(Duration::from_secs(300));
+    // More than five minutes must be over at a flush, and there is one every half minute since the queue began.
+    let latest = bench.now.plus(Duration::from_secs(330));
     assert_eq!(bench.queue.latest_retry("a"), Some(latest));
+    for seconds in [300.0, 29.9] {
+        bench.wait(seconds);
+        assert_eq!(bench.pop(), None);
+        assert_eq!(bench.queue.due(bench.now), Some(latest));
+    }
     bench.now = latest;
-    assert_eq!(bench.pop(), None);
-    bench.now = bench.queue.due(bench.now).unwrap();
     assert_eq!(bench.pop().as_deref(), Some("a"));
     assert_eq!(bench.sizes(), (0, 0, 0, 1));
     assert!(
         bench.queue.latest_retry("b") > Some(latest),
         "and again in five"
     );
+}
+
+#[test]
+fn flushes_are_counted_from_the_beginning_of_the_queue() {
+    for (wait, retried) in [(0.5, 330), (29.0, 330), (30.0, 360), (31.0, 360)] {
+        let mut bench = Bench::new();
+        bench.set(&pod("a"));
+        let begun = bench.now;
+        bench.wait(wait);
+        bench.pop();
+        bench.reject("a", &["Labels"]);
+        let retried = begun.plus(Duration::from_secs(retried));
+        assert_eq!(bench.queue.latest_retry("a"), Some(retried), "{wait}");
+        bench.now = Timestamp(retried.0 - 1);
+        assert_eq!(bench.pop(), None, "{wait}");
+        bench.now = retried;
+        assert_eq!(bench.pop().as_deref(), Some("a"), "{wait}");
+    }
 }
 
 #[test]
@@ -477,13 +499,13 @@ proptest! {
             }
             prop_assert_eq!(bench.queue.entries.len(), known.len());
         }
-        // Whatever is in flight fails once more; then everybody comes within the longest time.
+        // Whatever is in flight fails once more; then everybody comes with the first flush after the longest time.
         for uid in flying {
             if bench.queue.in_flight.contains(&uid) {
                 bench.reject(&uid, &["Labels"]);
             }
         }
-        bench.wait(301.0);
+        bench.wait(330.0);
         let mut popped: Vec<String> = std::iter::from_fn(|| bench.pop()).collect();
         bench.wait(12.0);
         popped.extend(std::iter::from_fn(|| bench.pop()));

@@ -25,7 +25,10 @@ enum Stage {
     /// queue.
     Waiting(Vec<(&'static str, Timestamp, Duration)>),
     Preparing(Ticket),
-    Binding(Ticket, Binder),
+    /// By whom; `None` until that is found out.
+    Binding(Ticket, Option<Binder>),
+    /// Only not seen on its node yet.
+    Bound(Ticket),
 }
 
 /// Plugins that make the pod wait, each since when and for how long.
@@ -58,7 +61,18 @@ impl UnderWay {
     pub(super) fn ticket(&self) -> Option<&Ticket> {
         match &self.stage {
             Stage::Waiting(_) => None,
-            Stage::Preparing(ticket) | Stage::Binding(ticket, _) => Some(ticket),
+            Stage::Preparing(ticket) | Stage::Binding(ticket, _) | Stage::Bound(ticket) => {
+                Some(ticket)
+            }
+        }
+    }
+
+    /// The point that has begun and not ended.
+    fn open_point(&self) -> Option<Point> {
+        match &self.stage {
+            Stage::Waiting(_) | Stage::Bound(_) => None,
+            Stage::Preparing(_) => Some(Point::PreBind),
+            Stage::Binding(..) => Some(Point::Bind),
         }
     }
 
@@ -75,13 +89,15 @@ impl UnderWay {
                 }
             }
             Stage::Preparing(_) => PodState::Preparing { node },
-            Stage::Binding(..) => PodState::Binding { node },
+            Stage::Binding(..) | Stage::Bound(_) => PodState::Binding { node },
         }
     }
 
     /// The pod changed in a way that matters only if it must wait again.
     pub(super) fn remember(&mut self, pod: Arc<Pod>) {
-        if let Stage::Preparing(ticket) | Stage::Binding(ticket, _) = &mut self.stage {
+        if let Stage::Preparing(ticket) | Stage::Binding(ticket, _) | Stage::Bound(ticket) =
+            &mut self.stage
+        {
             ticket.pod = pod;
         }
     }
@@ -102,8 +118,8 @@ impl Scheduler {
         if let Err(error) = self.cluster.assume(pod.clone(), node.spec.name.clone()) {
             return self.fail(Failure::error(pod, error.to_string()), now);
         }
-        let reserved = self.reserve(profile, &pod, &node.spec);
-        let permitted = reserved.and_then(|()| self.permit(profile, &pod, &node.spec, now));
+        let reserved = self.reserve(profile, &pod, &node);
+        let permitted = reserved.and_then(|()| self.permit(profile, &pod, &node, now));
         let waits = match permitted {
             Ok(waits) => waits,
             Err((point, plugin, rejection)) => {
@@ -139,27 +155,20 @@ impl Scheduler {
         });
     }
 
-    fn reserve(
-        &mut self,
-        profile: usize,
-        pod: &Pod,
-        node: &NodeSpec,
-    ) -> Result<(), (&'static str, &'static str, Rejection)> {
+    fn reserve(&mut self, profile: usize, pod: &Arc<Pod>, node: &Arc<Node>) -> Result<(), Refused> {
         let profile = self.profiles.get(profile);
-        self.hooks.before(Point::Reserve, pod);
-        for &index in profile.at(Point::Reserve) {
-            let enabled = &profile.plugins()[index];
-            let reserved = enabled
-                .plugin
-                .reserve(pod, node, self.cluster.catalog_mut());
-            if let Err(rejection) = reserved {
-                self.hooks
-                    .after(Point::Reserve, pod, Err(&rejection.message()));
-                return Err(("Reserve", enabled.name, rejection));
+        let hooks = self.profiles.hooks();
+        let catalog = self.cluster.catalog_mut();
+        let run = |pod: &Arc<Pod>| {
+            let node = hooks.node(Point::Reserve, pod, node);
+            for &index in profile.at(Point::Reserve) {
+                let enabled = &profile.plugins()[index];
+                let reserved = enabled.plugin.reserve(pod, &node.spec, catalog);
+                reserved.map_err(|rejection| ("Reserve", enabled.name, rejection))?;
             }
-        }
-        self.hooks.after(Point::Reserve, pod, Ok(()));
-        Ok(())
+            Ok(())
+        };
+        hooks.around(Point::Reserve, pod, run, said)
     }
 
     /// In the reverse order, and for every plugin, whether it had its turn or not.
@@ -172,32 +181,32 @@ impl Scheduler {
     }
 
     fn permit(
-        &mut self,
+        &self,
         profile: usize,
-        pod: &Pod,
-        node: &NodeSpec,
+        pod: &Arc<Pod>,
+        node: &Arc<Node>,
         now: Timestamp,
     ) -> Result<Waits, Refused> {
         let profile = self.profiles.get(profile);
-        let mut waits = Vec::new();
-        self.hooks.before(Point::Permit, pod);
-        for &index in profile.at(Point::Permit) {
-            let enabled = &profile.plugins()[index];
-            match enabled.plugin.permit(pod, node, self.cluster.catalog()) {
-                Ok(Permit::Go) => {}
-                Ok(Permit::Wait(time)) => {
-                    let time = time.min(LONGEST_PERMIT);
-                    waits.push((enabled.name, now.plus(time), time));
-                }
-                Err(rejection) => {
-                    self.hooks
-                        .after(Point::Permit, pod, Err(&rejection.message()));
-                    return Err(("Permit", enabled.name, rejection));
+        let hooks = self.profiles.hooks();
+        let run = |pod: &Arc<Pod>| {
+            let node = hooks.node(Point::Permit, pod, node);
+            let mut waits = Vec::new();
+            for &index in profile.at(Point::Permit) {
+                let enabled = &profile.plugins()[index];
+                let catalog = self.cluster.catalog();
+                match enabled.plugin.permit(pod, &node.spec, catalog) {
+                    Ok(Permit::Go) => {}
+                    Ok(Permit::Wait(time)) => {
+                        let time = time.min(LONGEST_PERMIT);
+                        waits.push((enabled.name, now.plus(time), time));
+                    }
+                    Err(rejection) => return Err(("Permit", enabled.name, rejection)),
                 }
             }
-        }
-        self.hooks.after(Point::Permit, pod, Ok(()));
-        Ok(waits)
+            Ok(waits)
+        };
+        hooks.around(Point::Permit, pod, run, said)
     }
 
     /// Nobody holds the pod: what must be done before it can be bound?
@@ -210,15 +219,16 @@ impl Scheduler {
         under_way.stage = Stage::Preparing(ticket);
         let (pod, node) = (under_way.pod.clone(), under_way.node.clone());
         let profile = self.profiles.get(under_way.profile);
+        let hooks = self.profiles.hooks();
+        let seen = hooks.pod(Point::PreBind, &pod);
+        hooks.before(Point::PreBind, &seen);
+        let seen_node = hooks.node(Point::PreBind, &seen, &node);
         let mut work: Vec<(&'static str, Preparation)> = Vec::new();
         let mut refused = None;
-        self.hooks.before(Point::PreBind, &pod);
         for &index in profile.at(Point::PreBind) {
             let enabled = &profile.plugins()[index];
-            match enabled
-                .plugin
-                .pre_bind(&pod, &node.spec, self.cluster.catalog())
-            {
+            let catalog = self.cluster.catalog();
+            match enabled.plugin.pre_bind(&seen, &seen_node.spec, catalog) {
                 Ok(None) => {}
                 Ok(Some(preparation)) => work.push((enabled.name, preparation)),
                 Err(rejection) => {
@@ -258,15 +268,22 @@ impl Scheduler {
 
     fn preparation_failed(&mut self, uid: &Name, plugin: &str, text: &str, now: Timestamp) {
         let text = format!("running PreBind plugin \"{plugin}\": {text}");
-        self.break_off(uid, Point::PreBind, text, now);
+        self.break_off(uid, text, now);
     }
 
     fn bind(&mut self, uid: &Name, now: Timestamp) {
         let Some(under_way) = self.under_way.get_mut(uid) else {
             return;
         };
+        let Stage::Preparing(ticket) = &under_way.stage else {
+            return;
+        };
+        under_way.stage = Stage::Binding(ticket.clone(), None);
         let (pod, node) = (under_way.pod.clone(), under_way.node.spec.name.clone());
-        self.hooks.after(Point::PreBind, &pod, Ok(()));
+        let hooks = self.profiles.hooks();
+        hooks.after(Point::PreBind, &hooks.pod(Point::PreBind, &pod), Ok(()));
+        let seen = hooks.pod(Point::Bind, &pod);
+        hooks.before(Point::Bind, &seen);
         let profile = self.profiles.get(under_way.profile);
         let extender = self
             .extenders
@@ -277,7 +294,7 @@ impl Scheduler {
                 .at(Point::Bind)
                 .iter()
                 .map(|i| &profile.plugins()[*i]);
-            enabled.find(|enabled| enabled.plugin.binds(&pod))
+            enabled.find(|enabled| enabled.plugin.binds(&seen))
         };
         let by = match extender {
             Some(extender) => Some(Binder::Extender(extender)),
@@ -285,27 +302,53 @@ impl Scheduler {
         };
         let Some(by) = by else {
             let text = "every Bind plugin left the pod to the next one".to_owned();
-            return self.break_off(uid, Point::Bind, text, now);
+            return self.break_off(uid, text, now);
         };
-        if let Stage::Preparing(ticket) = &under_way.stage {
-            under_way.stage = Stage::Binding(ticket.clone(), by);
+        if let Stage::Binding(_, found) = &mut under_way.stage {
+            *found = Some(by);
         }
-        self.hooks.before(Point::Bind, &pod);
         self.ready.push_back(Outcome::Bind { pod, node, by });
     }
 
     /// [`super::Input::Bound`]. A bound pod keeps its room; it is no longer under way once it is seen on its node.
     pub(super) fn bound(&mut self, uid: &Name, result: Result<(), String>, now: Timestamp) {
-        let Some(Stage::Binding(_, by)) = self.under_way.get(uid).map(|known| &known.stage) else {
+        let Some(under_way) = self.under_way.get_mut(uid) else {
             return;
         };
-        if let Err(text) = result {
-            let text = match by {
-                Binder::Plugin(name) => format!("running Bind plugin \"{name}\": {text}"),
-                Binder::Extender(_) => text,
-            };
-            self.break_off(uid, Point::Bind, text, now);
+        let Stage::Binding(ticket, by) = &under_way.stage else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                under_way.stage = Stage::Bound(ticket.clone());
+                let (profile, pod) = (under_way.profile, under_way.pod.clone());
+                let node = under_way.node.clone();
+                self.post_bind(profile, &pod, &node);
+            }
+            Err(text) => {
+                let text = match by {
+                    Some(Binder::Plugin(name)) => format!("running Bind plugin \"{name}\": {text}"),
+                    Some(Binder::Extender(_)) | None => text,
+                };
+                self.break_off(uid, text, now);
+            }
         }
+    }
+
+    /// The end of Bind, and PostBind.
+    fn post_bind(&mut self, profile: usize, pod: &Arc<Pod>, node: &Arc<Node>) {
+        let profile = self.profiles.get(profile);
+        let hooks = self.profiles.hooks();
+        hooks.after(Point::Bind, &hooks.pod(Point::Bind, pod), Ok(()));
+        let catalog = self.cluster.catalog_mut();
+        let run = |pod: &Arc<Pod>| {
+            let node = hooks.node(Point::PostBind, pod, node);
+            for &index in profile.at(Point::PostBind) {
+                let plugin = &profile.plugins()[index].plugin;
+                plugin.post_bind(pod, &node.spec, catalog);
+            }
+        };
+        hooks.around(Point::PostBind, pod, run, |()| Ok(()));
     }
 
     /// The pod was seen on a node: whatever was under way has an end.
@@ -313,27 +356,37 @@ impl Scheduler {
         let Some(under_way) = self.under_way.shift_remove(uid) else {
             return;
         };
+        let (profile, pod) = (under_way.profile, &under_way.pod);
         if node != Some(&under_way.node.spec.name) {
-            // Somebody else put it elsewhere.
-            return self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
-        }
-        for point in [Point::Bind, Point::PostBind] {
-            self.hooks.after(point, &under_way.pod, Ok(()));
+            self.close(&under_way, "somebody bound the pod to another node");
+            self.unreserve(profile, pod, &under_way.node.spec);
+        } else if matches!(under_way.stage, Stage::Binding(..)) {
+            // It was seen before it was reported.
+            self.post_bind(profile, pod, &under_way.node);
+        } else {
+            self.close(&under_way, "somebody else bound the pod");
         }
     }
 
-    fn break_off(&mut self, uid: &Name, point: Point, text: String, now: Timestamp) {
+    /// Ends a point that came to nothing.
+    fn close(&self, under_way: &UnderWay, text: &str) {
+        if let Some(point) = under_way.open_point() {
+            let hooks = self.profiles.hooks();
+            hooks.after(point, &hooks.pod(point, &under_way.pod), Err(text));
+        }
+    }
+
+    fn break_off(&mut self, uid: &Name, text: String, now: Timestamp) {
         let Some(under_way) = self.under_way.get(uid) else {
             return;
         };
         let pod = under_way.pod.clone();
-        self.hooks.after(point, &pod, Err(&text));
         self.come_to_nothing(uid, Failure::error(pod, text), now);
     }
 
     /// Gives the room back and lets the pod wait again.
     pub(super) fn come_to_nothing(&mut self, uid: &Name, failure: Failure, now: Timestamp) {
-        let Some(ticket) = self.give_room_back(uid, now) else {
+        let Some(ticket) = self.give_room_back(uid, &failure.message, now) else {
             return;
         };
         if self.wait_again(&failure, &[], ticket, now) {
@@ -342,8 +395,14 @@ impl Scheduler {
     }
 
     /// Returns the pod's ticket, if it has left the queue; `None` if there was nothing to give back.
-    pub(super) fn give_room_back(&mut self, uid: &Name, now: Timestamp) -> Option<Option<Ticket>> {
+    pub(super) fn give_room_back(
+        &mut self,
+        uid: &Name,
+        why: &str,
+        now: Timestamp,
+    ) -> Option<Option<Ticket>> {
         let under_way = self.under_way.shift_remove(uid)?;
+        self.close(&under_way, why);
         self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
         // Refused if the pod was seen bound, and then it is not under way.
         let events = self
@@ -357,7 +416,9 @@ impl Scheduler {
         self.notify(&events, &audience, now);
         Some(match under_way.stage {
             Stage::Waiting(_) => None,
-            Stage::Preparing(ticket) | Stage::Binding(ticket, _) => Some(ticket),
+            Stage::Preparing(ticket) | Stage::Binding(ticket, _) | Stage::Bound(ticket) => {
+                Some(ticket)
+            }
         })
     }
 
@@ -431,6 +492,14 @@ impl Scheduler {
         });
         let first = waiting.min_by_key(|(_, (_, until, _))| *until);
         first.map(|(uid, (plugin, until, time))| (*until, uid.clone(), *plugin, *time))
+    }
+}
+
+/// For hooks.
+fn said<T>(result: &Result<T, Refused>) -> Result<(), String> {
+    match result {
+        Ok(_) => Ok(()),
+        Err((.., rejection)) => Err(rejection.message()),
     }
 }
 

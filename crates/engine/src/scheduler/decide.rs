@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::Scheduler;
 use super::room::{self, Room};
 use super::talk::{Answered, Talk};
-use crate::evaluate::{Diagnosis, Outcome as Verdict, Scan};
+use crate::cluster::Cluster;
+use crate::evaluate::{Diagnosis, Narrowed, Outcome as Verdict, Scan};
 use crate::extender::Question;
-use crate::framework::Point;
+use crate::framework::{Point, Points};
 use crate::model::{Pod, Timestamp};
 use crate::preemption::Wanted;
+use crate::profile::Profile;
 
 #[expect(
     clippy::large_enum_variant,
@@ -30,71 +32,210 @@ pub(super) enum Decision {
     NoCluster,
 }
 
+/// Points at which a decision looks at nodes.
+pub(super) const LOOKING: Points = Points::of(&[
+    Point::PreFilter,
+    Point::Filter,
+    Point::PostFilter,
+    Point::PreScore,
+    Point::Score,
+]);
+
 impl Scheduler {
-    /// Decides about the pod as hooks show it, on nodes as hooks show them.
     pub(super) fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Decision {
+        let mut talk = self.talk.take();
         if self.cluster.nodes().is_empty() {
-            self.talk = None;
             return Decision::NoCluster;
         }
         let Some(profile) = self.profiles.find(&pod.scheduler_name) else {
-            self.talk = None;
             return Decision::Broken(format!("no profile is named `{}`", pod.scheduler_name));
         };
-        let seen = self.hooks.pod(pod);
-        self.hooks.before(Point::PreFilter, &seen);
-        let disguise = self.hooks.disguise(&mut self.cluster, &seen);
-        let mut talk = self.talk.take();
-        let decision = self.evaluate(profile, &seen, &mut talk, now);
+        if talk.is_none() && self.extenders.iter().any(|other| other.is_interested(pod)) {
+            talk = Some(Talk::new(pod.uid.clone()));
+        }
+        let profile = self.profiles.get(profile);
+        let decided = match &mut talk {
+            Some(talk) => talk.listen(&self.extenders),
+            None => Ok(()),
+        };
+        let decided = decided.and_then(|()| {
+            if self.profiles.hooks().any(LOOKING) {
+                self.decide_by_steps(profile, pod, &mut talk, now)
+            } else {
+                self.decide_at_once(profile, pod, &mut talk, now)
+            }
+        });
+        let decision = decided.unwrap_or_else(Decision::Broken);
         match talk {
             Some(talk) if matches!(decision, Decision::Ask(_)) => self.talk = Some(talk),
             Some(talk) => self.remember(talk),
             None => {}
         }
-        self.hooks.reveal(&mut self.cluster, disguise);
-        self.tell_hooks(&seen, &decision);
         decision
     }
 
-    fn evaluate(
+    /// All steps on one view of the world.
+    fn decide_at_once(
         &self,
-        profile: usize,
+        profile: &Profile,
         pod: &Arc<Pod>,
         talk: &mut Option<Talk>,
         now: Timestamp,
-    ) -> Decision {
-        let profile = self.profiles.get(profile);
+    ) -> Result<Decision, String> {
         let mut scan = Scan::new(&self.cluster, profile, pod);
-        let interested = self
-            .extenders
-            .iter()
-            .any(|extender| extender.is_interested(pod));
-        let answered = if interested {
-            let talk = talk.get_or_insert_with(|| Talk::new(pod.uid.clone()));
-            match talk.go_on(&mut scan, &self.cluster, pod, &self.extenders, self.cursor) {
-                Ok(answered) => answered,
-                Err(text) => return Decision::Broken(text),
-            }
-        } else {
-            match scan.decide(self.cursor) {
-                Verdict::Chosen { slot, .. } => Answered::Node(slot),
-                Verdict::Rejected(diagnosis) => Answered::None(diagnosis),
-                Verdict::Failed(text) => return Decision::Broken(text),
+        let diagnosis = match talk {
+            None => match scan.decide(self.cursor) {
+                Verdict::Chosen { slot, .. } => return Ok(Decision::Node { slot }),
+                Verdict::Rejected(diagnosis) => diagnosis,
+                Verdict::Failed(text) => return Err(text),
+            },
+            Some(talk) => {
+                let feasible = scan.feasible()?;
+                match talk.go_on(&feasible, &self.cluster, pod, &self.extenders) {
+                    Answered::One(slot) => return Ok(Decision::Node { slot }),
+                    Answered::Several(among) => {
+                        let (slot, _) = scan.choose(&among, self.cursor)?;
+                        return Ok(Decision::Node { slot });
+                    }
+                    Answered::Ask(questions) => return Ok(Decision::Ask(questions)),
+                    Answered::None => talk.complain(scan.diagnose(), &self.cluster),
+                }
             }
         };
-        let diagnosis = match answered {
-            Answered::Node(slot) => return Decision::Node { slot },
-            Answered::Ask(questions) => return Decision::Ask(questions),
-            Answered::None(diagnosis) => diagnosis,
+        Ok(self.make_room(&self.cluster, &scan, profile, pod, diagnosis, talk, now))
+    }
+
+    /// Each step on what hooks show of the world for it.
+    fn decide_by_steps(
+        &self,
+        profile: &Profile,
+        pod: &Arc<Pod>,
+        talk: &mut Option<Talk>,
+        now: Timestamp,
+    ) -> Result<Decision, String> {
+        let hooks = self.profiles.hooks();
+        let view = |point, pod: &Arc<Pod>| hooks.cluster(point, pod, &self.cluster);
+        let mut narrowed = Narrowed::All;
+        let ended = hooks.around(
+            Point::PreFilter,
+            pod,
+            |pod| {
+                let cluster = view(Point::PreFilter, pod);
+                let mut scan = Scan::new(&cluster, profile, pod);
+                narrowed = scan.narrowed().clone();
+                match scan.early_end() {
+                    None => Ok(None),
+                    Some((_, rejection)) if rejection.is_failure() => Err(rejection.message()),
+                    Some(_) => Ok(Some(scan.diagnose())),
+                }
+            },
+            |ended| match ended {
+                Ok(None) => Ok(()),
+                Ok(Some(diagnosis)) => Err(diagnosis.pre_filter.clone().unwrap_or_default()),
+                Err(text) => Err(text.clone()),
+            },
+        )?;
+        let diagnosis = match ended {
+            Some(diagnosis) => match talk {
+                Some(talk) => talk.complain(diagnosis, &self.cluster),
+                None => diagnosis,
+            },
+            None => {
+                let among = hooks.around(
+                    Point::Filter,
+                    pod,
+                    |pod| {
+                        let cluster = view(Point::Filter, pod);
+                        let mut scan = Scan::resume(&cluster, profile, pod, narrowed.clone());
+                        let feasible = match talk {
+                            // The nominated node alone is for the talk to try.
+                            Some(_) => scan.feasible()?,
+                            None => scan.filter()?,
+                        };
+                        let needs_words = talk.is_some() || feasible.is_empty();
+                        let diagnosis = needs_words.then(|| scan.diagnose());
+                        Ok((feasible, diagnosis.unwrap_or_default()))
+                    },
+                    |found| match found {
+                        Ok((feasible, _)) if !feasible.is_empty() => Ok(()),
+                        Ok((_, diagnosis)) => Err(diagnosis.message("")),
+                        Err(text) => Err(String::clone(text)),
+                    },
+                );
+                let (feasible, diagnosis) = among?;
+                let answered = match talk {
+                    Some(talk) => talk.go_on(&feasible, &self.cluster, pod, &self.extenders),
+                    None => Answered::without_extenders(&feasible),
+                };
+                match (answered, talk.as_ref()) {
+                    (Answered::One(slot), _) => return Ok(Decision::Node { slot }),
+                    (Answered::Ask(questions), _) => return Ok(Decision::Ask(questions)),
+                    (Answered::Several(among), _) => {
+                        let slot = self.choose_by_steps(profile, pod, &among)?;
+                        return Ok(Decision::Node { slot });
+                    }
+                    (Answered::None, Some(talk)) => talk.complain(diagnosis, &self.cluster),
+                    (Answered::None, None) => diagnosis,
+                }
+            }
         };
+        let said = |decision: &Decision| match decision {
+            Decision::NoNode { room, .. } if room.candidate.is_none() => Err(room.words.clone()),
+            _ => Ok(()),
+        };
+        let make_room = |pod: &Arc<Pod>| {
+            let cluster = view(Point::PostFilter, pod);
+            let scan = Scan::resume(&cluster, profile, pod, narrowed.clone());
+            self.make_room(&cluster, &scan, profile, pod, diagnosis, talk, now)
+        };
+        Ok(hooks.around(Point::PostFilter, pod, make_room, said))
+    }
+
+    /// PreScore and Score, for several nodes that fit.
+    fn choose_by_steps(
+        &self,
+        profile: &Profile,
+        pod: &Arc<Pod>,
+        among: &[(usize, i64)],
+    ) -> Result<usize, String> {
+        let hooks = self.profiles.hooks();
+        let pre_score = |pod: &Arc<Pod>| {
+            let cluster = hooks.cluster(Point::PreScore, pod, &self.cluster);
+            Scan::resume(&cluster, profile, pod, Narrowed::All).pre_score()
+        };
+        hooks.around(Point::PreScore, pod, pre_score, Result::clone)?;
+        let score = |pod: &Arc<Pod>| {
+            let cluster = hooks.cluster(Point::Score, pod, &self.cluster);
+            let mut scan = Scan::resume(&cluster, profile, pod, Narrowed::All);
+            let (slot, _) = scan.choose(among, self.cursor)?;
+            Ok(slot)
+        };
+        let said = |found: &Result<usize, String>| found.as_ref().map(|_| ()).map_err(Clone::clone);
+        hooks.around(Point::Score, pod, score, said)
+    }
+
+    /// PostFilter: no node would do.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one step of a decision, with all it knows"
+    )]
+    fn make_room(
+        &self,
+        cluster: &Cluster,
+        scan: &Scan,
+        profile: &Profile,
+        pod: &Arc<Pod>,
+        diagnosis: Diagnosis,
+        talk: &mut Option<Talk>,
+        now: Timestamp,
+    ) -> Decision {
         let wanted = match talk {
             Some(_) => Wanted::All,
             None => Wanted::Best,
         };
-        let mut found =
-            room::post_filter(&self.cluster, &scan, profile, pod, &diagnosis, wanted, now);
+        let mut found = room::post_filter(cluster, scan, profile, pod, &diagnosis, wanted, now);
         if let (Some(talk), Some(search)) = (talk, &mut found.search) {
-            match talk.about_room(&mut search.candidates, pod, &self.extenders) {
+            match talk.about_room(&mut search.candidates, cluster, pod, &self.extenders) {
                 Ok(None) => {}
                 Ok(Some(questions)) => return Decision::Ask(questions),
                 Err(text) => found.give_up(text),
@@ -102,31 +243,5 @@ impl Scheduler {
         }
         let room = found.room(now);
         Decision::NoNode { diagnosis, room }
-    }
-
-    fn tell_hooks(&self, pod: &Pod, decision: &Decision) {
-        let (pre_filter, filter) = match decision {
-            Decision::Ask(_) | Decision::NoCluster => return,
-            Decision::Node { .. } => (Ok(()), Ok(())),
-            Decision::Broken(text) => (Err(text.clone()), Ok(())),
-            Decision::NoNode { diagnosis, .. } => match &diagnosis.pre_filter {
-                Some(said) => (Err(said.clone()), Ok(())),
-                None => (Ok(()), Err(diagnosis.message(""))),
-            },
-        };
-        for (point, result) in [(Point::PreFilter, pre_filter), (Point::Filter, filter)] {
-            if point != Point::PreFilter {
-                self.hooks.before(point, pod);
-            }
-            self.hooks
-                .after(point, pod, result.as_ref().copied().map_err(|text| &**text));
-            if result.is_err() {
-                return;
-            }
-        }
-        for point in [Point::PreScore, Point::Score] {
-            self.hooks.before(point, pod);
-            self.hooks.after(point, pod, Ok(()));
-        }
     }
 }

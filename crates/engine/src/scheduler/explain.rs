@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::talk::Talk;
 use super::{PostFiltered, Scheduler, full_name, post_filter};
 use crate::cluster::Cluster;
-use crate::evaluate::{NodeExplanation, Outcome, Scan};
+use crate::evaluate::{Narrowed, NodeExplanation, Scan};
 use crate::extender::{Answer, Extender, Said};
 use crate::framework::{Point, Rejection};
 use crate::model::{Name, Pod, Timestamp};
@@ -240,7 +240,7 @@ impl Scheduler {
 
     fn report(
         &self,
-        mut view: View,
+        view: View,
         state: PodState,
         ticket: Option<&Ticket>,
         now: Timestamp,
@@ -272,39 +272,56 @@ impl Scheduler {
         if view.cluster.nodes().is_empty() {
             return report;
         }
-        self.hooks.show(&mut view.cluster, &mut view.pod);
-        self.look(&view, self.profiles.get(profile), &mut report, now);
+        let profile = self.profiles.get(profile);
+        let verdict = self.look(&view, profile, &mut report, now);
+        report.verdict = verdict.unwrap_or_else(Verdict::Error);
         report
     }
 
-    /// Asks every node, and preemption if none would do.
-    fn look(&self, view: &View, profile: &Profile, report: &mut PodReport, now: Timestamp) {
-        let cluster = &*view.cluster;
-        let mut scan = Scan::new(cluster, profile, &view.pod);
-        match scan.explain() {
-            Ok(explanation) => report.nodes = view.mark(explanation.nodes),
-            Err(text) => {
-                report.verdict = Verdict::Error(text);
-                return;
+    /// Asks every node, and preemption if none would do, each step on what hooks show for it.
+    fn look(
+        &self,
+        view: &View,
+        profile: &Profile,
+        report: &mut PodReport,
+        now: Timestamp,
+    ) -> Result<Verdict, String> {
+        let hooks = self.profiles.hooks();
+        let see = |point| {
+            let pod = hooks.pod(point, &view.pod);
+            (hooks.cluster(point, &pod, &view.cluster), pod)
+        };
+        let (cluster, pod) = see(Point::PreFilter);
+        let narrowed = Scan::new(&cluster, profile, &pod).narrowed().clone();
+        let (cluster, pod) = see(Point::Filter);
+        let mut filters = Scan::resume(&cluster, profile, &pod, narrowed.clone());
+        let verdicts = filters.verdicts()?;
+        let feasible = filters.feasible()?;
+        let (cluster, pod) = see(Point::Score);
+        let mut scores = Scan::resume(&cluster, profile, &pod, Narrowed::All);
+        let explained = scores.explain_scores(verdicts, &feasible)?;
+        report.nodes = view.mark(explained);
+        let name = |slot: usize| {
+            let entry = cluster.nodes().get(slot);
+            entry.map_or_else(Name::default, |entry| entry.node.spec.name.clone())
+        };
+        match filters.filter()?[..] {
+            [] => {}
+            [only] => return Ok(Verdict::Node(name(only))),
+            _ => {
+                let among: Vec<(usize, i64)> = feasible.iter().map(|slot| (*slot, 0)).collect();
+                return Ok(Verdict::Node(name(scores.choose(&among, self.cursor)?.0)));
             }
         }
-        let diagnosis = match scan.decide(self.cursor) {
-            Outcome::Chosen { node, .. } => {
-                report.verdict = Verdict::Node(node);
-                return;
-            }
-            Outcome::Failed(text) => {
-                report.verdict = Verdict::Error(text);
-                return;
-            }
-            Outcome::Rejected(diagnosis) => diagnosis,
-        };
-        let pod = &view.pod;
+        let diagnosis = filters.diagnose();
+        let (cluster, pod) = see(Point::PostFilter);
+        let scan = Scan::resume(&cluster, profile, &pod, narrowed);
         let wanted = Wanted::All;
-        let found = post_filter(cluster, &scan, profile, pod, &diagnosis, wanted, now);
-        let preemption = PreemptionReport::new(cluster, &found, now);
-        report.verdict = Verdict::NoNode(diagnosis.message(&preemption.message));
+        let found = post_filter(&cluster, &scan, profile, &pod, &diagnosis, wanted, now);
+        let preemption = PreemptionReport::new(&scan, &cluster, &found, now);
+        let message = diagnosis.message(&preemption.message);
         report.preemption = Some(preemption);
+        Ok(Verdict::NoNode(message))
     }
 
     /// Keeps what was said for a while.
@@ -344,7 +361,7 @@ impl View<'_> {
 }
 
 impl PreemptionReport {
-    fn new(cluster: &Cluster, found: &PostFiltered, now: Timestamp) -> Self {
+    fn new(scan: &Scan, cluster: &Cluster, found: &PostFiltered, now: Timestamp) -> Self {
         let search = found.search.as_ref();
         let candidates = search.map_or(&[][..], |search| &search.candidates);
         let unhelpful = search.map_or(&[][..], |search| &search.unhelpful);
@@ -366,10 +383,11 @@ impl PreemptionReport {
             unhelpful: unhelpful
                 .iter()
                 .filter_map(|tried| {
+                    let (plugin, rejection) = tried.words(scan);
                     Some(UnhelpfulReport {
                         node: cluster.nodes().get(tried.slot)?.node.spec.name.clone(),
-                        plugin: tried.plugin,
-                        rejection: tried.rejection.clone(),
+                        plugin,
+                        rejection,
                     })
                 })
                 .collect(),

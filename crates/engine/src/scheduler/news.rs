@@ -11,6 +11,12 @@ use crate::queue::Audience;
 impl Scheduler {
     /// Takes in news. An error names an object that cannot be used; nothing has changed then.
     pub fn apply(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
+        let taken = self.take_in(input, now);
+        self.check_if_wanted();
+        taken
+    }
+
+    fn take_in(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         match input {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => self.pod_seen(pod, now)?,
             Input::PodGone(uid) | Input::Object(Update::PodGone(uid)) => {
@@ -97,7 +103,7 @@ impl Scheduler {
             }
             return;
         }
-        self.give_room_back(&uid, now);
+        self.give_room_back(&uid, "the pod is being deleted", now);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(&uid, queue_world);
     }
@@ -140,7 +146,7 @@ impl Scheduler {
         self.victim_leaves(uid);
         self.preemption_over(uid);
         self.unconfirmed.remove(uid);
-        self.give_room_back(uid, now);
+        self.give_room_back(uid, "the pod is gone", now);
         let nominated = self.cluster.denominate(uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(uid, queue_world);

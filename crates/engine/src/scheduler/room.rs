@@ -93,7 +93,7 @@ pub fn post_filter(
                 }
                 let found_none = search.candidates.is_empty();
                 if found_none {
-                    let text = preemption::message(diagnosis, &search);
+                    let text = preemption::message(diagnosis, &search, scan);
                     found.words.push(format!("preemption: {text}"));
                     found.nomination = Nomination::Clear;
                 }

@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 
 use super::explain::Heard;
 use crate::cluster::Cluster;
-use crate::evaluate::{Cursor, Diagnosis, NodeStatus, Scan};
+use crate::evaluate::{Diagnosis, NodeStatus};
 use crate::extender::{Answer, Extender, Question, Said, Verb, Victims};
 use crate::framework::{Rejection, Status};
 use crate::model::{Name, Pod};
@@ -14,6 +14,9 @@ use crate::profile::EXTENDER;
 
 /// An extender's scores go to 10, a plugin's to 100.
 const SCALE: i64 = 10;
+
+/// Nodes with the uids of the pods to evict, and how many of them break a budget.
+type Kept = Vec<(Name, Vec<Name>, usize)>;
 
 #[derive(Debug)]
 pub(super) struct Talk {
@@ -31,15 +34,31 @@ pub(super) struct Talk {
     scores: Option<IndexMap<Name, i64>>,
     /// Extenders that have looked at candidates of preemption.
     seen_room: usize,
-    candidates: Option<Vec<(Name, Vec<Name>, usize)>>,
+    /// What the last of them said, not yet looked into.
+    about_room: Option<(usize, Result<Kept, String>)>,
+    /// What they left so far; `None` before the first.
+    candidates: Option<Vec<Candidate>>,
     /// Everything that was said so far.
     pub(super) heard: Vec<Heard>,
 }
 
+/// Who is left to choose from.
 pub(super) enum Answered {
-    Node(usize),
-    None(Diagnosis),
+    One(usize),
+    /// With what extenders add to their totals.
+    Several(Vec<(usize, i64)>),
+    None,
     Ask(Vec<Question>),
+}
+
+impl Answered {
+    pub(super) fn without_extenders(feasible: &[usize]) -> Self {
+        match feasible {
+            [] => Self::None,
+            [only] => Self::One(*only),
+            _ => Self::Several(feasible.iter().map(|slot| (*slot, 0)).collect()),
+        }
+    }
 }
 
 impl Talk {
@@ -53,6 +72,7 @@ impl Talk {
             nominated_failed: false,
             scores: None,
             seen_room: 0,
+            about_room: None,
             candidates: None,
             heard: Vec::new(),
         }
@@ -81,27 +101,19 @@ impl Talk {
         questions
     }
 
-    /// From the filters to the choice, as far as answers are there.
+    /// From what the filters left to the choice, as far as answers are there.
     pub(super) fn go_on(
         &mut self,
-        scan: &mut Scan,
+        feasible: &[usize],
         cluster: &Cluster,
         pod: &Pod,
         extenders: &[Extender],
-        cursor: Cursor,
-    ) -> Result<Answered, String> {
-        self.listen(extenders)?;
+    ) -> Answered {
         let name = |slot: usize| {
-            cluster
-                .nodes()
-                .get(slot)
-                .map(|entry| entry.node.spec.name.clone())
+            let entry = cluster.nodes().get(slot)?;
+            Some((slot, entry.node.spec.name.clone()))
         };
-        let feasible: Vec<(usize, Name)> = scan
-            .feasible()?
-            .into_iter()
-            .filter_map(|slot| Some((slot, name(slot)?)))
-            .collect();
+        let feasible: Vec<(usize, Name)> = feasible.iter().filter_map(|slot| name(*slot)).collect();
         loop {
             let nominated = feasible.iter().find(|(_, node)| {
                 !self.nominated_failed && Some(node) == pod.nominated_node.as_ref()
@@ -118,7 +130,7 @@ impl Talk {
                         extender: self.filtered - 1,
                         verb: Verb::Filter { nodes: names() },
                     };
-                    return Ok(Answered::Ask(self.ask(vec![question])));
+                    return Answered::Ask(self.ask(vec![question]));
                 }
             }
             match nodes[..] {
@@ -129,63 +141,66 @@ impl Talk {
                         ..Self::new(self.uid.clone())
                     };
                 }
-                [] => return Ok(Answered::None(self.diagnosis(scan, cluster))),
-                [(slot, _)] => return Ok(Answered::Node(slot)),
-                _ => {
-                    if self.scores.is_none() {
-                        self.scores = Some(IndexMap::new());
-                        let scorers = extenders.iter().enumerate().filter(|(_, extender)| {
-                            extender.weight.is_some() && extender.is_interested(pod)
-                        });
-                        let questions: Vec<Question> = scorers
-                            .map(|(extender, _)| Question {
-                                extender,
-                                verb: Verb::Prioritize { nodes: names() },
-                            })
-                            .collect();
-                        if !questions.is_empty() {
-                            return Ok(Answered::Ask(self.ask(questions)));
-                        }
-                    }
-                    let extra = |node: &Name| {
-                        let scores = self.scores.as_ref();
-                        scores
-                            .and_then(|scores| scores.get(node))
-                            .copied()
-                            .unwrap_or(0)
-                    };
-                    let among: Vec<(usize, i64)> = nodes
-                        .iter()
-                        .map(|(slot, node)| (*slot, extra(node)))
-                        .collect();
-                    return Ok(Answered::Node(scan.choose(&among, cursor)?.0));
-                }
+                [] => return Answered::None,
+                [(slot, _)] => return Answered::One(slot),
+                _ => return self.scored(&nodes, pod, extenders),
             }
         }
+    }
+
+    /// Asks for scores, once.
+    fn scored(&mut self, nodes: &[(usize, Name)], pod: &Pod, extenders: &[Extender]) -> Answered {
+        if self.scores.is_none() {
+            self.scores = Some(IndexMap::new());
+            let names = || nodes.iter().map(|(_, node)| node.clone()).collect();
+            let scorers = extenders
+                .iter()
+                .enumerate()
+                .filter(|(_, extender)| extender.weight.is_some() && extender.is_interested(pod));
+            let questions: Vec<Question> = scorers
+                .map(|(extender, _)| Question {
+                    extender,
+                    verb: Verb::Prioritize { nodes: names() },
+                })
+                .collect();
+            if !questions.is_empty() {
+                return Answered::Ask(self.ask(questions));
+            }
+        }
+        let scores = self.scores.as_ref();
+        let extra = |node: &Name| scores.and_then(|scores| scores.get(node)).copied();
+        let among = nodes
+            .iter()
+            .map(|(slot, node)| (*slot, extra(node).unwrap_or(0)));
+        Answered::Several(among.collect())
     }
 
     /// Shows candidates of preemption to those who want to see them; what they leave is in `candidates` in the end.
     pub(super) fn about_room(
         &mut self,
         candidates: &mut Vec<Candidate>,
+        cluster: &Cluster,
         pod: &Pod,
         extenders: &[Extender],
     ) -> Result<Option<Vec<Question>>, String> {
         if candidates.is_empty() {
             return Ok(None);
         }
+        if let Some((extender, said)) = self.about_room.take()
+            && let Some(extender) = extenders.get(extender)
+        {
+            match said.and_then(|kept| resolve(kept, cluster, extender)) {
+                Ok(kept) => self.candidates = Some(kept),
+                Err(_) if extender.ignorable => {}
+                Err(text) => return Err(text),
+            }
+        }
         if let Some(kept) = &self.candidates {
-            candidates.retain_mut(|candidate| {
-                let kept = kept.iter().find(|(node, ..)| *node == candidate.node);
-                let Some((_, victims, violations)) = kept else {
-                    return false;
-                };
-                candidate
-                    .victims
-                    .retain(|victim| victims.contains(&victim.uid));
-                candidate.violations = *violations;
-                !candidate.victims.is_empty()
-            });
+            candidates.clone_from(kept);
+            candidates
+                .iter_mut()
+                .for_each(|kept| forget_gone(kept, cluster));
+            candidates.retain(|kept| !kept.victims.is_empty());
         }
         while let Some(extender) = extenders
             .get(self.seen_room)
@@ -214,7 +229,7 @@ impl Talk {
     }
 
     /// Takes in the answers.
-    fn listen(&mut self, extenders: &[Extender]) -> Result<(), String> {
+    pub(super) fn listen(&mut self, extenders: &[Extender]) -> Result<(), String> {
         for (question, answer) in std::mem::take(&mut self.open) {
             let Some(extender) = extenders.get(question.extender) else {
                 continue;
@@ -222,7 +237,7 @@ impl Talk {
             self.heard.push(Heard::new(extender, &answer));
             match (question.verb, answer) {
                 (Verb::Filter { nodes: asked }, Some(Ok(said @ Said::Filter { .. }))) => {
-                    self.filter(asked, said)?;
+                    self.filter(extender, asked, said)?;
                 }
                 (Verb::Prioritize { .. }, Some(Ok(Said::Prioritize(scores)))) => {
                     let weight = extender.weight.unwrap_or(0);
@@ -233,33 +248,26 @@ impl Talk {
                         *sum = sum.saturating_add(points);
                     }
                 }
-                (Verb::Preempt { .. }, Some(Ok(Said::Preempt(kept)))) => {
-                    let empty = kept.iter().find(|(_, victims, _)| victims.is_empty());
-                    if let Some((node, ..)) = empty
-                        && !extender.ignorable
-                    {
-                        return Err(format!(
-                            "expected at least one victim pod on node \"{node}\""
-                        ));
-                    }
-                    self.candidates = Some(kept);
+                // Whatever is wrong with it is told by PostFilter, and breaks nothing else.
+                (Verb::Preempt { .. }, answer) => {
+                    let said = match answer {
+                        Some(Ok(Said::Preempt(kept))) => Ok(kept),
+                        Some(Err(text)) => Err(text),
+                        _ => Err(no_answer(extender)),
+                    };
+                    self.about_room = Some((question.extender, said));
                 }
                 // Scores are welcome, not needed.
                 (Verb::Prioritize { .. }, _) => {}
                 (_, _) if extender.ignorable => {}
                 (_, Some(Err(text))) => return Err(text),
-                (_, _) => {
-                    return Err(format!(
-                        "extender {} did not answer what it was asked",
-                        extender.url
-                    ));
-                }
+                (_, _) => return Err(no_answer(extender)),
             }
         }
         Ok(())
     }
 
-    fn filter(&mut self, asked: Vec<Name>, said: Said) -> Result<(), String> {
+    fn filter(&mut self, extender: &Extender, asked: Vec<Name>, said: Said) -> Result<(), String> {
         let Said::Filter {
             nodes,
             failed,
@@ -269,8 +277,12 @@ impl Talk {
             return Ok(());
         };
         if let Some(unknown) = nodes.iter().find(|node| !asked.contains(node)) {
+            if extender.ignorable {
+                return Ok(());
+            }
             return Err(format!(
-                "extender claims a filtered node {unknown} which is not found in the input node list"
+                "extender \"{}\" claims a filtered node \"{unknown}\" which is not found in the input node list",
+                extender.url
             ));
         }
         let rejections = failed
@@ -284,9 +296,8 @@ impl Talk {
         Ok(())
     }
 
-    /// What the filters and the extenders said against every node.
-    fn diagnosis(&self, scan: &mut Scan, cluster: &Cluster) -> Diagnosis {
-        let mut diagnosis = scan.diagnose();
+    /// Adds to what the filters said against nodes what extenders did.
+    pub(super) fn complain(&self, mut diagnosis: Diagnosis, cluster: &Cluster) -> Diagnosis {
         if self.left.is_some() {
             diagnosis.plugins.push(EXTENDER);
         }
@@ -319,4 +330,56 @@ impl Talk {
         }
         diagnosis
     }
+}
+
+/// The candidates that an answer means, in the order of slots. It may name any node, and any pod on it.
+fn resolve(kept: Kept, cluster: &Cluster, extender: &Extender) -> Result<Vec<Candidate>, String> {
+    let mut found = Vec::with_capacity(kept.len());
+    for (node, uids, violations) in kept {
+        let Some(slot) = cluster.nodes().slot(&node) else {
+            return Err(format!("nodeinfo not found for node name \"{node}\""));
+        };
+        let pods = || cluster.pods_on(slot).map(|placed| &placed.pod);
+        let mut victims = Vec::with_capacity(uids.len());
+        for uid in uids {
+            let Some(victim) = pods().find(|pod| pod.uid == uid) else {
+                return Err(format!(
+                    "extender: {} claims to preempt pod (UID: &{{{uid}}}) on node: {node}, but the pod is not found on \
+                     that node",
+                    extender.url
+                ));
+            };
+            victims.push(victim.clone());
+        }
+        if !victims.is_empty() {
+            found.push(Candidate {
+                slot,
+                node,
+                victims,
+                violations,
+            });
+        } else if !extender.ignorable {
+            return Err(format!(
+                "expected at least one victim pod on node \"{node}\""
+            ));
+        }
+    }
+    found.sort_by_key(|candidate| candidate.slot);
+    Ok(found)
+}
+
+/// The world moves on while others think.
+fn forget_gone(candidate: &mut Candidate, cluster: &Cluster) {
+    let slot = cluster.nodes().slot(&candidate.node);
+    candidate.victims.retain(|victim| {
+        let placed = cluster.placed(&victim.uid);
+        slot.is_some() && placed.is_some_and(|placed| placed.node == candidate.node)
+    });
+    if let Some(slot) = slot {
+        candidate.slot = slot;
+    }
+}
+
+fn no_answer(extender: &Extender) -> String {
+    format!("extender {} did not answer what it was asked", extender.url)
 }

@@ -5,18 +5,19 @@ use std::time::Duration;
 
 use super::*;
 use crate::cluster::Update;
-use crate::extender::{Said, Verb};
+use crate::extender::Verb;
 use crate::framework::{
     Catalog, Permit, Plan, Plugin, Point, Points, Preparation, Rejection, Step as Work,
 };
-use crate::hooks::Hook;
-use crate::model::{Node, NodeSpec, PreemptionPolicy, Resource};
+use crate::model::{NodeSpec, PreemptionPolicy};
 use crate::plugins;
 use crate::profile::Enabled;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
 
 mod explain;
+mod extenders;
 mod histories;
+mod hooks;
 
 /// Orders by priority and time, and binds.
 struct Path;
@@ -537,187 +538,6 @@ fn a_nomination_that_the_api_does_not_know_yet_is_kept() {
     assert_eq!(bench.scheduler.cluster().nominations().count(), 1);
     bench.pod(&cores("high", "4").priority(9));
     assert_eq!(bench.scheduler.cluster().nominations().count(), 0);
-}
-
-fn extenders(extenders: Vec<Extender>) -> Bench {
-    Bench::with(Settings {
-        extenders,
-        ..Settings::default()
-    })
-    .nodes(&["x", "y", "z"])
-}
-
-fn answer(bench: &mut Bench, extender: usize, answer: crate::extender::Answer) {
-    let uid = "a".into();
-    bench.apply(Input::Extender {
-        uid,
-        extender,
-        answer,
-    });
-}
-
-fn kept(nodes: &[&str], failed: &[(&str, &str)]) -> crate::extender::Answer {
-    Ok(Said::Filter {
-        nodes: nodes.iter().map(|node| (*node).into()).collect(),
-        failed: failed
-            .iter()
-            .map(|(node, text)| ((*node).into(), (*text).into()))
-            .collect(),
-        unresolvable: Vec::new(),
-    })
-}
-
-#[test]
-fn extenders_are_asked_and_nothing_else_is_decided_meanwhile() {
-    let filter = Extender {
-        filters: true,
-        weight: Some(2),
-        ..Extender::default()
-    };
-    let scorer = Extender {
-        weight: Some(1),
-        ..Extender::default()
-    };
-    let mut bench = extenders(vec![filter, scorer]);
-    bench.pod(&pod("a"));
-    bench.pod(&pod("b"));
-    assert_eq!(bench.step(), "ask a: filter x y z");
-    assert_eq!(bench.step(), "idle");
-    assert_eq!(bench.scheduler.idle_until(bench.now), None);
-    answer(&mut bench, 0, kept(&["y", "z"], &[("x", "no")]));
-    assert_eq!(bench.step(), "ask a: prioritize y z, prioritize y z");
-    answer(&mut bench, 1, Err("down".into()));
-    assert_eq!(bench.step(), "idle");
-    answer(&mut bench, 0, Ok(Said::Prioritize(vec![("z".into(), 7)])));
-    assert_eq!(bench.step(), "bind a z");
-    assert_eq!(bench.step(), "ask b: filter x y z");
-}
-
-#[test]
-fn what_extenders_say_against_nodes_is_in_the_message() {
-    let filter = |ignorable| Extender {
-        filters: true,
-        ignorable,
-        ..Extender::default()
-    };
-    let mut bench = extenders(vec![filter(false)]);
-    bench.pod(&pod("a"));
-    bench.step();
-    answer(
-        &mut bench,
-        0,
-        kept(&[], &[("x", "no"), ("y", "no"), ("z", "never")]),
-    );
-    assert_eq!(
-        bench.step(),
-        "park a Unschedulable: 0/3 nodes are available: 1 never, 2 no. preemption: 0/3 nodes are available: \
-         3 No preemption victims found for incoming pod."
-    );
-    bench.node(node("w").allocatable("cpu=1"));
-    assert_eq!(bench.step(), "ask a: filter x y z w", "any event may help");
-    answer(&mut bench, 0, Err("connection refused".into()));
-    assert_eq!(bench.step(), "park a SchedulerError: connection refused");
-    let mut lenient = extenders(vec![filter(true)]);
-    lenient.pod(&pod("a"));
-    lenient.step();
-    answer(&mut lenient, 0, Err("connection refused".into()));
-    assert_eq!(lenient.step(), "bind a x");
-}
-
-#[test]
-fn extenders_may_narrow_a_preemption_and_bind() {
-    let extender = Extender {
-        preempts: true,
-        binds: true,
-        ..Extender::default()
-    };
-    let mut bench = extenders(vec![extender]);
-    for node in ["x", "y", "z"] {
-        bench.pod(&cores(&format!("on-{node}"), "4").on(node));
-    }
-    bench.pod(&cores("a", "4").priority(9));
-    assert_eq!(bench.step(), "ask a: preempt x y z");
-    let said = vec![("y".into(), vec!["on-y".into()], 0)];
-    answer(&mut bench, 0, Ok(Said::Preempt(said)));
-    assert_eq!(bench.step(), "preempt a y: on-y / ");
-    bench.wait(5);
-    bench.gone("on-y");
-    let Some(Outcome::Bind { by, node, .. }) = bench.next() else {
-        panic!("not bound")
-    };
-    assert_eq!((by, &*node), (Binder::Extender(0), "y"));
-}
-
-#[test]
-fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
-    let filter = Extender {
-        filters: true,
-        ..Extender::default()
-    };
-    let mut bench = extenders(vec![filter]);
-    bench.pod(&pod("a"));
-    bench.pod(&pod("b"));
-    assert_eq!(bench.step(), "ask a: filter x y z");
-    bench.gone("a");
-    assert_eq!(bench.step(), "ask b: filter x y z");
-    answer(&mut bench, 0, kept(&["x"], &[]));
-    assert_eq!(bench.step(), "idle", "that answer was about another pod");
-}
-
-/// Tolerates everything for pods with a label, and shows one node larger than it is.
-struct Rose(Mutex<Vec<String>>);
-
-impl Hook for Rose {
-    fn pod(&self, pod: &Arc<Pod>) -> Option<Arc<Pod>> {
-        let tolerant = crate::testing::pod(&pod.name)
-            .tolerates("k", "v", "")
-            .build();
-        let tolerations = tolerant.tolerations.clone();
-        pod.labels().get("rosy")?;
-        Some(Arc::new(Pod {
-            tolerations,
-            ..(**pod).clone()
-        }))
-    }
-    fn rewrites_nodes(&self, pod: &Pod) -> bool {
-        pod.labels().get("rosy").is_some()
-    }
-    fn node(&self, _: &Pod, node: &Node) -> Option<Node> {
-        let mut larger = node.clone();
-        larger.allocatable.set(Resource::Cpu, 64_000);
-        Some(larger)
-    }
-    fn after(&self, point: Point, pod: &Pod, said: Result<(), &str>) {
-        let text = format!("{} {point:?} {}", pod.name, said.err().unwrap_or("ok"));
-        self.0.lock().unwrap().push(text);
-    }
-}
-
-#[test]
-fn hooks_change_what_plugins_see_and_nothing_else() {
-    let hook = Arc::new(Rose(Mutex::default()));
-    let mut bench = Bench::with(Settings {
-        hooks: Hooks::new(vec![hook.clone()]),
-        ..Settings::default()
-    });
-    bench.node(node("n").allocatable("cpu=4").taint("k", "v", "NoSchedule"));
-    bench.pod(&cores("plain", "1"));
-    assert!(bench.step().starts_with("park plain"));
-    assert_eq!(
-        hook.0.lock().unwrap()[..],
-        [
-            "plain PreFilter ok",
-            "plain Filter 0/1 nodes are available: 1 node(s) had untolerated taint(s)."
-        ]
-    );
-    bench.pod(&cores("a", "16").label("rosy", "yes"));
-    let Some(Outcome::Bind { pod, .. }) = bench.next() else {
-        panic!("not bound")
-    };
-    assert!(pod.tolerations.is_empty(), "the real pod is bound");
-    let cluster = bench.scheduler.cluster();
-    let real = &cluster.nodes().get(0).unwrap().node;
-    assert_eq!(real.allocatable.get(&Resource::Cpu), 4_000);
 }
 
 #[test]

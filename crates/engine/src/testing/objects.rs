@@ -45,6 +45,7 @@ pub fn node(name: &str) -> NodeBuilder {
     NodeBuilder(Node {
         spec,
         allocatable: [(Resource::Pods, 110)].into_iter().collect(),
+        ..Node::default()
     })
 }
 

@@ -35,10 +35,10 @@ pub(super) fn post_filter(
         _ => found.words.join(", "),
     };
     cycle.message = Some(diagnosis.message(&words));
-    cycle.preemption = search.map(|search| preemption(world, search));
+    cycle.preemption = search.map(|search| preemption(world, scan, search));
 }
 
-fn preemption(world: &World, search: &Search) -> Preemption {
+fn preemption(world: &World, scan: &Scan, search: &Search) -> Preemption {
     let nodes = world.cluster.nodes();
     let name = |slot: usize| nodes.get(slot).map_or("", |entry| &entry.node.spec.name);
     let mut candidates: Vec<&engine::preemption::Candidate> = search.candidates.iter().collect();
@@ -46,9 +46,12 @@ fn preemption(world: &World, search: &Search) -> Preemption {
     let mut unhelpful: Vec<NodeStatus> = search
         .unhelpful
         .iter()
-        .map(|tried| NodeStatus {
-            node: name(tried.slot).to_owned(),
-            status: plugin_status(tried.plugin, &tried.rejection),
+        .map(|tried| {
+            let (plugin, rejection) = tried.words(scan);
+            NodeStatus {
+                node: name(tried.slot).to_owned(),
+                status: plugin_status(plugin, &rejection),
+            }
         })
         .collect();
     unhelpful.sort_by_key(|status| world.position(&status.node));

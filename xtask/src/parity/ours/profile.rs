@@ -79,7 +79,7 @@ pub(super) fn profile(value: &Value) -> Result<Profile> {
         built.push((enabled(entry, weighed.weight.max(1), &wire)?, entry));
     }
     let order = |point: Point| -> Vec<usize> {
-        order(set(key(point)), &everywhere, |name| {
+        order(set(point.field()), &everywhere, |name| {
             let implements = |(enabled, entry): &(Enabled, &Entry)| {
                 enabled.name == name && entry.points.contains(point)
             };
@@ -116,7 +116,7 @@ fn enabled(entry: &'static Entry, weight: i64, wire: &Wire) -> Result<Enabled> {
 fn everywhere(custom: &PluginSet) -> Vec<Plugin> {
     let default = DEFAULT.iter().map(|(name, weight)| Plugin {
         name: (*name).to_owned(),
-        weight: *weight,
+        weight: i64::from(*weight),
     });
     let mut list: Vec<Plugin> = default
         .filter(|plugin| !custom.disables("*") && !custom.disables(&plugin.name))
@@ -155,21 +155,4 @@ fn order(
         .chain(own)
         .filter_map(|plugin| index(&plugin.name))
         .collect()
-}
-
-fn key(point: Point) -> &'static str {
-    match point {
-        Point::PreEnqueue => "preEnqueue",
-        Point::QueueSort => "queueSort",
-        Point::PreFilter => "preFilter",
-        Point::Filter => "filter",
-        Point::PostFilter => "postFilter",
-        Point::PreScore => "preScore",
-        Point::Score => "score",
-        Point::Reserve => "reserve",
-        Point::Permit => "permit",
-        Point::PreBind => "preBind",
-        Point::Bind => "bind",
-        Point::PostBind => "postBind",
-    }
 }

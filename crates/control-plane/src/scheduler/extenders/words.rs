@@ -34,7 +34,8 @@ fn messages(object: &Value) -> Vec<(Name, String)> {
         .collect()
 }
 
-pub(super) fn filtered(answer: &Value) -> Answer {
+/// Names are for those who keep the nodes themselves; whoever is shown whole nodes answers with whole nodes.
+pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Answer {
     complaint(answer)?;
     let whole = || {
         let items = field(field(answer, "Nodes"), "items").as_array();
@@ -42,8 +43,9 @@ pub(super) fn filtered(answer: &Value) -> Answer {
         let names = items.filter_map(|node| node["metadata"]["name"].as_str());
         names.map(Name::from).collect()
     };
+    let names = names(field(answer, "NodeNames")).filter(|_| node_cache_capable);
     Ok(Said::Filter {
-        nodes: names(field(answer, "NodeNames")).unwrap_or_else(whole),
+        nodes: names.unwrap_or_else(whole),
         failed: messages(field(answer, "FailedNodes")),
         unresolvable: messages(field(answer, "FailedAndUnresolvableNodes")),
     })
@@ -92,25 +94,40 @@ mod tests {
                 .collect(),
             unresolvable: vec![],
         };
-        for (case, answer, want) in [
+        for (case, capable, answer, want) in [
             (
                 "names",
+                true,
                 json!({"NodeNames": ["a"], "FailedNodes": {"b": "no"}, "Error": ""}),
                 Ok(filter(&["a"], &[("b", "no")])),
             ),
             (
                 "whole nodes, lower case",
+                false,
                 json!({"nodes": {"items": [{"metadata": {"name": "a"}}]}, "nodenames": null}),
                 Ok(filter(&["a"], &[])),
             ),
-            ("nothing", json!({}), Ok(filter(&[], &[]))),
+            (
+                "names from one that was shown whole nodes",
+                false,
+                json!({"NodeNames": ["b"], "Nodes": {"items": [{"metadata": {"name": "a"}}]}}),
+                Ok(filter(&["a"], &[])),
+            ),
+            (
+                "whole nodes from one that was shown names",
+                true,
+                json!({"Nodes": {"items": [{"metadata": {"name": "a"}}]}}),
+                Ok(filter(&["a"], &[])),
+            ),
+            ("nothing", true, json!({}), Ok(filter(&[], &[]))),
             (
                 "a complaint",
+                true,
                 json!({"error": "broken"}),
                 Err("broken".to_owned()),
             ),
         ] {
-            assert_eq!(filtered(&answer), want, "{case}");
+            assert_eq!(filtered(&answer, capable), want, "{case}");
         }
         assert_eq!(
             prioritized(&json!([{"Host": "a", "Score": 7}, {"host": "b", "score": 1}])),

@@ -1,5 +1,7 @@
 //! What is said about a pod, in every state it can be in.
 
+use super::extenders::{answer, extenders, kept};
+use super::hooks::rosy;
 use super::*;
 use crate::scheduler::{PodReport, PodState, Verdict};
 
@@ -193,12 +195,7 @@ fn what_extenders_said_is_kept_for_the_latest_pods() {
 
 #[test]
 fn hooks_show_the_same_as_to_a_decision() {
-    let hook = Arc::new(Rose(Mutex::default()));
-    let mut bench = Bench::with(Settings {
-        hooks: Hooks::new(vec![hook]),
-        ..Settings::default()
-    });
-    bench.node(node("n").allocatable("cpu=4").taint("k", "v", "NoSchedule"));
+    let mut bench = rosy(vec![Point::PreFilter, Point::Filter]);
     bench.pod(&cores("a", "16").label("rosy", "yes"));
     assert_eq!(bench.explain("a").verdict, Verdict::Node("n".into()));
 }

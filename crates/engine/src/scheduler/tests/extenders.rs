@@ -1,0 +1,229 @@
+//! Conversations with extenders.
+
+use super::*;
+use crate::extender::{Answer, Said};
+
+pub(super) fn extenders(extenders: Vec<Extender>) -> Bench {
+    Bench::with(Settings {
+        extenders,
+        ..Settings::default()
+    })
+    .nodes(&["x", "y", "z"])
+}
+
+pub(super) fn answer(bench: &mut Bench, extender: usize, answer: Answer) {
+    let uid = "a".into();
+    bench.apply(Input::Extender {
+        uid,
+        extender,
+        answer,
+    });
+}
+
+pub(super) fn kept(nodes: &[&str], failed: &[(&str, &str)]) -> Answer {
+    Ok(Said::Filter {
+        nodes: nodes.iter().map(|node| (*node).into()).collect(),
+        failed: failed
+            .iter()
+            .map(|(node, text)| ((*node).into(), (*text).into()))
+            .collect(),
+        unresolvable: Vec::new(),
+    })
+}
+
+#[test]
+fn extenders_are_asked_and_nothing_else_is_decided_meanwhile() {
+    let filter = Extender {
+        filters: true,
+        weight: Some(2),
+        ..Extender::default()
+    };
+    let scorer = Extender {
+        weight: Some(1),
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![filter, scorer]);
+    bench.pod(&pod("a"));
+    bench.pod(&pod("b"));
+    assert_eq!(bench.step(), "ask a: filter x y z");
+    assert_eq!(bench.step(), "idle");
+    assert_eq!(bench.scheduler.idle_until(bench.now), None);
+    answer(&mut bench, 0, kept(&["y", "z"], &[("x", "no")]));
+    assert_eq!(bench.step(), "ask a: prioritize y z, prioritize y z");
+    answer(&mut bench, 1, Err("down".into()));
+    assert_eq!(bench.step(), "idle");
+    answer(&mut bench, 0, Ok(Said::Prioritize(vec![("z".into(), 7)])));
+    assert_eq!(bench.step(), "bind a z");
+    assert_eq!(bench.step(), "ask b: filter x y z");
+}
+
+#[test]
+fn what_extenders_say_against_nodes_is_in_the_message() {
+    let filter = |ignorable| Extender {
+        filters: true,
+        ignorable,
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![filter(false)]);
+    bench.pod(&pod("a"));
+    bench.step();
+    answer(
+        &mut bench,
+        0,
+        kept(&[], &[("x", "no"), ("y", "no"), ("z", "never")]),
+    );
+    assert_eq!(
+        bench.step(),
+        "park a Unschedulable: 0/3 nodes are available: 1 never, 2 no. preemption: 0/3 nodes are available: \
+         3 No preemption victims found for incoming pod."
+    );
+    bench.node(node("w").allocatable("cpu=1"));
+    assert_eq!(bench.step(), "ask a: filter x y z w", "any event may help");
+    answer(&mut bench, 0, Err("connection refused".into()));
+    assert_eq!(bench.step(), "park a SchedulerError: connection refused");
+    let mut lenient = extenders(vec![filter(true)]);
+    lenient.pod(&pod("a"));
+    lenient.step();
+    answer(&mut lenient, 0, Err("connection refused".into()));
+    assert_eq!(lenient.step(), "bind a x");
+}
+
+#[test]
+fn extenders_may_narrow_a_preemption_and_bind() {
+    let extender = Extender {
+        preempts: true,
+        binds: true,
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![extender]);
+    for node in ["x", "y", "z"] {
+        bench.pod(&cores(&format!("on-{node}"), "4").on(node));
+    }
+    bench.pod(&cores("a", "4").priority(9));
+    assert_eq!(bench.step(), "ask a: preempt x y z");
+    let said = vec![("y".into(), vec!["on-y".into()], 0)];
+    answer(&mut bench, 0, Ok(Said::Preempt(said)));
+    assert_eq!(bench.step(), "preempt a y: on-y / ");
+    bench.wait(5);
+    bench.gone("on-y");
+    let Some(Outcome::Bind { by, node, .. }) = bench.next() else {
+        panic!("not bound")
+    };
+    assert_eq!((by, &*node), (Binder::Extender(0), "y"));
+}
+
+/// Three nodes, each with a pod of four cores and one of none, and a pod that wants four.
+fn full(extenders_: Vec<Extender>) -> Bench {
+    let mut bench = extenders(extenders_);
+    for node in ["x", "y", "z"] {
+        bench.pod(&cores(&format!("on-{node}"), "4").on(node));
+        bench.pod(&pod(&format!("small-{node}")).on(node));
+    }
+    bench.pod(&cores("a", "4").priority(9));
+    assert_eq!(bench.step(), "ask a: preempt x y z");
+    bench
+}
+
+fn preempts(ignorable: bool) -> Extender {
+    Extender {
+        url: "http://e".into(),
+        preempts: true,
+        ignorable,
+        ..Extender::default()
+    }
+}
+
+fn evict(node: &str, uids: &[&str]) -> Answer {
+    let uids = uids.iter().map(|uid| (*uid).into()).collect();
+    Ok(Said::Preempt(vec![(node.into(), uids, 0)]))
+}
+
+#[test]
+fn extenders_may_choose_other_victims() {
+    let mut bench = full(vec![preempts(false)]);
+    answer(&mut bench, 0, evict("y", &["small-y", "on-y"]));
+    assert_eq!(bench.step(), "preempt a y: small-y on-y / ");
+}
+
+#[test]
+fn the_next_extender_sees_what_the_one_before_it_left() {
+    let mut bench = full(vec![preempts(false), preempts(true), preempts(true)]);
+    answer(&mut bench, 0, evict("y", &["small-y", "on-y"]));
+    assert_eq!(bench.step(), "ask a: preempt y");
+    answer(&mut bench, 1, evict("nowhere", &["on-y"]));
+    assert_eq!(bench.step(), "ask a: preempt y", "it may be ignored");
+    // A victim that goes meanwhile need not be evicted.
+    bench.gone("small-y");
+    answer(&mut bench, 2, Err("down".into()));
+    assert_eq!(bench.step(), "preempt a y: on-y / ");
+}
+
+#[test]
+fn wrong_victims_are_refused_by_name() {
+    let nothing = "expected at least one victim pod on node \"y\"";
+    for (node, uids, want) in [
+        ("w", &["on-y"][..], "nodeinfo not found for node name \"w\""),
+        (
+            "y",
+            &["on-x"],
+            "extender: http://e claims to preempt pod (UID: &{on-x}) on node: y, but the pod is not found on that node",
+        ),
+        ("y", &[], nothing),
+    ] {
+        let mut bench = full(vec![preempts(false)]);
+        answer(&mut bench, 0, evict(node, uids));
+        assert_eq!(
+            bench.step(),
+            format!(
+                "park a Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. preemption: {want}"
+            )
+        );
+    }
+    let mut bench = full(vec![preempts(true)]);
+    answer(&mut bench, 0, evict("y", &[]));
+    assert!(
+        bench
+            .step()
+            .ends_with("preemption: no candidate node for preemption")
+    );
+}
+
+#[test]
+fn nodes_that_nobody_asked_about_are_refused_by_name() {
+    let filter = |ignorable| Extender {
+        url: "http://e".into(),
+        filters: true,
+        ignorable,
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![filter(false)]);
+    bench.pod(&pod("a"));
+    bench.step();
+    answer(&mut bench, 0, kept(&["x", "w"], &[]));
+    assert_eq!(
+        bench.step(),
+        "park a SchedulerError: extender \"http://e\" claims a filtered node \"w\" which is not found in the input \
+         node list"
+    );
+    let mut lenient = extenders(vec![filter(true)]);
+    lenient.pod(&pod("a"));
+    lenient.step();
+    answer(&mut lenient, 0, kept(&["w"], &[]));
+    assert_eq!(lenient.step(), "bind a x");
+}
+
+#[test]
+fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
+    let filter = Extender {
+        filters: true,
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![filter]);
+    bench.pod(&pod("a"));
+    bench.pod(&pod("b"));
+    assert_eq!(bench.step(), "ask a: filter x y z");
+    bench.gone("a");
+    assert_eq!(bench.step(), "ask b: filter x y z");
+    answer(&mut bench, 0, kept(&["x"], &[]));
+    assert_eq!(bench.step(), "idle", "that answer was about another pod");
+}
