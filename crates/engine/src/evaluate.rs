@@ -8,6 +8,7 @@ mod explain;
 mod prepare;
 mod refusal;
 mod scan;
+mod score;
 mod suppose;
 mod tally;
 mod trial;

@@ -19,6 +19,7 @@ mod in_flight;
 mod parked;
 #[cfg(test)]
 mod tests;
+mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,7 @@ use backoff::Backoffs;
 use heap::{Heap, Item};
 use in_flight::{InFlight, Missed};
 use parked::{Parked, Situation};
+pub use ticket::{Attempt, Audience, Rejectors, Ticket, Whereabouts};
 
 /// How often is looked for pods that are parked for too long.
 const FLUSH_PERIOD: Duration = Duration::from_secs(30);
@@ -69,84 +71,6 @@ pub struct World<'a> {
     pub profiles: &'a Profiles,
     pub catalog: &'a Catalog,
     pub now: Timestamp,
-}
-
-/// Who said no. Empty if nobody did: something broke.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Rejectors {
-    pub plugins: Vec<&'static str>,
-    /// Those of them that only wait for something on its way.
-    pub pending: Vec<&'static str>,
-}
-
-/// Which pods an event is for; by default all.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Audience {
-    /// Pods of this priority or lower.
-    pub at_most: Option<i32>,
-    /// Not this pod.
-    pub but: Option<Name>,
-}
-
-/// How the last attempt to place a pod ended, for whoever asks.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Attempt {
-    pub at: Timestamp,
-    /// As in the pod's condition.
-    pub reason: &'static str,
-    pub message: String,
-    /// Pods whose eviction was asked for, as `namespace/name`.
-    pub evicted: Vec<String>,
-}
-
-/// Where a pod is in the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
-    Active,
-    Backoff { until: Timestamp },
-    Parked { latest_retry: Timestamp },
-    InFlight,
-}
-
-/// A pod with its history in the queue.
-#[derive(Debug, Clone)]
-pub struct Ticket {
-    pub pod: Arc<Pod>,
-    /// Position of its profile.
-    pub profile: usize,
-    /// Times it was popped.
-    pub attempts: u32,
-    /// When it could first be tried; not set while gated.
-    pub first_tried: Option<Timestamp>,
-    /// `None` until an attempt has failed.
-    pub last: Option<Arc<Attempt>>,
-    /// Since when it is queued: since it came, or since its last failure.
-    since: Timestamp,
-    rejections: u32,
-    /// Failures in a row for which nobody was to blame.
-    errors: u32,
-    rejectors: Rejectors,
-    gate: Option<&'static str>,
-    flushed: Option<Timestamp>,
-    sequence: u64,
-}
-
-impl Ticket {
-    /// Kept out of the queue by a PreEnqueue plugin.
-    pub fn is_gated(&self) -> bool {
-        self.gate.is_some()
-    }
-
-    /// The plugin that keeps it out.
-    pub fn gate(&self) -> Option<&'static str> {
-        self.gate
-    }
-
-    /// Who said no the last time.
-    pub fn rejectors(&self) -> &Rejectors {
-        &self.rejectors
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -305,11 +229,11 @@ impl Queue {
                 entry.own_events.extend(events.take(room));
             }
             Place::Active => {
-                let item = item(&entry.ticket, self.timing);
+                let item = entry.ticket.item(self.timing);
                 self.active.push(item, by_turn(world.profiles));
             }
             Place::Backoff => {
-                let item = item(&entry.ticket, self.timing);
+                let item = entry.ticket.item(self.timing);
                 let blamed = entry.ticket.rejectors.is_blamed();
                 self.backoffs.push(item, blamed, world.profiles);
             }
@@ -534,17 +458,14 @@ impl Queue {
                 rejectors: ticket.rejectors.clone(),
                 gate: ticket.gate,
             };
-            let since = ticket
-                .flushed
-                .map_or(ticket.since, |at| at.max(ticket.since));
-            let deadline = since.plus(self.timing.longest_parked);
+            let deadline = ticket.deadline(self.timing);
             self.parked.insert(&ticket.pod, situation, deadline);
             if !was_parked {
                 self.arrivals.count(Part::Unschedulable, cause);
             }
             return;
         }
-        let item = item(ticket, self.timing);
+        let item = ticket.item(self.timing);
         if hint == Hint::AfterBackoff && backoff::is_backing_off(item.expiry, world.now) {
             entry.place = Place::Backoff;
             let blamed = ticket.rejectors.is_blamed();
@@ -580,12 +501,7 @@ impl Queue {
                     entry.place
                 ));
             }
-            let latest = entry
-                .ticket
-                .flushed
-                .map_or(entry.ticket.since, |at| at.max(entry.ticket.since))
-                .plus(self.timing.longest_parked);
-            let latest = latest.plus(FLUSH_PERIOD);
+            let latest = entry.ticket.deadline(self.timing).plus(FLUSH_PERIOD);
             if self.latest_retry(uid).is_some_and(|retry| retry > latest) {
                 return Err(format!("pod {uid} is parked beyond {latest:?}"));
             }
@@ -633,48 +549,10 @@ fn replay(ticket: &Ticket, own: &[Event], in_flight: &InFlight, world: World) ->
         .unwrap_or(Hint::Skip)
 }
 
-impl Rejectors {
-    fn is_blamed(&self) -> bool {
-        !self.plugins.is_empty() || !self.pending.is_empty()
-    }
-
-    fn hint(&self, profile: usize, pod: &Pod, event: &Event, world: World) -> Hint {
-        if let Changed::Anything { pod: meant } = &event.changed {
-            return match meant {
-                Some(uid) if *uid != pod.uid => Hint::Skip,
-                _ => Hint::AfterBackoff,
-            };
-        }
-        let (profiles, catalog) = (world.profiles, world.catalog);
-        profiles.hint(profile, &self.plugins, &self.pending, pod, event, catalog)
-    }
-}
-
-impl Audience {
-    fn includes(&self, pod: &Pod) -> bool {
-        self.at_most.is_none_or(|priority| pod.priority <= priority)
-            && self.but.as_ref() != Some(&pod.uid)
-    }
-}
-
 fn anything(pod: Name) -> Event {
     Event {
         actions: crate::framework::Actions::ALL,
         changed: Changed::Anything { pod: Some(pod) },
-    }
-}
-
-fn item(ticket: &Ticket, timing: Timing) -> Item {
-    let failures = if ticket.errors > 0 {
-        ticket.errors
-    } else {
-        ticket.rejections
-    };
-    Item {
-        pod: ticket.pod.clone(),
-        since: ticket.since,
-        expiry: backoff::expiry(ticket.since, failures, timing),
-        sequence: ticket.sequence,
     }
 }
 

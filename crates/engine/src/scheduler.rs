@@ -10,6 +10,7 @@ mod decide;
 mod explain;
 mod news;
 mod outcome;
+mod permit;
 mod room;
 mod talk;
 #[cfg(test)]

@@ -225,7 +225,7 @@ impl Scheduler {
 
     fn explain_under_way(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
         let under_way = self.under_way.get(uid)?;
-        let (pod, node) = (under_way.pod(), &under_way.node().spec);
+        let (pod, node) = (&under_way.pod, &under_way.node().spec);
         let mut cluster = self.cluster.clone();
         let profile = self.profiles.get(under_way.profile());
         for &index in profile.at(Point::Reserve).iter().rev() {

@@ -1,0 +1,132 @@
+//! A pod's history in the queue: how often it was tried, how that ended, and whose mind must change.
+
+use std::sync::Arc;
+
+use super::heap::Item;
+use super::{Timing, World, backoff};
+use crate::framework::{Changed, Event};
+use crate::model::{Name, Pod, Timestamp};
+use crate::profile::Hint;
+
+/// Who said no. Empty if nobody did: something broke.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Rejectors {
+    pub plugins: Vec<&'static str>,
+    /// Those of them that only wait for something on its way.
+    pub pending: Vec<&'static str>,
+}
+
+/// Which pods an event is for; by default all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audience {
+    /// Pods of this priority or lower.
+    pub at_most: Option<i32>,
+    /// Not this pod.
+    pub but: Option<Name>,
+}
+
+/// How the last attempt to place a pod ended, for whoever asks.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    pub at: Timestamp,
+    /// As in the pod's condition.
+    pub reason: &'static str,
+    pub message: String,
+    /// Pods whose eviction was asked for, as `namespace/name`.
+    pub evicted: Vec<String>,
+}
+
+/// Where a pod is in the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    Active,
+    Backoff { until: Timestamp },
+    Parked { latest_retry: Timestamp },
+    InFlight,
+}
+
+/// A pod with its history in the queue.
+#[derive(Debug, Clone)]
+pub struct Ticket {
+    pub pod: Arc<Pod>,
+    /// Position of its profile.
+    pub profile: usize,
+    /// Times it was popped.
+    pub attempts: u32,
+    /// When it could first be tried; not set while gated.
+    pub first_tried: Option<Timestamp>,
+    /// `None` until an attempt has failed.
+    pub last: Option<Arc<Attempt>>,
+    /// Since when it is queued: since it came, or since its last failure.
+    pub(super) since: Timestamp,
+    pub(super) rejections: u32,
+    /// Failures in a row for which nobody was to blame.
+    pub(super) errors: u32,
+    pub(super) rejectors: Rejectors,
+    pub(super) gate: Option<&'static str>,
+    pub(super) flushed: Option<Timestamp>,
+    pub(super) sequence: u64,
+}
+
+impl Ticket {
+    /// Kept out of the queue by a PreEnqueue plugin.
+    pub fn is_gated(&self) -> bool {
+        self.gate.is_some()
+    }
+
+    /// The plugin that keeps it out.
+    pub fn gate(&self) -> Option<&'static str> {
+        self.gate
+    }
+
+    /// Who said no the last time.
+    pub fn rejectors(&self) -> &Rejectors {
+        &self.rejectors
+    }
+
+    /// The pod as heaps know it.
+    pub(super) fn item(&self, timing: Timing) -> Item {
+        let failures = if self.errors > 0 {
+            self.errors
+        } else {
+            self.rejections
+        };
+        Item {
+            pod: self.pod.clone(),
+            since: self.since,
+            expiry: backoff::expiry(self.since, failures, timing),
+            sequence: self.sequence,
+        }
+    }
+
+    /// Until when it may be parked.
+    pub(super) fn deadline(&self, timing: Timing) -> Timestamp {
+        let since = self.flushed.map_or(self.since, |at| at.max(self.since));
+        since.plus(timing.longest_parked)
+    }
+}
+
+impl Rejectors {
+    pub(super) fn is_blamed(&self) -> bool {
+        !self.plugins.is_empty() || !self.pending.is_empty()
+    }
+
+    pub(super) fn hint(&self, profile: usize, pod: &Pod, event: &Event, world: World) -> Hint {
+        if let Changed::Anything { pod: meant } = &event.changed {
+            return match meant {
+                Some(uid) if *uid != pod.uid => Hint::Skip,
+                _ => Hint::AfterBackoff,
+            };
+        }
+        let (profiles, catalog) = (world.profiles, world.catalog);
+        profiles.hint(profile, &self.plugins, &self.pending, pod, event, catalog)
+    }
+}
+
+impl Audience {
+    pub(super) fn includes(&self, pod: &Pod) -> bool {
+        self.at_most.is_none_or(|priority| pod.priority <= priority)
+            && self.but.as_ref() != Some(&pod.uid)
+    }
+}
