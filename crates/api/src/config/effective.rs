@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Errors;
 use super::build::complete_args;
-use super::types::{Configuration, Extender, field};
+use super::types::{Configuration, Extender};
 
 /// A configuration without defaults. It is written as a KubeSchedulerConfiguration that means the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -100,7 +100,7 @@ fn as_plugins<S: serde::Serializer>(
     };
     serializer.collect_map(plugins.iter().map(|(point, enabled)| {
         let disabled = [all.clone()];
-        (field(*point), PluginSet { enabled, disabled })
+        (point.field(), PluginSet { enabled, disabled })
     }))
 }
 
@@ -187,7 +187,7 @@ impl Effective {
 
 /// The field of a point in a configuration.
 pub fn field_of(point: Point) -> &'static str {
-    field(point)
+    point.field()
 }
 
 /// As YAML, as people write it.
