@@ -12,9 +12,14 @@ use crate::model::{Node, Pod};
 
 /// Called around extension points. Each method does nothing by default.
 pub trait Hook: Send + Sync {
-    /// The points it is about.
+    /// The points it is about. QueueSort must be asked for, because it runs with every step of a heap.
     fn points(&self) -> Points {
-        Points::ALL
+        Points::ALL.without(Point::QueueSort)
+    }
+
+    /// Whether it changes what is seen from PreFilter to Score. If nobody does, a decision looks at the world once.
+    fn rewrites(&self) -> bool {
+        true
     }
 
     /// What the plugins of the point see instead of the pod. It must keep the pod's uid.
@@ -65,6 +70,15 @@ impl Hooks {
     /// Whether anybody is about one of these points.
     pub(crate) fn any(&self, points: Points) -> bool {
         self.0.iter().any(|hook| hook.points().intersects(points))
+    }
+
+    /// Whether anybody who is about one of these points changes what is seen there.
+    pub(crate) fn rewrite(&self, points: Points) -> bool {
+        let mut about = self
+            .0
+            .iter()
+            .filter(|hook| hook.points().intersects(points));
+        about.any(|hook| hook.rewrites())
     }
 
     pub(crate) fn before(&self, point: Point, pod: &Pod) {

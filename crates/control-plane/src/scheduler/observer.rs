@@ -347,6 +347,10 @@ impl Stopwatch {
 }
 
 impl Hook for Stopwatch {
+    fn rewrites(&self) -> bool {
+        false
+    }
+
     fn before(&self, point: Point, _pod: &Pod) {
         self.lock().steps.push((point, Instant::now(), None));
     }

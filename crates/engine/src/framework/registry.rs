@@ -77,6 +77,10 @@ impl Points {
         Self(bits)
     }
 
+    pub const fn without(self, point: Point) -> Self {
+        Self(self.0 & !(1 << point as u16))
+    }
+
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

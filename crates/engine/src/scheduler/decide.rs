@@ -105,7 +105,7 @@ impl Scheduler {
         Ok(self.make_room(&self.cluster, &scan, profile, pod, diagnosis, talk, now))
     }
 
-    /// Each step on what hooks show of the world for it.
+    /// Step by step, with hooks around each, on what they show of the world for it.
     fn decide_by_steps(
         &self,
         profile: &Profile,
@@ -114,20 +114,27 @@ impl Scheduler {
         now: Timestamp,
     ) -> Result<Decision, String> {
         let hooks = self.profiles.hooks();
-        let view = |point, pod: &Arc<Pod>| hooks.cluster(point, pod, &self.cluster);
-        let mut narrowed = Narrowed::All;
+        let mut looks = Looks {
+            scheduler: self,
+            profile,
+            pod,
+            narrowed: None,
+            shared: (!hooks.rewrite(LOOKING)).then_some(None),
+        };
         let ended = hooks.around(
             Point::PreFilter,
             pod,
             |pod| {
-                let cluster = view(Point::PreFilter, pod);
-                let mut scan = Scan::new(&cluster, profile, pod);
-                narrowed = scan.narrowed().clone();
-                match scan.early_end() {
-                    None => Ok(None),
-                    Some((_, rejection)) if rejection.is_failure() => Err(rejection.message()),
-                    Some(_) => Ok(Some(scan.diagnose())),
-                }
+                let (narrowed, ended) = looks.at(Point::PreFilter, pod, |_, scan| {
+                    let ended = match scan.early_end() {
+                        None => Ok(None),
+                        Some((_, rejection)) if rejection.is_failure() => Err(rejection.message()),
+                        Some(_) => Ok(Some(scan.diagnose())),
+                    };
+                    (scan.narrowed().clone(), ended)
+                });
+                looks.narrowed = Some(narrowed);
+                ended
             },
             |ended| match ended {
                 Ok(None) => Ok(()),
@@ -141,28 +148,27 @@ impl Scheduler {
                 None => diagnosis,
             },
             None => {
-                let among = hooks.around(
+                let (feasible, diagnosis) = hooks.around(
                     Point::Filter,
                     pod,
                     |pod| {
-                        let cluster = view(Point::Filter, pod);
-                        let mut scan = Scan::resume(&cluster, profile, pod, narrowed.clone());
-                        let feasible = match talk {
-                            // The nominated node alone is for the talk to try.
-                            Some(_) => scan.feasible()?,
-                            None => scan.filter()?,
-                        };
-                        let needs_words = talk.is_some() || feasible.is_empty();
-                        let diagnosis = needs_words.then(|| scan.diagnose());
-                        Ok((feasible, diagnosis.unwrap_or_default()))
+                        looks.at(Point::Filter, pod, |_, scan| {
+                            let feasible = match talk {
+                                // The nominated node alone is for the talk to try.
+                                Some(_) => scan.feasible()?,
+                                None => scan.filter()?,
+                            };
+                            let needs_words = talk.is_some() || feasible.is_empty();
+                            let diagnosis = needs_words.then(|| scan.diagnose());
+                            Ok((feasible, diagnosis.unwrap_or_default()))
+                        })
                     },
                     |found| match found {
                         Ok((feasible, _)) if !feasible.is_empty() => Ok(()),
                         Ok((_, diagnosis)) => Err(diagnosis.message("")),
                         Err(text) => Err(String::clone(text)),
                     },
-                );
-                let (feasible, diagnosis) = among?;
+                )?;
                 let answered = match talk {
                     Some(talk) => talk.go_on(&feasible, &self.cluster, pod, &self.extenders),
                     None => Answered::without_extenders(&feasible),
@@ -171,7 +177,7 @@ impl Scheduler {
                     (Answered::One(slot), _) => return Ok(Decision::Node { slot }),
                     (Answered::Ask(questions), _) => return Ok(Decision::Ask(questions)),
                     (Answered::Several(among), _) => {
-                        let slot = self.choose_by_steps(profile, pod, &among)?;
+                        let slot = self.choose_by_steps(&mut looks, &among)?;
                         return Ok(Decision::Node { slot });
                     }
                     (Answered::None, Some(talk)) => talk.complain(diagnosis, &self.cluster),
@@ -184,31 +190,25 @@ impl Scheduler {
             _ => Ok(()),
         };
         let make_room = |pod: &Arc<Pod>| {
-            let cluster = view(Point::PostFilter, pod);
-            let scan = Scan::resume(&cluster, profile, pod, narrowed.clone());
-            self.make_room(&cluster, &scan, profile, pod, diagnosis, talk, now)
+            looks.at(Point::PostFilter, pod, |cluster, scan| {
+                self.make_room(cluster, scan, profile, pod, diagnosis, talk, now)
+            })
         };
         Ok(hooks.around(Point::PostFilter, pod, make_room, said))
     }
 
     /// PreScore and Score, for several nodes that fit.
-    fn choose_by_steps(
-        &self,
-        profile: &Profile,
-        pod: &Arc<Pod>,
-        among: &[(usize, i64)],
-    ) -> Result<usize, String> {
-        let hooks = self.profiles.hooks();
-        let pre_score = |pod: &Arc<Pod>| {
-            let cluster = hooks.cluster(Point::PreScore, pod, &self.cluster);
-            Scan::resume(&cluster, profile, pod, Narrowed::All).pre_score()
-        };
+    fn choose_by_steps(&self, looks: &mut Looks, among: &[(usize, i64)]) -> Result<usize, String> {
+        let (hooks, pod) = (self.profiles.hooks(), looks.pod);
+        // Nodes that the scores leave out are left out already.
+        looks.narrowed = Some(Narrowed::All);
+        let pre_score = |pod: &Arc<Pod>| looks.at(Point::PreScore, pod, |_, scan| scan.pre_score());
         hooks.around(Point::PreScore, pod, pre_score, Result::clone)?;
         let score = |pod: &Arc<Pod>| {
-            let cluster = hooks.cluster(Point::Score, pod, &self.cluster);
-            let mut scan = Scan::resume(&cluster, profile, pod, Narrowed::All);
-            let (slot, _) = scan.choose(among, self.cursor)?;
-            Ok(slot)
+            looks.at(Point::Score, pod, |_, scan| {
+                let (slot, _) = scan.choose(among, self.cursor)?;
+                Ok(slot)
+            })
         };
         let said = |found: &Result<usize, String>| found.as_ref().map(|_| ()).map_err(Clone::clone);
         hooks.around(Point::Score, pod, score, said)
@@ -243,5 +243,36 @@ impl Scheduler {
         }
         let room = found.room(now);
         Decision::NoNode { diagnosis, room }
+    }
+}
+
+/// The world as each step sees it: once for all of them if nobody changes it, else anew.
+struct Looks<'a> {
+    scheduler: &'a Scheduler,
+    profile: &'a Profile,
+    pod: &'a Arc<Pod>,
+    /// What PreFilter said, once it has.
+    narrowed: Option<Narrowed>,
+    shared: Option<Option<Scan<'a>>>,
+}
+
+impl Looks<'_> {
+    fn at<T>(
+        &mut self,
+        point: Point,
+        pod: &Arc<Pod>,
+        look: impl FnOnce(&Cluster, &mut Scan) -> T,
+    ) -> T {
+        let (real, profile) = (&self.scheduler.cluster, self.profile);
+        if let Some(shared) = &mut self.shared {
+            let scan = shared.get_or_insert_with(|| Scan::new(real, profile, self.pod));
+            return look(real, scan);
+        }
+        let cluster = self.scheduler.profiles.hooks().cluster(point, pod, real);
+        let mut scan = match &self.narrowed {
+            None => Scan::new(&cluster, profile, pod),
+            Some(narrowed) => Scan::resume(&cluster, profile, pod, narrowed.clone()),
+        };
+        look(&cluster, &mut scan)
     }
 }

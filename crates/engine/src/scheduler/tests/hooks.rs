@@ -19,6 +19,12 @@ impl Watcher {
 }
 
 impl Hook for Watcher {
+    fn points(&self) -> Points {
+        Points::ALL
+    }
+    fn rewrites(&self) -> bool {
+        false
+    }
     fn before(&self, point: Point, pod: &Pod) {
         let text = format!("{} >{point:?}", pod.name);
         self.0.lock().unwrap().push(text);
