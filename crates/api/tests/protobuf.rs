@@ -64,6 +64,7 @@ fn nodes() {
             "spec": {"unschedulable": true, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
             "status": {
                 "allocatable": {"cpu": "4"},
+                "conditions": [{"type": "Ready", "status": "True"}],
                 "images": [{"names": ["i:1"], "sizeBytes": 5}],
                 "declaredFeatures": ["F"],
             },
@@ -133,6 +134,7 @@ fn pods() {
                 }],
                 "containerStatuses": [status], "initContainerStatuses": [status],
                 "resources": requests, "allocatedResources": {"cpu": "1"},
+                "resourceClaimStatuses": [{"name": "r", "resourceClaimName": "x-r"}],
             },
         }),
     );
