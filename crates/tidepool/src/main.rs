@@ -32,7 +32,7 @@ enum Command {
     Up(up::Flags),
     Config(config::Flags),
     Sim(sim::Flags),
-    Scheduler(scheduler::Flags),
+    Scheduler(Box<scheduler::Flags>),
     Completion(completion::Flags),
 }
 
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Command::Up(flags) => up::run(flags),
         Command::Config(flags) => config::run(flags),
         Command::Sim(flags) => sim::run(flags),
-        Command::Scheduler(flags) => scheduler::run(flags),
+        Command::Scheduler(flags) => scheduler::run(*flags),
         Command::Completion(flags) => completion::run(&flags),
     };
     match result {

@@ -21,6 +21,9 @@ const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// What is looked at, and how it is.
+type Checks = fn(&Handle) -> Vec<Check>;
+
 /// Everything that a scheduler answers, to whom the guard lets in.
 pub(crate) fn routes(handle: Handle, guard: Option<Guard>) -> Router {
     let app = Router::new()
@@ -28,7 +31,7 @@ pub(crate) fn routes(handle: Handle, guard: Option<Guard>) -> Router {
         .route("/configz", get(configz))
         .route("/apis/v1/status", get(status))
         .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain));
-    let endpoints: [(&'static str, fn(&Handle) -> Vec<Check>); 3] = [
+    let endpoints: [(&'static str, Checks); 3] = [
         ("livez", Handle::alive),
         ("healthz", Handle::healthy),
         ("readyz", Handle::ready),

@@ -214,7 +214,7 @@ impl Reviews {
             async move {
                 let path = request.uri().path().to_owned();
                 if !path.ends_with("reviews") {
-                    return Ok::<_, kube::Error>(inner.send(request).await?);
+                    return inner.send(request).await;
                 }
                 let body = request.into_body().collect().await?.to_bytes();
                 let review: Value = serde_json::from_slice(&body).unwrap();
