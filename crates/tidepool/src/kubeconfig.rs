@@ -1,4 +1,6 @@
 //! The kubeconfig file: where it goes by default, and how it is written so that nobody reads half of it.
+//!
+//! Beside it, `up` writes down where its scheduler answers.
 
 use std::{
     ffi::OsString,
@@ -9,6 +11,7 @@ use std::{
 };
 
 use anyhow::anyhow;
+use serde::Deserialize;
 
 /// `tidepool/kubeconfig` in the user's cache directory.
 pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<PathBuf> {
@@ -37,6 +40,39 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
             path.display()
         )
     })
+}
+
+#[derive(Deserialize)]
+struct Beside {
+    server: String,
+}
+
+/// The file that tells where the scheduler of a kubeconfig's cluster answers.
+fn beside(kubeconfig: &Path) -> Option<PathBuf> {
+    let mut name = kubeconfig.file_name()?.to_owned();
+    name.push(".scheduler.yaml");
+    Some(kubeconfig.with_file_name(name))
+}
+
+/// Writes down where the scheduler answers.
+pub(crate) fn write_server(kubeconfig: &Path, server: &str) -> io::Result<()> {
+    let path = beside(kubeconfig).ok_or(io::ErrorKind::IsADirectory)?;
+    try_write(&path, &format!("{OURS}server: {server}\n"))
+}
+
+/// Where the scheduler answers, if that was written down.
+pub(crate) fn read_server(kubeconfig: &Path) -> Option<String> {
+    let text = fs::read_to_string(beside(kubeconfig)?).ok()?;
+    let beside: Beside = serde_saphyr::from_str(&text).ok()?;
+    Some(beside.server)
+}
+
+/// It answers no more.
+pub(crate) fn remove_server(kubeconfig: &Path) {
+    if let Some(path) = beside(kubeconfig) {
+        // It may never have been written.
+        let _ = fs::remove_file(path);
+    }
 }
 
 fn try_write(path: &Path, text: &str) -> io::Result<()> {
@@ -159,6 +195,21 @@ mod tests {
         let error = write(&path("theirs"), "text").unwrap_err().to_string();
         assert!(error.contains("tidepool did not write"), "{error}");
         assert_eq!(fs::read_to_string(path("theirs")).unwrap(), "clusters: []");
+    }
+
+    #[test]
+    fn where_the_scheduler_answers_is_found_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("config");
+        assert_eq!(read_server(&kubeconfig), None);
+        for server in ["http://127.0.0.1:1", "https://[::1]:10259"] {
+            write_server(&kubeconfig, server).unwrap();
+            assert_eq!(read_server(&kubeconfig).as_deref(), Some(server));
+        }
+        fs::write(directory.path().join("config.scheduler.yaml"), "rubbish").unwrap();
+        assert_eq!(read_server(&kubeconfig), None);
+        remove_server(&kubeconfig);
+        assert!(!directory.path().join("config.scheduler.yaml").exists());
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl Flags {
         let others = if level == "error" { "error" } else { "warn" };
         let ours = ["tidepool", "apiserver", "control_plane", "local"]
             .map(|crate_| format!("{crate_}={level}"));
-        let filter = EnvFilter::new(format!("{others},{}", ours.join(",")));
+        // What kube's client logs it also returns, and then it is said in our words.
+        let filter = EnvFilter::new(format!("{others},kube_client=off,{}", ours.join(",")));
         let log = tracing_subscriber::fmt()
             .with_writer(|| Stderr)
             .with_ansi(false)

@@ -1,11 +1,16 @@
 //! The command line: flags, then one of the parts. Nothing is decided here.
 
+mod ask;
 mod completion;
 mod config;
+mod exit;
+mod explain;
 mod kubeconfig;
 mod logs;
+mod output;
 mod scheduler;
 mod sim;
+mod status;
 mod up;
 
 use std::{
@@ -19,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 /// QoS-aware co-location for Kubernetes
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, after_help = exit::CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,6 +35,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Up(up::Flags),
+    Status(status::Flags),
+    Explain(explain::Flags),
     Config(config::Flags),
     Sim(sim::Flags),
     Scheduler(Box<scheduler::Flags>),
@@ -41,12 +48,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     cli.logs.start(match cli.command {
         Command::Scheduler(_) => logs::Level::Info,
-        Command::Up(_) | Command::Config(_) | Command::Sim(_) | Command::Completion(_) => {
-            logs::Level::Warn
-        }
+        _ => logs::Level::Warn,
     });
     let result = match cli.command {
         Command::Up(flags) => up::run(flags),
+        Command::Status(flags) => status::run(&flags),
+        Command::Explain(flags) => explain::run(&flags),
         Command::Config(flags) => config::run(flags),
         Command::Sim(flags) => sim::run(flags),
         Command::Scheduler(flags) => scheduler::run(*flags),
@@ -57,7 +64,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Nobody is left to tell when this fails.
             let _ = writeln!(std::io::stderr(), "tidepool: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(exit::code_of(&error) as u8)
         }
     }
 }

@@ -15,7 +15,12 @@ use anyhow::{Context, anyhow};
 use api::config::Configuration;
 use apiserver::{Cluster, ServeError, ServeOptions, Serving};
 use clap::Args;
-use control_plane::{client::Connect, scheduler};
+use control_plane::{
+    client::Connect,
+    lease::Election,
+    scheduler::{self, Mode},
+    serve::{self, Port, Serve},
+};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, api::PostParams};
 use local::{Local, Timings};
@@ -24,6 +29,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::{terminal::Terminal, view::View, welcome::Welcome};
 use crate::{kubeconfig, logs, say};
 
+/// This machine, as events and the Lease name it.
+const HOST: &str = "tidepool-up";
 /// The user in the kubeconfig.
 const USER: &str = "admin";
 /// Stopping takes a second; longer means that something hangs, and nothing is lost by leaving.
@@ -143,12 +150,20 @@ impl Running {
             None => kubeconfig::default_path(|name| std::env::var_os(name))?,
         };
         let configuration = configuration(flags.config.as_deref())?;
-        let options = scheduler_options(&configuration, flags.config.as_deref())?;
+        let mut options = scheduler_options(&configuration, flags.config.as_deref())?;
+        options.serve = Some(Serve {
+            // Whoever leaves the choice of one port to us leaves that of the other too.
+            port: match flags.port {
+                0 => Port::Exactly(0),
+                _ => Port::Rather(serve::PORT),
+            },
+            ..Serve::default()
+        });
         let names = configuration.profiles.iter();
         let schedulers: Vec<String> = names.map(|it| it.scheduler_name.clone()).collect();
 
         let cluster = Cluster::new(apiserver::Options::default());
-        let serving = serve(&cluster, flags.port).await?;
+        let serving = serve_api(&cluster, flags.port).await?;
         let client = Client::new(cluster.service(), "default");
         let root_ca = serving.ca_pem().to_owned();
         let local = local::start(client.clone(), root_ca, Timings::default());
@@ -168,6 +183,12 @@ impl Running {
             .kubeconfig(USER)
             .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
         kubeconfig::write(&kubeconfig, &text)?;
+        if let Some(address) = scheduler.server()
+            && let Err(error) = kubeconfig::write_server(&kubeconfig, &format!("http://{address}"))
+        {
+            // It can be found by its Lease, too.
+            tracing::warn!("cannot write down where the scheduler answers: {error}");
+        }
         Ok(Self {
             scheduler,
             local,
@@ -185,12 +206,14 @@ impl Running {
     /// Shows what happens until the end, or until something breaks that cannot be mended.
     async fn show(&mut self, plain: bool, end: impl Future<Output = ()>) -> anyhow::Result<()> {
         let url = self.serving.url();
+        let program = std::env::args().next();
         let welcome = Welcome {
             url: &url,
             kubeconfig: &self.shown.kubeconfig,
             nodes: self.shown.nodes,
             demo: self.shown.demo,
             schedulers: &self.shown.schedulers,
+            program: program.as_deref().unwrap_or("tidepool"),
         };
         let mut view = View::new(self.client.clone(), welcome.frame());
         // The log comes back when the terminal is itself again.
@@ -220,6 +243,7 @@ impl Running {
     }
 
     async fn stop(self) {
+        kubeconfig::remove_server(&self.shown.kubeconfig);
         self.scheduler.stop().await;
         self.local.stop().await;
         self.serving.shutdown().await;
@@ -243,11 +267,14 @@ fn scheduler_options(
     file: Option<&Path>,
 ) -> anyhow::Result<scheduler::Options> {
     let file = file.map_or_else(String::new, |file| file.display().to_string());
-    let options = scheduler::Options::new(configuration, engine::plugins::ALL, "tidepool-up");
-    let (options, warnings) = options.with_context(|| format!("cannot use {file}"))?;
+    let options = scheduler::Options::new(configuration, engine::plugins::ALL, HOST);
+    let (mut options, warnings) = options.with_context(|| format!("cannot use {file}"))?;
     for warning in warnings {
         tracing::warn!("{file}: {warning}");
     }
+    let election = &configuration.leader_election;
+    options.mode = Mode::Primary;
+    options.election = election.leader_elect.then(|| Election::new(election, HOST));
     Ok(options)
 }
 
@@ -263,7 +290,7 @@ async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     }
 }
 
-async fn serve(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
+async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
     let options = ServeOptions {
         port,
         users: vec![USER.into()],

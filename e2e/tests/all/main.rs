@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod beside;
+mod documents;
 mod faults;
 mod features;
 mod harness;
 mod preemption;
 mod scheduler;
 mod side_by_side;
+mod up;
 mod volumes;
 mod world;

@@ -10,6 +10,8 @@ pub(super) struct Frame {
     pub(super) title: String,
     /// What can be typed in another window.
     pub(super) commands: Vec<String>,
+    /// How this program was called, for more commands.
+    pub(super) program: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +59,7 @@ pub(super) fn draw(
         page.add(Look::Plain, line.clone());
     }
     let waiting = board.waiting();
-    let commands = commands(frame);
+    let commands = commands(frame, waiting.first().map(|(pod, _)| *pod));
     // Nodes come first, but leave room for what changes; the commands only come where there is plenty.
     let others = 2 + waiting.len().min(MOST_WAITING) + 2 + LEAST_NEWS;
     let most = page.left().saturating_sub(others).clamp(3, 16);
@@ -231,9 +233,12 @@ fn add_news(page: &mut Page, board: &Board, room: usize) {
     }
 }
 
-fn commands(frame: &Frame) -> Vec<String> {
+fn commands(frame: &Frame, waiting: Option<&str>) -> Vec<String> {
     let mut commands = vec!["In another terminal:".to_owned()];
     commands.extend(frame.commands.iter().map(|command| format!("  {command}")));
+    if let Some(pod) = waiting {
+        commands.push(format!("  {} explain pod {pod}", frame.program));
+    }
     commands.push("Ctrl-C stops everything.".to_owned());
     commands
 }
@@ -249,6 +254,7 @@ mod tests {
         Frame {
             title: "tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440".into(),
             commands: vec!["kubectl get pods".into(); 3],
+            program: "tidepool".into(),
         }
     }
 
@@ -331,8 +337,9 @@ In another terminal:
   kubectl get pods
   kubectl get pods
   kubectl get pods
+  tidepool explain pod demo/pod-0
 Ctrl-C stops everything.";
-        assert_eq!(text(&board(2, 5), 80, 24), want);
+        assert_eq!(text(&board(2, 5), 80, 25), want);
     }
 
     #[test]

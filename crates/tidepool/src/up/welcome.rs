@@ -11,6 +11,8 @@ pub(super) struct Welcome<'a> {
     pub(super) demo: bool,
     /// The schedulers that pods can name.
     pub(super) schedulers: &'a [String],
+    /// How this program was called.
+    pub(super) program: &'a str,
 }
 
 impl Welcome<'_> {
@@ -23,6 +25,7 @@ impl Welcome<'_> {
                 "tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}"
             ),
             commands: self.commands(),
+            program: shell_word(self.program),
         }
     }
 
@@ -44,12 +47,13 @@ impl Welcome<'_> {
         commands.push("kubectl get pods -A -o wide".to_owned());
         if self.demo {
             // More than fits beside the batch work, which is less important.
-            let replicas = 4 * self.nodes;
+            let replicas = 3 * self.nodes;
             commands.push(format!(
                 "kubectl -n {} scale deployment storefront --replicas={replicas}",
                 local::demo::NAMESPACE
             ));
         }
+        commands.push(format!("{} status", shell_word(self.program)));
         commands
     }
 
@@ -90,7 +94,7 @@ mod tests {
         for (nodes, demo, schedulers, in_it, not_in_it) in [
             (0, false, &default, "create -f -", "storefront"),
             (1, true, &default, "1 simulated node\n", "create -f -"),
-            (3, true, &default, "--replicas=12", "create -f -"),
+            (3, true, &default, "--replicas=9", "create -f -"),
             (
                 3,
                 true,
@@ -112,11 +116,16 @@ mod tests {
                 nodes,
                 demo,
                 schedulers,
+                program: "target/release/tidepool",
             };
             let text = welcome.text();
             assert!(text.contains(in_it), "{in_it} is not in {text}");
             assert!(!text.contains(not_in_it), "{not_in_it} is in {text}");
             assert!(text.contains("export KUBECONFIG='/my dir/k'\n"), "{text}");
+            assert!(
+                text.contains("  target/release/tidepool status\n"),
+                "{text}"
+            );
         }
     }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod asking;
 mod terminal;
 
 use std::{
@@ -132,11 +133,16 @@ async fn up_serves_nodes_and_a_private_kubeconfig() {
         std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    let left: Vec<_> = std::fs::read_dir(path.parent().unwrap())
+    let mut left: Vec<_> = std::fs::read_dir(path.parent().unwrap())
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
-    assert_eq!(left, ["config"], "no half-written file stays");
+    left.sort();
+    assert_eq!(
+        left,
+        ["config", "config.scheduler.yaml"],
+        "no half-written file stays"
+    );
 }
 
 #[test]

@@ -1,0 +1,323 @@
+//! Where a running scheduler is, and what it answers.
+//!
+//! Every failure is one sentence that says what to do.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Result;
+use clap::Args;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::Value;
+
+use crate::{
+    exit::{Code, error},
+    kubeconfig,
+    output::Format,
+};
+
+/// On the Lease of a scheduler: where its leader answers.
+const SERVER: &str = "tidepool.io/server";
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(15);
+/// A pod explained on a very large cluster, with all its scores.
+const LONGEST_ANSWER: usize = 256 << 20;
+
+#[derive(Args)]
+#[command(next_help_heading = "Which scheduler")]
+pub(crate) struct Flags {
+    /// The address of the scheduler [default: as its Lease says, or a running `tidepool up`]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// The cluster of the scheduler [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long, value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace of the scheduler's Lease
+    #[arg(long, value_name = "NAME", default_value = "kube-system")]
+    lease_namespace: String,
+    /// Certificates by which to know the scheduler, in PEM [default: those of the cluster]
+    #[arg(long, value_name = "PATH")]
+    certificate_authority: Option<PathBuf>,
+    /// How to print the answer
+    #[arg(
+        long,
+        short,
+        value_enum,
+        default_value = "table",
+        help_heading = "Output"
+    )]
+    pub(crate) output: Format,
+}
+
+/// A scheduler that can be asked.
+pub(crate) struct Scheduler {
+    pub(crate) server: Uri,
+    client: Client,
+}
+
+/// Asks on a runtime of its own.
+pub(crate) fn ask(flags: &Flags, path: &str) -> Result<(Scheduler, Value)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let scheduler = find(flags).await?;
+        let answer = scheduler.get(path).await?;
+        Ok((scheduler, answer))
+    })
+}
+
+async fn find(flags: &Flags) -> Result<Scheduler> {
+    if let Some(server) = &flags.server {
+        let server = parse_server(server).map_err(|why| {
+            error(
+                Code::BadInput,
+                format_args!(
+                    "--server {server} is no address ({why}); give one like http://127.0.0.1:10259"
+                ),
+            )
+        })?;
+        // Whoever asks may have to say who he is; but he need not be in any cluster.
+        let config = match clusters(flags).into_iter().next() {
+            Some(cluster) => match cluster.config(flags).await {
+                Err(why) if flags.kubeconfig.is_some() => return Err(error(Code::BadInput, why)),
+                config => config.ok(),
+            },
+            None => None,
+        };
+        return Scheduler::new(server, config, flags);
+    }
+    let mut first = None;
+    for cluster in clusters(flags) {
+        match cluster.scheduler(flags).await {
+            Ok(scheduler) => return Ok(scheduler),
+            Err(why) => first = first.or(Some(why)),
+        }
+    }
+    let why = first.unwrap_or_else(|| "there is no kubeconfig".to_owned());
+    Err(error(
+        Code::Unreachable,
+        format_args!(
+            "no scheduler was found: {why}; start one with `tidepool up`, or say where it is with --server or --kubeconfig"
+        ),
+    ))
+}
+
+fn parse_server(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(_)) => Ok(uri),
+        _ => Err("it must begin with http:// or https://".to_owned()),
+    }
+}
+
+/// A kubeconfig that may lead to a scheduler.
+enum Cluster {
+    File(PathBuf),
+    /// `$KUBECONFIG`, which may name several files.
+    Environment,
+}
+
+/// Where to look, in this order.
+fn clusters(flags: &Flags) -> Vec<Cluster> {
+    if let Some(path) = &flags.kubeconfig {
+        return vec![Cluster::File(path.clone())];
+    }
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if variable("KUBECONFIG").is_some() {
+        return vec![Cluster::Environment];
+    }
+    let home = variable("HOME").map(|home| PathBuf::from(home).join(".kube").join("config"));
+    let up = kubeconfig::default_path(variable).ok();
+    let there = home.into_iter().chain(up).filter(|path| path.is_file());
+    there.map(Cluster::File).collect()
+}
+
+impl Cluster {
+    async fn config(&self, flags: &Flags) -> Result<Config, String> {
+        let options = KubeConfigOptions {
+            context: flags.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let file = match self {
+            Self::File(path) => {
+                // Said in our words: kube's name the path and the cause twice.
+                crate::read_input(path).map_err(|why| format!("{why:#}"))?;
+                Kubeconfig::read_from(path)
+            }
+            Self::Environment => Kubeconfig::from_env().map(Option::unwrap_or_default),
+        };
+        let name = self.name();
+        let unusable = |why| format!("the kubeconfig {name} cannot be used ({why})");
+        let file = file.map_err(unusable)?;
+        let config = Config::from_custom_kubeconfig(file, &options).await;
+        let mut config = config.map_err(unusable)?;
+        hasten(&mut config);
+        Ok(config)
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Environment => "in $KUBECONFIG".to_owned(),
+        }
+    }
+
+    /// The one that the Lease names, else the one that `up` wrote down.
+    async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
+        let config = self.config(flags).await?;
+        let server = match on_lease(&config, &flags.lease_namespace).await {
+            Ok(server) => server,
+            Err(why) => self.written_down().ok_or(why)?,
+        };
+        let parsed = parse_server(&server)
+            .map_err(|why| format!("its address `{server}` cannot be used ({why})"))?;
+        Scheduler::new(parsed, Some(config), flags).map_err(|why| format!("{why:#}"))
+    }
+
+    fn written_down(&self) -> Option<String> {
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::Environment => PathBuf::from(std::env::var_os("KUBECONFIG")?),
+        };
+        kubeconfig::read_server(&path)
+    }
+}
+
+/// The address that a leader wrote on its Lease.
+async fn on_lease(config: &Config, namespace: &str) -> Result<String, String> {
+    let server = &config.cluster_url;
+    let client = Client::try_from(config.clone()).map_err(|why| why.to_string())?;
+    let leases: Api<Lease> = Api::namespaced(client, namespace);
+    let found = leases.list(&Default::default()).await;
+    let leases = found.map_err(|why| match why {
+        kube::Error::Api(status) => format!("{server} says: {}", status.message),
+        other => format!("{server} does not answer ({})", root_cause(&other)),
+    })?;
+    let mut servers: Vec<String> = leases
+        .into_iter()
+        .filter(|lease| holder(lease).is_some_and(|holder| !holder.is_empty()))
+        .filter_map(|lease| lease.metadata.annotations?.remove(SERVER))
+        .collect();
+    servers.sort();
+    servers.dedup();
+    match &servers[..] {
+        [] => Err(format!(
+            "no Lease in namespace {namespace} of {server} names one"
+        )),
+        [only] => Ok(only.clone()),
+        several => Err(format!(
+            "there are several at {server}, {}",
+            several.join(" and ")
+        )),
+    }
+}
+
+/// Somebody waits for the answer: nothing is tried for long, nor twice.
+fn hasten(config: &mut Config) {
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(ANSWER);
+    config.default_retry = false;
+}
+
+fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref()
+}
+
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.last().map(ToString::to_string).unwrap_or_default()
+}
+
+impl Scheduler {
+    fn new(server: Uri, cluster: Option<Config>, flags: &Flags) -> Result<Self> {
+        let mut config = Config::new(server.clone());
+        hasten(&mut config);
+        // Tokens go only where nobody can listen.
+        if server.scheme_str() == Some("https")
+            && let Some(cluster) = cluster
+        {
+            config.auth_info = cluster.auth_info;
+            config.root_cert = cluster.root_cert;
+        }
+        if let Some(path) = &flags.certificate_authority {
+            crate::read_input(path)?;
+            config.root_cert_file = Some(path.clone());
+        }
+        Ok(Self {
+            server,
+            client: Client::try_from(config)?,
+        })
+    }
+
+    /// What it answers to this path.
+    async fn get(&self, path: &str) -> Result<Value> {
+        let server = self.server.to_string();
+        let server = server.trim_end_matches('/');
+        let request = Request::get(path).body(Body::empty())?;
+        let answer = self.client.send(request).await.map_err(|why| {
+            let cause = root_cause(&why);
+            error(
+                Code::Unreachable,
+                format_args!("the scheduler at {server} does not answer ({cause}); is it running? `tidepool up` starts one, and --server names another"),
+            )
+        })?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER)
+            .collect()
+            .await;
+        let body = body.map_err(|why| {
+            let text =
+                format!("the answer of the scheduler at {server} breaks off ({why}); try again");
+            error(Code::Unreachable, text)
+        })?;
+        let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
+        if code.is_success() && body.is_object() {
+            return Ok(body);
+        }
+        Err(refusal(code, &body, server))
+    }
+}
+
+/// What an answer without an answer means.
+fn refusal(code: StatusCode, body: &Value, server: &str) -> anyhow::Error {
+    let said = body["error"].as_str();
+    let words = said.unwrap_or("no reason is given");
+    match (code, said) {
+        (StatusCode::UNAUTHORIZED, _) => error(
+            Code::Refused,
+            format_args!(
+                "the scheduler at {server} does not know who asks ({words}); give the kubeconfig of a user who has a token with --kubeconfig"
+            ),
+        ),
+        (StatusCode::FORBIDDEN, _) => error(
+            Code::Refused,
+            format_args!(
+                "the scheduler at {server} does not allow it ({words}); ask whoever runs the cluster for this right"
+            ),
+        ),
+        (StatusCode::NOT_FOUND, Some(words)) if words.starts_with("pod ") => error(
+            Code::Failed,
+            format_args!("{words}; `kubectl get pods -A` shows which there are"),
+        ),
+        (code, Some(words)) if code.is_server_error() => error(
+            Code::Unreachable,
+            format_args!("the scheduler at {server} cannot answer now ({words}); try again"),
+        ),
+        _ => error(
+            Code::Failed,
+            format_args!(
+                "what answers at {server} is no scheduler of tidepool ({code}); say where it is with --server"
+            ),
+        ),
+    }
+}

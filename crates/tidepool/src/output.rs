@@ -1,0 +1,72 @@
+//! How answers are printed: for people as a table, for programs as they came.
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde_json::Value;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people; may change
+    Table,
+    Json,
+    Yaml,
+}
+
+/// Prints an answer as it came, or what `table` makes of it.
+pub(crate) fn print(
+    format: Format,
+    answer: &Value,
+    table: impl FnOnce(&Value) -> Result<String>,
+) -> Result<()> {
+    let text = match format {
+        Format::Table => table(answer)?,
+        Format::Json => serde_json::to_string_pretty(answer).context("cannot write JSON")? + "\n",
+        Format::Yaml => serde_saphyr::to_string(answer).context("cannot write YAML")?,
+    };
+    crate::say(&text)
+}
+
+/// Rows with columns under each other. Numbers go to the right, and so do their headings.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
+    let width = |column| cells(column).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..count).map(|it| width(it).unwrap_or(0)).collect();
+    let is_number = |cell: &String| cell.parse::<f64>().is_ok();
+    let numeric: Vec<bool> = (0..count)
+        .map(|column| rows.len() > 1 && cells(column).skip(1).all(is_number))
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).zip(&numeric);
+        let line: Vec<String> = cells
+            .map(|((cell, &width), &numeric)| match numeric {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:width$}"),
+            })
+            .collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_under_each_other() {
+        let rows = [
+            vec!["NODE", "SCORE", "WHY"],
+            vec!["a", "7", "because"],
+            vec!["node-2", "120"],
+        ];
+        let rows = rows.map(|row| row.into_iter().map(str::to_owned).collect());
+        assert_eq!(
+            columns(&rows),
+            "NODE    SCORE  WHY\na           7  because\nnode-2    120\n"
+        );
+        assert_eq!(columns(&[]), "");
+    }
+}

@@ -1,0 +1,197 @@
+//! `status` and `explain`: where the scheduler is found, and what becomes of refusals.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
+    path::Path,
+};
+
+use crate::{Output, Up, run, tidepool};
+
+/// Answers every request alike, for as long as the test runs.
+fn server(answer: &str, body: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let text = format!(
+        "HTTP/1.1 {answer}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            stream.write_all(text.as_bytes()).unwrap();
+        }
+    });
+    url
+}
+
+/// As somebody whose home is this.
+fn ask(home: &Path, arguments: &[&str]) -> Output {
+    run(tidepool(arguments).env("HOME", home))
+}
+
+#[test]
+fn every_refusal_is_one_sentence_with_what_to_do() {
+    let home = tempfile::tempdir().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let nobody = format!("http://{nobody}");
+    let wants_token = server(
+        "401 Unauthorized",
+        r#"{"error": "give a bearer token that the cluster knows"}"#,
+    );
+    let forbids = server(
+        "403 Forbidden",
+        r#"{"error": "user `eve` may not get /apis/v1/status"}"#,
+    );
+    let busy = server(
+        "503 Service Unavailable",
+        r#"{"error": "the scheduler is busy"}"#,
+    );
+    let no_pod = server(
+        "404 Not Found",
+        r#"{"error": "pod demo/x is not known to this scheduler"}"#,
+    );
+    let other = server("200 OK", "<html>");
+    for (case, arguments, code, words) in [
+        (
+            "nobody there",
+            vec!["status", "--server", &nobody],
+            4,
+            ["does not answer", "tidepool up"],
+        ),
+        (
+            "a token is wanted",
+            vec!["status", "--server", &wants_token],
+            5,
+            ["bearer token", "--kubeconfig"],
+        ),
+        (
+            "not allowed",
+            vec!["status", "--server", &forbids],
+            5,
+            ["user `eve` may not", "ask whoever runs"],
+        ),
+        (
+            "busy",
+            vec!["status", "--server", &busy],
+            4,
+            ["is busy", "try again"],
+        ),
+        (
+            "no such pod",
+            vec!["explain", "pod", "demo/x", "--server", &no_pod],
+            1,
+            ["pod demo/x is not known", "kubectl get pods -A"],
+        ),
+        (
+            "something else",
+            vec!["status", "--server", &other],
+            1,
+            ["no scheduler of tidepool", "--server"],
+        ),
+        (
+            "no address",
+            vec!["status", "--server", "localhost"],
+            2,
+            ["--server localhost", "http://127.0.0.1:10259"],
+        ),
+        (
+            "no pod",
+            vec!["explain", "pod", "a/b/c"],
+            2,
+            ["`a/b/c` names no pod", "demo/web-1"],
+        ),
+        (
+            "nothing known",
+            vec!["status"],
+            4,
+            ["there is no kubeconfig", "tidepool up"],
+        ),
+        (
+            "no file",
+            vec!["status", "--kubeconfig", "/nowhere"],
+            4,
+            ["cannot read /nowhere", "--server"],
+        ),
+    ] {
+        let output = ask(home.path(), &arguments);
+        let told = &output.stderr;
+        assert_eq!(
+            (output.code, &output.stdout[..]),
+            (Some(code), ""),
+            "{case}: {told}"
+        );
+        assert_eq!(told.lines().count(), 1, "{case}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{case}: {word} is not in {told}");
+        }
+    }
+}
+
+#[test]
+fn a_running_cluster_is_found_and_explained() {
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = home.path().join(".cache/tidepool/kubeconfig");
+    let path = kubeconfig.to_str().unwrap();
+    let up = Up::start(&["--kubeconfig-out", path]);
+    let status = ask(home.path(), &["status"]);
+    assert_eq!((status.code, &status.stderr[..]), (Some(0), ""));
+    assert!(
+        status
+            .stdout
+            .contains("leader by kube-system/kube-scheduler"),
+        "{}",
+        status.stdout
+    );
+    assert!(status.stdout.contains("6 nodes"), "{}", status.stdout);
+
+    let explained = ask(home.path(), &["explain", "pod", "demo/train-large"]);
+    assert_eq!(explained.code, Some(0), "{}", explained.stderr);
+    assert!(
+        explained.stdout.contains("0/6 nodes fit"),
+        "{}",
+        explained.stdout
+    );
+    for (format, part) in [
+        ("json", "\"namespace\": \"demo\""),
+        ("yaml", "namespace: demo\n"),
+    ] {
+        let arguments = ["explain", "pod", "demo/train-large", "-o", format];
+        let output = ask(home.path(), &arguments);
+        assert!(output.stdout.contains(part), "{format}: {}", output.stdout);
+    }
+    let missing = ask(
+        home.path(),
+        &["explain", "pod", "demo/nobody", "--kubeconfig", path],
+    );
+    assert_eq!(missing.code, Some(1));
+    assert!(
+        missing.stderr.contains("pod demo/nobody is not known"),
+        "{}",
+        missing.stderr
+    );
+
+    // The API server is gone, but what `up` wrote down leads further.
+    let beside = home
+        .path()
+        .join(".cache/tidepool/kubeconfig.scheduler.yaml");
+    let written = std::fs::read_to_string(&beside).unwrap();
+    drop(up);
+    let other = server(
+        "503 Service Unavailable",
+        r#"{"error": "it is another one"}"#,
+    );
+    let (head, _) = written.split_once("server: ").unwrap();
+    std::fs::write(&beside, format!("{head}server: {other}\n")).unwrap();
+    let output = ask(home.path(), &["status"]);
+    assert!(
+        output.stderr.contains("it is another one"),
+        "{}",
+        output.stderr
+    );
+}

@@ -1,0 +1,209 @@
+//! `tidepool up` as a newcomer meets it: its own process, the real kubectl, and questions about what it does.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use e2e::{Binaries, Kubectl};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Up {
+    child: Child,
+    said: mpsc::Receiver<String>,
+    kubectl: Kubectl,
+    program: PathBuf,
+    home: tempfile::TempDir,
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Up {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let program = e2e::tidepool::binary().unwrap();
+        let mut child = Command::new(&program)
+            .args(["up", "--port", "0", "--for", "10m"])
+            .args(arguments)
+            .env_clear()
+            .env("HOME", home.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let (say, said) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Nobody listens once the test is over.
+                let _ = say.send(line);
+            }
+        });
+        let line = hear(&said, "kubeconfig: ");
+        let kubeconfig = line.trim_start_matches("kubeconfig: ");
+        let text = std::fs::read_to_string(kubeconfig).unwrap();
+        let kubectl = Kubectl::with_text(&Binaries::find().unwrap(), &text).unwrap();
+        Self {
+            child,
+            said,
+            kubectl,
+            program,
+            home,
+        }
+    }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    pub(crate) fn kubectl_program(&self) -> &Path {
+        self.kubectl.program()
+    }
+
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    fn kubectl(&self, command: &str) -> String {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        let run = self.kubectl.run(&arguments, PATIENCE).unwrap();
+        assert_eq!(run.code, Some(0), "kubectl {command}: {run:?}");
+        run.stdout
+    }
+
+    fn apply(&self, object: &Value) {
+        let file = self.kubectl.directory().join("object.json");
+        std::fs::write(file, object.to_string()).unwrap();
+        self.kubectl("apply -f object.json");
+    }
+
+    /// Runs our own program beside it, as somebody in another terminal.
+    fn tidepool(&self, command: &str) -> String {
+        let output = Command::new(&self.program)
+            .args(command.split(' '))
+            .env_clear()
+            .env("HOME", self.home.path())
+            .output()
+            .unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "tidepool {command}: {stderr}"
+        );
+        assert_eq!(stderr, "", "tidepool {command}");
+        stdout
+    }
+}
+
+/// Waits for a line that contains this.
+fn hear(said: &mpsc::Receiver<String>, part: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    let mut before = Vec::new();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let line = said.recv_timeout(left);
+        let line = line.unwrap_or_else(|_| panic!("it never said `{part}`, only {before:#?}"));
+        if line.contains(part) {
+            return line;
+        }
+        before.push(line);
+    }
+}
+
+/// Asks until the answer contains this.
+fn eventually(part: &str, ask: impl Fn() -> String) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = ask();
+        if answer.contains(part) {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "`{part}` is not in {answer}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
+    let up = Up::start(&["--nodes", "3", "--no-demo"]);
+    up.kubectl("create deployment web --image=web --replicas=4");
+    up.kubectl("rollout status deployment/web --timeout=60s");
+    let phases = up.kubectl("get pods -o jsonpath={.items[*].status.phase}");
+    assert_eq!(phases, ["Running"; 4].join(" "));
+    let placed = hear(&up.said, "placed   default/web-");
+    let (pod, node) = placed
+        .split_once("placed   default/")
+        .and_then(|(_, rest)| rest.split_once(" on "))
+        .unwrap();
+    let words = format!("Successfully assigned default/{pod} to {node}");
+    let told = eventually(&words, || up.kubectl(&format!("describe pod {pod}")));
+    let event = told.lines().find(|line| line.contains(&words)).unwrap();
+    let event: Vec<&str> = event.split_whitespace().collect();
+    assert_eq!((event[0], event[1]), ("Normal", "Scheduled"));
+    assert!(event.contains(&"default-scheduler"), "{event:?}");
+
+    up.apply(
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "giant"}, "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}}),
+    );
+    let words = "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: \
+        0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
+    hear(&up.said, &format!("waiting  default/giant: {words}"));
+    let events =
+        "get events --field-selector reason=FailedScheduling -o jsonpath={.items[*].message}";
+    assert_eq!(eventually(words, || up.kubectl(events)), words);
+
+    let explained = up.tidepool("explain pod giant");
+    for part in [
+        "0/3 nodes fit",
+        "Insufficient cpu",
+        "NodeResourcesFit",
+        "node-001 node-002 node-003",
+    ] {
+        assert!(explained.contains(part), "{part} is not in:\n{explained}");
+    }
+    let json = up.tidepool("explain pod default/giant -o json");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["verdict"]["noNode"], words);
+    let scores = up.tidepool(&format!("explain pod {pod} --scores"));
+    let head = scores.lines().find(|line| line.starts_with('#')).unwrap();
+    assert!(head.contains("NodeResourcesFit"), "{scores}");
+    let status = up.tidepool("status");
+    for part in [
+        "primary, leader by kube-system/kube-scheduler",
+        "3 nodes, 4 pods",
+        "1 unschedulable",
+    ] {
+        assert!(status.contains(part), "{part} is not in:\n{status}");
+    }
+}
+
+#[test]
+fn the_demo_fills_the_cluster_and_services_push_batch_work_out() {
+    let up = Up::start(&[]);
+    hear(&up.said, "placed   demo/storefront-");
+    hear(&up.said, "waiting  demo/train-");
+    for service in ["storefront", "checkout", "search", "cache"] {
+        up.kubectl(&format!(
+            "-n demo rollout status deployment/{service} --timeout=60s"
+        ));
+    }
+    up.kubectl("-n demo scale deployment storefront --replicas=18");
+    hear(&up.said, "evicted  demo/");
+    let explained = up.tidepool("explain pod demo/train-gpu");
+    let words = "node(s) didn't match Pod's node affinity/selector";
+    assert!(explained.contains(words), "{explained}");
+}
