@@ -1,4 +1,4 @@
-//! Proof of exactness: random cases judged by kube-scheduler itself and by our engine.
+//! Proof of exactness: random cases judged by kube-scheduler itself, or by Koordinator's plugins, and by our engine.
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` says what is compared and `selection` of which plugins, `coverage` what was exercised,
@@ -20,10 +20,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
-use coverage::Coverage;
+use coverage::{Coverage, Floor};
 use generate::Case;
 use known::Known;
-use oracle::Oracle;
 use ours::Ours;
 use selection::Selection;
 use verdicts::{Verdicts, differences};
@@ -59,6 +58,15 @@ enum What {
         #[arg(long = "plugin", value_name = "NAME")]
         plugins: Vec<String>,
     },
+    /// Compare our engine with Koordinator's NodeResourcesFitPlus and ScarceResourceAvoidance on random cases
+    Koordinator {
+        /// How many cases to generate
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Where to start; the same seed gives the same cases
+        #[arg(long, default_value_t = FIRST_SEED)]
+        seed: u64,
+    },
     /// Check the oracle itself: two of them must agree on every case, and the cases must cover
     /// every message and score
     Oracle {
@@ -89,14 +97,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             seed,
             plugins,
         } => kube(*cases, *seed, Selection::new(plugins.clone())?)?,
+        What::Koordinator { cases, seed } => koordinator(*cases, *seed)?,
         What::Oracle { cases, seed } => {
-            let program = oracle::build()?;
-            let (mut one, mut other) = (Oracle::start(&program)?, Oracle::start(&program)?);
+            let (mut one, mut other) = (oracle::KUBE.start()?, oracle::KUBE.start()?);
             let run = Run {
                 name: "parity oracle",
                 seed: *seed,
                 cases: *cases,
+                generate: generate::case,
                 selection: Selection::ALL,
+                floor: &coverage::KUBE,
                 known: &[],
             };
             run.compare(&mut one, &mut other)?
@@ -127,21 +137,40 @@ fn kube(cases: u64, seed: u64, selection: Selection) -> Result<bool> {
     if !missing.is_empty() {
         println!("not built: {}", missing.join(", "));
     }
-    let mut oracle = Oracle::start(&oracle::build()?)?;
     let run = Run {
         name: "parity kube",
         seed,
         cases,
+        generate: generate::case,
         selection,
-        known: known::ALL,
+        floor: &coverage::KUBE,
+        known: known::KUBE,
     };
-    run.compare(&mut Ours, &mut oracle)
+    run.compare(&mut Ours, &mut oracle::KUBE.start()?)
+}
+
+/// Whether our engine and Koordinator's plugins agree in so many cases.
+pub(crate) fn agrees_with_koordinator(cases: u64) -> Result<bool> {
+    koordinator(cases, FIRST_SEED)
+}
+
+fn koordinator(cases: u64, seed: u64) -> Result<bool> {
+    let run = Run {
+        name: "parity koordinator",
+        seed,
+        cases,
+        generate: generate::scored,
+        selection: Selection::PLUGINS,
+        floor: &coverage::KOORDINATOR,
+        known: known::KOORDINATOR,
+    };
+    run.compare(&mut Ours, &mut oracle::KOORDINATOR.start()?)
 }
 
 fn one_case(case: &Case, selection: &Selection) -> Result<bool> {
     let case = selection.narrow(case);
     println!("{}", serde_json::to_string(&case)?);
-    let theirs = Oracle::start(&oracle::build()?)?.judge(&case)?;
+    let theirs = oracle::KUBE.start()?.judge(&case)?;
     println!("{}", serde_json::to_string(&theirs)?);
     let (ours, theirs) = (selection.strip(Ours.judge(&case)?), selection.strip(theirs));
     let differences = differences(&ours, &theirs);
@@ -154,7 +183,10 @@ struct Run {
     name: &'static str,
     seed: u64,
     cases: u64,
+    /// A case from a seed and a number.
+    generate: fn(u64, u64) -> Case,
     selection: Selection,
+    floor: &'static Floor,
     /// Differences that are expected.
     known: &'static [Known],
 }
@@ -164,11 +196,11 @@ impl Run {
     /// when D is 0 and, in runs large enough to tell, nothing was exercised too seldom.
     fn compare(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge) -> Result<bool> {
         let started = Instant::now();
-        let mut coverage = Coverage::default();
+        let mut coverage = Coverage::new(self.floor);
         let mut different = self.outdated(ours, theirs)?;
         let mut expected = 0u64;
         for index in 0..self.cases {
-            let case = generate::case(self.seed, index);
+            let case = (self.generate)(self.seed, index);
             let found = self
                 .differ(ours, theirs, &case, Some(&mut coverage))
                 .with_context(|| format!("case {index} of seed {}", self.seed))?;

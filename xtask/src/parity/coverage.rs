@@ -162,14 +162,42 @@ const BEHAVIOURS: &[Behaviour] = &[
     }),
 ];
 
+/// What a run must have seen, and how often.
+pub(crate) struct Floor {
+    messages: &'static [(&'static str, &'static str)],
+    scorers: &'static [&'static str],
+    behaviours: &'static [Behaviour],
+}
+
+pub(crate) const KUBE: Floor = Floor {
+    messages: MESSAGES,
+    scorers: SCORERS,
+    behaviours: BEHAVIOURS,
+};
+
+/// Its two plugins score, and nothing else.
+pub(crate) const KOORDINATOR: Floor = Floor {
+    messages: &[],
+    scorers: &["NodeResourcesFitPlus", "ScarceResourceAvoidance"],
+    behaviours: &[("several nodes are scored", |v| v.cycle.totals.len() > 1)],
+};
+
 /// Cases seen so far, by what they showed.
-#[derive(Default)]
 pub(crate) struct Coverage {
+    floor: &'static Floor,
     cases: usize,
     seen: BTreeMap<String, usize>,
 }
 
 impl Coverage {
+    pub(crate) fn new(floor: &'static Floor) -> Self {
+        Self {
+            floor,
+            cases: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
     pub(crate) fn add(&mut self, verdicts: &Verdicts) {
         self.cases += 1;
         let mut shown: BTreeSet<String> = BTreeSet::new();
@@ -188,7 +216,7 @@ impl Coverage {
                 shown.insert(scorer_key(&scores.plugin));
             }
         }
-        for (name, holds) in BEHAVIOURS {
+        for (name, holds) in self.floor.behaviours {
             if holds(verdicts) {
                 shown.insert((*name).to_owned());
             }
@@ -203,7 +231,8 @@ impl Coverage {
         if self.cases < ENOUGH_CASES {
             return Vec::new();
         }
-        wanted()
+        self.floor
+            .wanted()
             .filter(|(key, floor)| self.per_thousand(key) < *floor)
             .map(|(key, floor)| {
                 let count = self.per_thousand(&key);
@@ -220,10 +249,10 @@ impl Coverage {
 impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seen per 1,000 cases (wanted):")?;
-        for (key, floor) in wanted() {
+        for (key, floor) in self.floor.wanted() {
             writeln!(f, "{:>5} ({floor:>2})  {key}", self.per_thousand(&key))?;
         }
-        let listed: BTreeSet<String> = wanted().map(|(key, _)| key).collect();
+        let listed: BTreeSet<String> = self.floor.wanted().map(|(key, _)| key).collect();
         for key in self.seen.keys().filter(|key| !listed.contains(*key)) {
             writeln!(f, "{:>5}       {key}", self.per_thousand(key))?;
         }
@@ -231,16 +260,17 @@ impl fmt::Display for Coverage {
     }
 }
 
-/// All keys with their floors, in the order of the lists above.
-fn wanted() -> impl Iterator<Item = (String, usize)> {
-    let messages = MESSAGES
-        .iter()
-        .map(|(plugin, text)| (message_key(plugin, text), FLOOR));
-    let scorers = SCORERS.iter().map(|plugin| (scorer_key(plugin), FLOOR));
-    let behaviours = BEHAVIOURS
-        .iter()
-        .map(|(name, _)| ((*name).to_owned(), BEHAVIOUR_FLOOR));
-    messages.chain(scorers).chain(behaviours)
+impl Floor {
+    /// All keys with their floors, in the order of the lists above.
+    fn wanted(&self) -> impl Iterator<Item = (String, usize)> {
+        let messages = self.messages.iter();
+        let messages = messages.map(|(plugin, text)| (message_key(plugin, text), FLOOR));
+        let scorers = self.scorers.iter();
+        let scorers = scorers.map(|plugin| (scorer_key(plugin), FLOOR));
+        let behaviours = self.behaviours.iter();
+        let behaviours = behaviours.map(|(name, _)| ((*name).to_owned(), BEHAVIOUR_FLOOR));
+        messages.chain(scorers).chain(behaviours)
+    }
 }
 
 fn message_key(plugin: &str, text: &str) -> String {
@@ -343,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_message_counts_once_per_case_and_equal_scores_do_not_count() {
-        let mut coverage = Coverage::default();
+        let mut coverage = Coverage::new(&KUBE);
         coverage.add(&verdicts());
         assert_eq!(
             coverage.per_thousand("NodeUnschedulable: node(s) were unschedulable"),
@@ -363,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_floor_names_what_is_missing_once_there_are_enough_cases() {
-        let mut coverage = Coverage::default();
+        let mut coverage = Coverage::new(&KUBE);
         for _ in 1..ENOUGH_CASES {
             coverage.add(&verdicts());
         }

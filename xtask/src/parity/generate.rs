@@ -9,12 +9,15 @@ mod malformed;
 mod pods;
 mod profile;
 mod resources;
+mod scored;
 mod storage;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::random::Random;
+
+pub(crate) use scored::scored;
 
 /// A cluster and a pod, in the form that the oracle reads: plain Kubernetes objects in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]

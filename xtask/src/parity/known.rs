@@ -1,4 +1,4 @@
-//! Differences that stay: faults of kube-scheduler that the engine does not copy.
+//! Differences that stay: faults of others that the engine does not copy.
 //!
 //! Each has a case that shows it, which every run asks first, and a matcher for that shape alone, so that nothing else
 //! can hide behind it.
@@ -14,13 +14,29 @@ pub(crate) struct Known {
     matches: fn(&Case, &[String]) -> bool,
 }
 
-pub(crate) const ALL: &[Known] = &[Known {
+pub(crate) const KUBE: &[Known] = &[Known {
     // kube-scheduler keeps the ports of a node as a set. Two pods of one node can only share a port if somebody else
     // bound them. Taking one of them away, in a dry run of preemption, then frees the port that the other still has.
     name: "a port that two pods use is freed when one of them goes",
     case: include_str!("known/port-used-twice.json"),
     matches: port_used_twice,
 }];
+
+pub(crate) const KOORDINATOR: &[Known] = &[
+    Known {
+        // Its sum of a pod's requests takes the largest of init containers and the rest, also for those that go on
+        // running beside the rest.
+        name: "sidecars do not add to what a pod asks for",
+        case: include_str!("known/koordinator-sidecar.json"),
+        matches: sidecar,
+    },
+    Known {
+        // It asks for a feature gate that Kubernetes no longer has.
+        name: "a pod with overhead makes the scorer panic",
+        case: include_str!("known/koordinator-overhead.json"),
+        matches: overhead,
+    },
+];
 
 impl Known {
     pub(crate) fn explains(&self, case: &Case, differences: &[String]) -> bool {
@@ -30,6 +46,26 @@ impl Known {
     pub(crate) fn case(&self) -> serde_json::Result<Case> {
         serde_json::from_str(self.case).map(Case)
     }
+}
+
+fn sidecar(case: &Case, differences: &[String]) -> bool {
+    let mut init = list(&case.0["pod"]["spec"], "initContainers");
+    init.any(|container| container["restartPolicy"] == "Always")
+        && differences.iter().all(|line| {
+            let place = line.split(':').next().unwrap_or_default();
+            place.starts_with("cycle.scores[NodeResourcesFitPlus].")
+                || place.starts_with("cycle.totals[")
+        })
+}
+
+fn overhead(case: &Case, differences: &[String]) -> bool {
+    let panics = |line: &String| line.starts_with("cycle.failure: ours null, theirs \"panic: ");
+    !case.0["pod"]["spec"]["overhead"].is_null()
+        && differences.iter().any(panics)
+        && differences.iter().all(|line| {
+            let place = line.split(':').next().unwrap_or_default();
+            panics(line) || place.starts_with("cycle.scores") || place.starts_with("cycle.totals")
+        })
 }
 
 fn port_used_twice(case: &Case, differences: &[String]) -> bool {
@@ -105,7 +141,7 @@ mod tests {
 
     #[test]
     fn only_the_nodes_where_a_victim_shares_its_port_are_excused() {
-        let case = ALL[0].case().unwrap();
+        let case = KUBE[0].case().unwrap();
         let of = |node: &str| format!("cycle.preemption.unhelpful[{node}].code: ours 1, theirs 2");
         for (differences, want) in [
             (lines(&[&of("n1"), "cycle.message: ours a, theirs b"]), true),
@@ -116,7 +152,7 @@ mod tests {
                 false,
             ),
         ] {
-            let explained = ALL[0].explains(&case, &differences);
+            let explained = KUBE[0].explains(&case, &differences);
             assert_eq!(explained, want, "{differences:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! The Go program that asks kube-scheduler's own plugins, as a child process.
+//! A Go program that asks a scheduler's own plugins, as a child process.
 //!
 //! One process answers many cases; a case costs it a few milliseconds, its start half a second.
 
@@ -39,18 +39,44 @@ struct Answer {
     verdicts: Option<Verdicts>,
 }
 
-/// Builds the program if its sources changed, and returns its path.
-pub(crate) fn build() -> Result<PathBuf> {
-    let program = std::env::current_exe()
-        .context("cannot find the directory of this program")?
-        .with_file_name("oracle-kube");
-    let module = process::root().join("e2e");
-    process::run(controlplane::go_build(&module, &program).arg("./oracle-kube"))?;
-    Ok(program)
+/// A program in a Go module: one build list cannot hold the versions of Kubernetes that they need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    name: &'static str,
+    module: &'static str,
+    package: &'static str,
+}
+
+pub(crate) const KUBE: Program = Program {
+    name: "oracle-kube",
+    module: "e2e",
+    package: "./oracle-kube",
+};
+
+pub(crate) const KOORDINATOR: Program = Program {
+    name: "oracle-koordinator",
+    module: "e2e/oracle-koordinator",
+    package: ".",
+};
+
+impl Program {
+    /// Builds the program if its sources changed, and starts it.
+    pub(crate) fn start(self) -> Result<Oracle> {
+        Oracle::start(&self.build()?)
+    }
+
+    fn build(self) -> Result<PathBuf> {
+        let program = std::env::current_exe()
+            .context("cannot find the directory of this program")?
+            .with_file_name(self.name);
+        let module = process::root().join(self.module);
+        process::run(controlplane::go_build(&module, &program).arg(self.package))?;
+        Ok(program)
+    }
 }
 
 impl Oracle {
-    pub(crate) fn start(program: &Path) -> Result<Self> {
+    fn start(program: &Path) -> Result<Self> {
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

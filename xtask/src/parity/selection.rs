@@ -10,11 +10,25 @@ use super::verdicts::Verdicts;
 /// A profile must have these, whatever else it has; they judge no node.
 const NEEDED: &[&str] = &["PrioritySort", "DefaultBinder"];
 
-/// The plugins that are compared; none means all, together with preemption and kubelets.
-pub(crate) struct Selection(Vec<String>);
+/// The plugins that are compared; none named means all of a case's profile.
+pub(crate) struct Selection {
+    named: Vec<String>,
+    /// Whether kubelets are asked as well.
+    kubelets: bool,
+}
 
 impl Selection {
-    pub(crate) const ALL: Self = Self(Vec::new());
+    /// All, together with preemption and kubelets.
+    pub(crate) const ALL: Self = Self {
+        named: Vec::new(),
+        kubelets: true,
+    };
+
+    /// All, and nobody else.
+    pub(crate) const PLUGINS: Self = Self {
+        named: Vec::new(),
+        kubelets: false,
+    };
 
     pub(crate) fn new(names: Vec<String>) -> Result<Self> {
         for name in &names {
@@ -26,11 +40,14 @@ impl Selection {
                 );
             }
         }
-        Ok(Self(names))
+        Ok(Self {
+            kubelets: names.is_empty(),
+            named: names,
+        })
     }
 
     pub(crate) fn is_all(&self) -> bool {
-        self.0.is_empty()
+        self.named.is_empty()
     }
 
     /// What must be built for the comparison to make sense, besides what judges nodes.
@@ -38,7 +55,7 @@ impl Selection {
         DEFAULT
             .iter()
             .map(|(name, _)| *name)
-            .filter(|name| self.is_all() || self.0.iter().any(|chosen| chosen == name))
+            .filter(|name| self.is_all() || self.named.iter().any(|chosen| chosen == name))
     }
 
     /// The case with a profile that has the chosen plugins only, each with the case's arguments for it.
@@ -48,7 +65,7 @@ impl Selection {
             return case;
         }
         let enabled = |(name, weight): &(&str, i32)| {
-            (NEEDED.contains(name) || self.0.iter().any(|chosen| chosen == name))
+            (NEEDED.contains(name) || self.named.iter().any(|chosen| chosen == name))
                 .then(|| json!({"name": name, "weight": weight}))
         };
         let enabled: Vec<Value> = DEFAULT.iter().filter_map(enabled).collect();
@@ -56,7 +73,7 @@ impl Selection {
             .as_array()
             .into_iter()
             .flatten()
-            .filter(|args| self.0.iter().any(|chosen| args["name"] == **chosen))
+            .filter(|args| self.named.iter().any(|chosen| args["name"] == **chosen))
             .cloned()
             .collect();
         case.0["profile"] = json!({
@@ -69,7 +86,7 @@ impl Selection {
 
     /// Leaves out what is no plugin's answer.
     pub(crate) fn strip(&self, mut verdicts: Verdicts) -> Verdicts {
-        if !self.is_all() {
+        if !self.kubelets {
             verdicts.kubelet.clear();
         }
         verdicts
