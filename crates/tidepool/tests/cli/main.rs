@@ -355,7 +355,7 @@ fn config_check_says_what_is_wrong_and_where() {
         (output.code, &output.stdout[..]),
         (
             Some(0),
-            "FILE: warning: line 3: percentageOfNodesToScore: has no effect: every node is scored\nFILE: good\n"
+            "FILE:3: warning: percentageOfNodesToScore: has no effect: every node is scored\nFILE: good\n"
         )
     );
     let bad = format!("{CONFIGURATION}profils: []\n");
@@ -364,7 +364,7 @@ fn config_check_says_what_is_wrong_and_where() {
         (output.code, &output.stdout[..], &output.stderr[..]),
         (
             Some(1),
-            "FILE: error: line 3: unknown field `profils`, did you mean `profiles`?\n",
+            "FILE:3: error: profils: unknown field `profils`, did you mean `profiles`?\n",
             "tidepool: FILE has an error\n"
         )
     );
@@ -398,7 +398,7 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..]),
         (
             Some(1),
-            "FILE: error: line 1: unknown field `node`, did you mean `nodes`?\n"
+            "FILE: error: line 1: cluster.node: unknown field `node`, did you mean `nodes`?\n"
         )
     );
 }
