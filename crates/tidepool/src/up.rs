@@ -164,6 +164,10 @@ impl Running {
 
         let cluster = Cluster::new(apiserver::Options::default());
         let serving = serve_api(&cluster, flags.port).await?;
+        let text = serving
+            .kubeconfig(USER)
+            .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
+        kubeconfig::write(&kubeconfig, &text)?;
         let client = Client::new(cluster.service(), "default");
         let root_ca = serving.ca_pem().to_owned();
         let local = local::start(client.clone(), root_ca, Timings::default());
@@ -179,10 +183,6 @@ impl Running {
             let loaded = local.load_demo(nodes, name).await;
             loaded.context("cannot load the demo workload")?;
         }
-        let text = serving
-            .kubeconfig(USER)
-            .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
-        kubeconfig::write(&kubeconfig, &text)?;
         if let Some(address) = scheduler.server()
             && let Err(error) = kubeconfig::write_server(&kubeconfig, &format!("http://{address}"))
         {

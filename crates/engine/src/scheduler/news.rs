@@ -98,6 +98,14 @@ impl Scheduler {
             if let Some(under_way) = self.under_way.get_mut(&uid) {
                 under_way.remember(pod.clone());
             }
+            // A name belongs to the pod that was seen with it last.
+            if let Some(other) = self.queue.find(pod.namespace(), &pod.name)
+                && other.pod.uid != uid
+            {
+                let other = other.pod.uid.clone();
+                let queue_world = world(&self.profiles, &self.cluster, now);
+                self.queue.remove(&other, queue_world);
+            }
             if self.queue.get(&uid).is_some() {
                 self.queue.rewrite(pod);
             }
