@@ -41,7 +41,7 @@ use std::sync::Arc;
 use engine::framework::Entry;
 use serde::de::DeserializeSeed;
 
-pub use effective::{Effective, field_of, to_json, to_yaml};
+pub use effective::{Effective, to_json, to_yaml};
 pub use types::{
     ClientConnection, Configuration, DisabledPlugin, EnabledPlugin, Extender, ExtenderTls,
     LeaderElection, ManagedResource, PluginConfig, PluginSet, Plugins, Profile,

@@ -189,7 +189,7 @@ fn table(effective: &Effective) -> String {
             } else {
                 names.join(", ")
             };
-            rows.push((config::field_of(*point).to_owned(), names));
+            rows.push((point.field().to_owned(), names));
         }
         let mut args = vec![("PLUGIN".to_owned(), "ARGS".to_owned())];
         let configs = profile.plugin_config.iter();

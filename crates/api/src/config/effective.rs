@@ -185,11 +185,6 @@ impl Effective {
     }
 }
 
-/// The field of a point in a configuration.
-pub fn field_of(point: Point) -> &'static str {
-    point.field()
-}
-
 /// As YAML, as people write it.
 pub fn to_yaml(value: &impl Serialize) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
