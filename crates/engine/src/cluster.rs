@@ -10,6 +10,7 @@ mod check;
 mod domains;
 mod events;
 mod kinds;
+mod lending;
 mod nodes;
 mod storage;
 
@@ -27,7 +28,7 @@ pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 
-use crate::model::{Name, Node, Pod, Resource, Timestamp};
+use crate::model::{CustomNodeResource, Name, Node, Pod, Resource, Timestamp};
 
 /// A pod in the table of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -83,6 +84,8 @@ pub struct Cluster {
     stray: HashMap<Name, Vec<PodId>>,
     nominated: IndexMap<Name, Nominated>,
     nominated_to: HashMap<Name, Vec<Name>>,
+    /// What agents say, by the name of the node, whether the node is known or not.
+    reports: HashMap<Name, Arc<CustomNodeResource>>,
     catalog: Catalog,
 }
 
@@ -151,6 +154,7 @@ impl Cluster {
     /// A node appears or changes. Its pods, also those that came before it, stay.
     pub fn set_node(&mut self, mut node: Node) {
         self.nodes.domains.share(&mut node.spec.labels);
+        self.annotate(&mut node.spec);
         let node = Arc::new(node);
         for name in scalars(&node) {
             if self.catalog.accounts.open(name).is_some() {
@@ -176,6 +180,7 @@ impl Cluster {
         let old = previous.and_then(|(_, old)| old);
         self.nodes
             .write_allocatable(slot, &node, old.as_deref(), &self.catalog.accounts);
+        self.write_lent(slot);
         if let Some(old) = old {
             self.close_accounts(&old);
         } else if let Some(pods) = self.stray.remove(&node.spec.name) {
@@ -307,6 +312,9 @@ impl Cluster {
     }
 
     fn insert(&mut self, pod: Arc<Pod>, node: Name, assumed: bool) {
+        if pod.requests.reclaimed.is_some() {
+            self.open_lending();
+        }
         let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
         let uid = pod.uid.clone();
         let placed = Some(Placed {

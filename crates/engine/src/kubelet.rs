@@ -326,6 +326,15 @@ mod tests {
         for (case, pod, node, others, want) in [
             ("fits", pod("p").container("cpu=2"), small(), vec![], "ok"),
             (
+                "lent resources are not the kubelet's",
+                pod("p").reclaimed().container(
+                    "resource.katalyst.kubewharf.io/reclaimed_millicpu=9k katalyst.kubewharf.io/reclaimed_memory=9Gi",
+                ),
+                small(),
+                vec![],
+                "ok",
+            ),
+            (
                 "cpu",
                 pod("p").container("cpu=1500m"),
                 small(),

@@ -12,6 +12,7 @@ mod objects;
 mod pod;
 mod qos;
 mod quantity;
+mod reclaimed;
 mod requests;
 mod resource;
 mod storage;
@@ -28,11 +29,14 @@ pub use node_selector::{
 };
 pub use objects::{Budget, Owner, Service, Workload, WorkloadKind};
 pub use pod::{
-    Disk, HostPort, Inclusion, Pod, PodKind, PreemptionPolicy, SpreadConstraint, Unsatisfiable,
-    Volume, VolumeSource,
+    Disk, Enhancements, HostPort, Inclusion, Pod, PodKind, PreemptionPolicy, SpreadConstraint,
+    Unsatisfiable, Volume, VolumeSource,
 };
-pub use qos::{QosClass, QosError, QosLabels};
+pub use qos::{QosClass, QosError, QosLabels, QosLevel};
 pub use quantity::{Quantity, QuantityError};
+pub use reclaimed::{
+    CustomNodeResource, QosTaint, RECLAIMED_GROUPS, Reclaimed, ReclaimedRequests, ReclaimedResource,
+};
 pub use requests::{
     ContainerResources, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, NonZero, PodRequests, PodResources,
     Quantities, StatusResources,

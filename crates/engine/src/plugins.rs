@@ -22,6 +22,11 @@ pub mod node_volume_limits;
 mod pod_claims;
 pub mod pod_topology_spread;
 pub mod priority_sort;
+pub mod qos_aware_node_resources_balanced_allocation;
+pub mod qos_aware_node_resources_fit;
+pub mod qos_aware_preemption;
+pub mod qos_aware_taint_toleration;
+mod reclaimed_resources;
 pub mod resource_strategy;
 pub mod retired;
 pub mod scarce_resource_avoidance;
@@ -62,6 +67,13 @@ pub const ALL: &[Entry] = &[
     Entry::of::<allocation_scorers::NodeResourcesLeastAllocated>(),
     Entry::of::<allocation_scorers::NodeResourcesMostAllocated>(),
     Entry::of::<allocation_scorers::RequestedToCapacityRatio>(),
+    // Not by default: co-location on reclaimed resources.
+    Entry::of::<qos_aware_node_resources_fit::QoSAwareNodeResourcesFit>(),
+    Entry::of::<
+        qos_aware_node_resources_balanced_allocation::QoSAwareNodeResourcesBalancedAllocation,
+    >(),
+    Entry::of::<qos_aware_taint_toleration::QoSAwareTaintToleration>(),
+    Entry::of::<qos_aware_preemption::QoSAwarePreemption>(),
 ];
 
 /// What Kubernetes enables by default, in its order, with the weights of scorers.

@@ -1,7 +1,8 @@
 //! Which pods would have to go so that a pod with a higher priority finds room, looking at every node that it may help.
 //!
 //! A dry run: nothing is touched. The rules and words are those of kube-scheduler's DefaultPreemption; where it takes
-//! any of several equal candidates, the first in the order of nodes is taken.
+//! any of several equal candidates, the first in the order of nodes is taken. One rule is our own: a reclaimed pod
+//! harms reclaimed pods only.
 
 #[cfg(test)]
 mod tests;
@@ -132,7 +133,7 @@ pub fn search(
         lesser.clear();
         let lower = cluster
             .pods_on(slot)
-            .filter(|other| other.priority < pod.priority);
+            .filter(|other| other.priority < pod.priority && pod.may_harm(&other.pod));
         lesser.extend(lower);
         let catalog = cluster.catalog();
         let violations =

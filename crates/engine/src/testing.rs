@@ -11,9 +11,11 @@
 mod affinity;
 mod lab;
 mod objects;
+mod report;
 mod storage;
 
 pub use affinity::{TermBuilder, requirement, term};
 pub use lab::Lab;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};
+pub use report::{ReportBuilder, report};
 pub use storage::{ClaimBuilder, ClassBuilder, VolumeBuilder, claim, class, volume};

@@ -5,7 +5,7 @@
 
 use hashbrown::HashMap;
 
-use crate::model::{Name, NonZero, PodRequests, Resource};
+use crate::model::{Name, NonZero, PodRequests, ReclaimedRequests, ReclaimedResource, Resource};
 
 /// A side of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,6 +23,8 @@ const PODS: usize = 8;
 const SCALARS: usize = 10;
 const REQUESTED: usize = 1;
 const NON_ZERO: usize = 2;
+/// Columns of the reclaimed account: three for cpu, then three for memory.
+const RECLAIMED: usize = 6;
 
 /// What a pod takes of the columns that every row has, kept where preemption looks at pod after pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +47,8 @@ impl Share {
             non_zero: requests.placed_non_zero,
             scalars: placed
                 .iter()
-                .any(|(resource, _)| matches!(resource, Resource::Scalar(_))),
+                .any(|(resource, _)| matches!(resource, Resource::Scalar(_)))
+                || requests.reclaimed.is_some(),
         }
     }
 
@@ -78,6 +81,8 @@ pub struct Accounts {
     free: Vec<usize>,
     /// Pairs of columns ever in use at once.
     pairs: usize,
+    /// First column of the reclaimed account, once some node lends or some pod borrows; it stays from then on.
+    reclaimed: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -109,9 +114,38 @@ impl Accounts {
         self.scalars.keys()
     }
 
+    /// `None` while no node lends and no pod borrows.
+    pub fn reclaimed_column(&self, resource: ReclaimedResource, part: Part) -> Option<usize> {
+        let first = self.reclaimed?;
+        let resource = match resource {
+            ReclaimedResource::Cpu => 0,
+            ReclaimedResource::Memory => RECLAIMED / 2,
+        };
+        let part = match part {
+            Part::Allocatable => 0,
+            Part::Requested => REQUESTED,
+            Part::NonZeroRequested => NON_ZERO,
+        };
+        Some(first + resource + part)
+    }
+
     /// Numbers per row.
     pub(super) fn width(&self) -> usize {
-        SCALARS + 2 * self.pairs
+        let reclaimed = if self.reclaimed.is_some() {
+            RECLAIMED
+        } else {
+            0
+        };
+        SCALARS + 2 * self.pairs + reclaimed
+    }
+
+    /// Somebody lends or borrows; true for the first.
+    pub(super) fn open_reclaimed(&mut self) -> bool {
+        if self.reclaimed.is_some() {
+            return false;
+        }
+        self.reclaimed = Some(self.width());
+        true
     }
 
     /// A node offers this; the column is returned if the account is new.
@@ -158,6 +192,22 @@ impl Accounts {
             (PODS + REQUESTED, 1),
         ] {
             row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
+        }
+        if let Some(borrowed) = &requests.reclaimed {
+            self.charge_reclaimed(row, borrowed, sign);
+        }
+    }
+
+    fn charge_reclaimed(&self, row: &mut [i64], borrowed: &ReclaimedRequests, sign: i64) {
+        for resource in ReclaimedResource::ALL {
+            for (part, amount) in [
+                (Part::Requested, borrowed.placed.get(resource)),
+                (Part::NonZeroRequested, borrowed.non_zero.get(resource)),
+            ] {
+                if let Some(column) = self.reclaimed_column(resource, part) {
+                    row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
+                }
+            }
         }
     }
 

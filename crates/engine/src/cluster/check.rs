@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::{Cluster, KindId, Part, Share, scalars};
-use crate::model::Resource;
+use crate::model::{ReclaimedResource, Resource};
 
 /// A count that does not follow from the objects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +84,21 @@ impl Cluster {
                         }
                     }
                 }
+                let report = self.reports.get(&entry.node.spec.name);
+                for resource in ReclaimedResource::ALL {
+                    let column = accounts.reclaimed_column(resource, Part::Allocatable);
+                    if let (Some(column), Some(report)) = (column, report) {
+                        row[column] = report.allocatable.get(resource);
+                    }
+                }
+                same(
+                    || format!("what is known of the report of {}", entry.node.spec.name),
+                    (entry.node.spec.reports, &entry.node.spec.qos_taints[..]),
+                    (
+                        report.is_some(),
+                        report.map_or(&[][..], |report| &report.taints),
+                    ),
+                )?;
                 self.pods_on(slot)
                     .for_each(|placed| accounts.charge(&mut row, &placed.pod.requests, 1));
             }

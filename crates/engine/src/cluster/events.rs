@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Cluster, UpdateError};
 use crate::framework::{Actions, Change, Changed, Event};
 use crate::model::{
-    Budget, Claim, CsiDriver, CsiLimits, Labels, Name, Node, PersistentVolume, Pod, Service,
-    StorageCapacity, StorageClass, VolumeAttachment, Workload, WorkloadKind,
+    Budget, Claim, CsiDriver, CsiLimits, CustomNodeResource, Labels, Name, Node, PersistentVolume,
+    Pod, Service, StorageCapacity, StorageClass, VolumeAttachment, Workload, WorkloadKind,
 };
 
 /// Something became known. `*Gone` of an object that is not known is no fault.
@@ -74,6 +74,10 @@ pub enum Update {
     },
     VolumeAttachment(VolumeAttachment),
     VolumeAttachmentGone(Name),
+    /// What the agent of a node says about it, whether the node is known or not.
+    CustomNodeResource(CustomNodeResource),
+    /// By the name of the node.
+    CustomNodeResourceGone(Name),
 }
 
 impl Cluster {
@@ -110,6 +114,11 @@ impl Cluster {
             Update::Forget { uid } => pod_events(self.forget(&uid)?, None),
             Update::Nominate { pod, node } => self.nominate(pod, node).map(|()| Vec::new())?,
             Update::Denominate { uid } => pod_events(self.denominate(&uid), None),
+            Update::CustomNodeResource(report) => {
+                let node = report.node.clone();
+                self.set_report(&node, Some(report))
+            }
+            Update::CustomNodeResourceGone(node) => self.set_report(&node, None),
             other => self.apply_object(other),
         })
     }
@@ -247,7 +256,9 @@ impl Cluster {
             | Update::Assume { .. }
             | Update::Forget { .. }
             | Update::Nominate { .. }
-            | Update::Denominate { .. } => Vec::new(),
+            | Update::Denominate { .. }
+            | Update::CustomNodeResource(_)
+            | Update::CustomNodeResourceGone(_) => Vec::new(),
         }
     }
 }
@@ -357,7 +368,8 @@ pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
             Actions::POD_GATES_ELIMINATED,
         ),
         (
-            was.tolerations.len() != is.tolerations.len(),
+            // The level says which QoS taints are meant for the pod.
+            was.tolerations.len() != is.tolerations.len() || was.level != is.level,
             Actions::POD_TOLERATION,
         ),
         (

@@ -42,7 +42,8 @@ impl Scan<'_> {
         self.cluster
             .nominated_to(&entry.node.spec.name)
             .map(|nominated| &nominated.pod)
-            .filter(|other| other.priority >= self.pod.priority && other.uid != self.pod.uid)
+            .filter(|other| other.uid != self.pod.uid)
+            .filter(|other| other.priority >= self.pod.priority || !self.pod.may_harm(other))
             .collect()
     }
 

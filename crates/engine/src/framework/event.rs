@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::model::{
-    Claim, CsiDriver, CsiLimits, Name, Node, PersistentVolume, Pod, StorageCapacity, StorageClass,
-    VolumeAttachment,
+    Claim, CsiDriver, CsiLimits, CustomNodeResource, Name, Node, PersistentVolume, Pod, Reclaimed,
+    StorageCapacity, StorageClass, VolumeAttachment,
 };
 
 /// Kinds of change, a set. The bits are those of kube-scheduler, because matching compares them as numbers.
@@ -51,6 +51,8 @@ pub enum Watched {
     ResourceClaim,
     ResourceSlice,
     DeviceClass,
+    /// What the agent of a node reports: `NODE_ALLOCATABLE` when it lends more, `NODE_TAINT` when its QoS taints change.
+    CustomNodeResource,
 }
 
 /// Events a plugin wants to hear of.
@@ -127,6 +129,12 @@ pub enum Changed {
     CsiDriver(Change<CsiDriver>),
     StorageCapacity(Change<StorageCapacity>),
     VolumeAttachment(Change<VolumeAttachment>),
+    /// Of a node that is known.
+    Report {
+        change: Change<CustomNodeResource>,
+        /// What is left then of what the node lends; below zero if it lends less than is borrowed.
+        left: Reclaimed,
+    },
     /// Everything, or everything about one pod: time-outs and forced retries.
     Anything {
         pod: Option<Name>,
@@ -166,6 +174,7 @@ impl Changed {
             Self::CsiDriver(_) => Watched::CsiDriver,
             Self::StorageCapacity(_) => Watched::CsiStorageCapacity,
             Self::VolumeAttachment(_) => Watched::VolumeAttachment,
+            Self::Report { .. } => Watched::CustomNodeResource,
             Self::Anything { .. } => return None,
         })
     }

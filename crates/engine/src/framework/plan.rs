@@ -8,7 +8,7 @@ use super::row::{ColumnId, ErasedRowFilter, ErasedRowScore, RowFilter, RowScore}
 use super::rule::{Count, Fact, Within};
 use super::verdict::{Reason, Rejection};
 use crate::cluster::{Catalog, Part};
-use crate::model::{Name, Resource};
+use crate::model::{Name, ReclaimedResource, Resource};
 
 /// A declared fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -130,6 +130,12 @@ impl<'a> Plan<'a> {
     /// A number of the node's own row; 0 everywhere if no node offers the resource.
     pub fn column(&mut self, resource: &Resource, part: Part) -> ColumnId {
         let column = self.catalog.accounts().column(resource, part);
+        ColumnId(position_or_push(&mut self.columns, column))
+    }
+
+    /// The same of what nodes lend and pods borrow; 0 everywhere while nobody does.
+    pub fn reclaimed_column(&mut self, resource: ReclaimedResource, part: Part) -> ColumnId {
+        let column = self.catalog.accounts().reclaimed_column(resource, part);
         ColumnId(position_or_push(&mut self.columns, column))
     }
 

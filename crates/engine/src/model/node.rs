@@ -1,6 +1,6 @@
 //! A machine: what its object says about it. What pods take of it is the cluster's knowledge.
 
-use super::{Amounts, Labels, Name, Taint};
+use super::{Amounts, Labels, Name, QosTaint, Taint};
 
 /// A node as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +33,10 @@ pub struct NodeSpec {
     pub unschedulable: bool,
     pub images: Images,
     pub declared_features: Vec<Name>,
+    /// The cluster knows a CustomNodeResource of this node.
+    pub reports: bool,
+    /// Of its CustomNodeResource.
+    pub qos_taints: Vec<QosTaint>,
 }
 
 /// An image that is on the node, under all its names.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Labels, Name, Owner, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosClass,
-    RequiredNodes, Selector, Timestamp, Toleration,
+    QosLevel, RequiredNodes, Selector, Timestamp, Toleration,
 };
 
 /// One pod. What other pods' decisions can see of it is its [`PodKind`].
@@ -38,6 +38,9 @@ pub struct Pod {
     /// Features a node must declare, inferred from the spec.
     pub needed_features: Vec<Name>,
     pub qos: QosClass,
+    /// As the annotation says; the same in `requests`.
+    pub level: QosLevel,
+    pub enhancements: Enhancements,
     pub created: Timestamp,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
@@ -47,6 +50,17 @@ pub struct Pod {
     pub affinity_errors: Vec<String>,
     /// What does not parse in spread constraints of either kind. Such a constraint selects nothing.
     pub spread_errors: Vec<(Unsatisfiable, String)>,
+    /// What whoever made the pod should be told: words that mean nothing, and what is done instead.
+    pub warnings: Vec<String>,
+}
+
+/// What a pod asks for beyond its level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Enhancements {
+    /// All its cores and memory from as few NUMA nodes as possible.
+    pub numa_binding: bool,
+    /// Nobody else on those.
+    pub numa_exclusive: bool,
 }
 
 /// All that counting over pods may look at. Pods of one workload usually share one kind.
@@ -75,6 +89,16 @@ impl Pod {
 
     pub fn labels(&self) -> &Labels {
         &self.kind.labels
+    }
+
+    /// Runs on what others leave idle.
+    pub fn is_reclaimed(&self) -> bool {
+        self.level == QosLevel::Reclaimed
+    }
+
+    /// Who lives on what others leave idle may push aside only its like, whatever the priorities.
+    pub fn may_harm(&self, other: &Self) -> bool {
+        !self.is_reclaimed() || other.is_reclaimed()
     }
 }
 

@@ -13,6 +13,37 @@ pub enum QosClass {
     Free,
 }
 
+/// Katalyst's levels. Reclaimed resources, QoS taints and preemption go by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum QosLevel {
+    System,
+    Dedicated,
+    #[default]
+    Shared,
+    Reclaimed,
+}
+
+impl QosLevel {
+    pub fn parse(text: &str) -> Result<Self, QosError> {
+        match text {
+            "system_cores" => Ok(Self::System),
+            "dedicated_cores" => Ok(Self::Dedicated),
+            "shared_cores" => Ok(Self::Shared),
+            "reclaimed_cores" => Ok(Self::Reclaimed),
+            other => Err(QosError::Level(other.to_owned())),
+        }
+    }
+
+    fn class(self) -> QosClass {
+        match self {
+            Self::System => QosClass::System,
+            Self::Dedicated => QosClass::Dedicated,
+            Self::Shared => QosClass::Online,
+            Self::Reclaimed => QosClass::Lent,
+        }
+    }
+}
+
 /// What labels and priority say, before they are brought together.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QosLabels<'a> {
@@ -76,14 +107,8 @@ impl QosLabels<'_> {
     }
 
     fn katalyst(&self) -> Result<Option<QosClass>, QosError> {
-        Ok(Some(match self.katalyst_level {
-            None => return Ok(None),
-            Some("system_cores") => QosClass::System,
-            Some("dedicated_cores") => QosClass::Dedicated,
-            Some("shared_cores") => QosClass::Online,
-            Some("reclaimed_cores") => QosClass::Lent,
-            Some(other) => return Err(QosError::Level(other.to_owned())),
-        }))
+        let level = self.katalyst_level.map(QosLevel::parse).transpose()?;
+        Ok(level.map(QosLevel::class))
     }
 
     fn koordinator(&self) -> Result<Option<QosClass>, QosError> {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Amounts, Quantity, Resource};
+use super::{
+    Amounts, QosLevel, Quantity, Reclaimed, ReclaimedRequests, ReclaimedResource, Resource,
+};
 
 /// Accounted for a container that does not say how much cpu it wants, where that must not look like nothing.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
@@ -22,6 +24,7 @@ pub struct PodResources {
     pub overhead: Quantities,
     /// A resize that the node can never grant: what the spec asks for no longer counts.
     pub resize_infeasible: bool,
+    pub level: QosLevel,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -50,6 +53,8 @@ pub struct PodRequests {
     pub placed_non_zero: NonZero,
     /// What scorers of NodeResourcesFit see: defaults for containers that do not say, but no pod level.
     pub scored: Amounts,
+    /// `None` if the pod neither names reclaimed resources nor is of the level that lives on them.
+    pub reclaimed: Option<Box<ReclaimedRequests>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,8 +97,60 @@ impl PodRequests {
                 cpu_default: true,
                 memory_default: true,
             })),
+            reclaimed: reclaimed(pod).map(Box::new),
         }
     }
+
+    /// What must be free of the reclaimed account before the pod may come.
+    pub fn wanted_reclaimed(&self) -> Reclaimed {
+        self.reclaimed
+            .as_ref()
+            .map_or(Reclaimed::default(), |requests| requests.wanted)
+    }
+}
+
+/// Reclaimed resources are accounted as cpu and memory are, so they are summed as cpu and memory.
+fn reclaimed(pod: &PodResources) -> Option<ReclaimedRequests> {
+    if pod.level != QosLevel::Reclaimed && !pod.names_reclaimed() {
+        return None;
+    }
+    let plain = Rules {
+        pod_level: false,
+        status: false,
+        cpu_default: false,
+        memory_default: false,
+    };
+    let view = pod.only_reclaimed();
+    let total = |rules| Reclaimed::wanted(&integers(&view.total(rules)));
+    Some(ReclaimedRequests {
+        wanted: total(plain),
+        placed: total(Rules {
+            status: true,
+            ..plain
+        }),
+        non_zero: total(Rules {
+            status: true,
+            cpu_default: true,
+            memory_default: true,
+            ..plain
+        }),
+    })
+}
+
+/// Both spellings of each resource as one amount of cpu or memory; each is rounded up on its own.
+fn as_native(list: &Quantities) -> Quantities {
+    let mut all = Quantities::new();
+    for (resource, quantity) in list {
+        let (native, amount) = match ReclaimedResource::of(resource) {
+            Some(ReclaimedResource::Cpu) => (Resource::Cpu, Quantity::from_milli(quantity.units())),
+            Some(ReclaimedResource::Memory) => {
+                (Resource::Memory, Quantity::from_units(quantity.units()))
+            }
+            None => continue,
+        };
+        *all.entry(native).or_default() += amount;
+    }
+    all
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +162,38 @@ struct Rules {
 }
 
 impl PodResources {
+    fn names_reclaimed(&self) -> bool {
+        let containers = self.containers.iter().chain(&self.init_containers);
+        let lists = containers.map(|container| &container.requests);
+        lists
+            .chain([&self.overhead])
+            .flat_map(Quantities::keys)
+            .any(|resource| ReclaimedResource::of(resource).is_some())
+    }
+
+    /// The pod as it would be if reclaimed resources were cpu and memory, and there were no others.
+    fn only_reclaimed(&self) -> Self {
+        let containers = |all: &[ContainerResources]| -> Vec<ContainerResources> {
+            let status = |status: &StatusResources| StatusResources {
+                requests: as_native(&status.requests),
+                allocated: as_native(&status.allocated),
+            };
+            let container = |container: &ContainerResources| ContainerResources {
+                requests: as_native(&container.requests),
+                sidecar: container.sidecar,
+                status: container.status.as_ref().map(status),
+            };
+            all.iter().map(container).collect()
+        };
+        Self {
+            containers: containers(&self.containers),
+            init_containers: containers(&self.init_containers),
+            overhead: as_native(&self.overhead),
+            resize_infeasible: self.resize_infeasible,
+            ..Self::default()
+        }
+    }
+
     fn has_pod_level(&self) -> bool {
         self.pod_level.keys().any(Resource::is_pod_level)
     }
@@ -357,6 +446,72 @@ mod tests {
         };
         let placed = PodRequests::of(&pod).placed;
         assert_eq!((placed.get(&Resource::Memory), cpu(&placed)), (0, 0));
+    }
+
+    #[test]
+    fn reclaimed_resources_are_one_account_under_both_names() {
+        const OLD: &str = "katalyst.kubewharf.io/reclaimed_millicpu";
+        const NEW: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+        let of = |level, containers: &[&str], init: &str, overhead: &str| {
+            PodRequests::of(&PodResources {
+                containers: containers.iter().map(|text| container(text)).collect(),
+                init_containers: vec![container(init)],
+                overhead: quantities(overhead),
+                level,
+                ..Default::default()
+            })
+            .reclaimed
+            .map(|requests| {
+                let cpu = |amount: Reclaimed| amount.milli_cpu;
+                (
+                    cpu(requests.wanted),
+                    cpu(requests.placed),
+                    cpu(requests.non_zero),
+                )
+            })
+        };
+        use QosLevel::{Reclaimed as Lives, Shared};
+        let name = |name: &str, amount| format!("{name}={amount}");
+        let both = format!("{OLD}=1k {NEW}=500");
+        let (two, one) = (name(OLD, "2k"), name(NEW, "1k"));
+        // (case, level, containers, init container, overhead, wanted, placed and with defaults)
+        for (case, level, containers, init, overhead, want) in [
+            ("names none", Shared, vec!["cpu=1"], "", "", None),
+            (
+                "lives on it without a word",
+                Lives,
+                vec!["", ""],
+                "",
+                "",
+                Some((0, 0, 200)),
+            ),
+            (
+                "an explicit zero stays",
+                Lives,
+                vec![&format!("{NEW}=0")[..], ""],
+                "",
+                "",
+                Some((0, 0, 100)),
+            ),
+            (
+                "both names are the sum",
+                Shared,
+                vec![&both[..]],
+                "",
+                "",
+                Some((1500, 1500, 1500)),
+            ),
+            (
+                "the init container needs most",
+                Lives,
+                vec![&two[..], &one[..]],
+                &name(NEW, "5k"),
+                &name(OLD, "100"),
+                Some((5100, 5100, 5100)),
+            ),
+        ] {
+            assert_eq!(of(level, &containers, init, overhead), want, "{case}");
+        }
     }
 
     #[test]

@@ -33,17 +33,7 @@ impl Configure for NodeResourcesBalancedAllocation {
     fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>> {
         let resources = args.resources;
         let mut errors = Vec::new();
-        for (i, resource) in resources.iter().enumerate() {
-            let name = &resource.name;
-            if resource.weight != 1 {
-                let text = format!("Invalid value: {}: must be 1", resource.weight);
-                errors.push(ArgsError::new(format!("resources[{i}].weight"), text));
-            }
-            if resources[..i].iter().any(|known| known.name == *name) {
-                let text = format!("Duplicate value: \"{name}\"");
-                errors.push(ArgsError::new(format!("resources[{i}].name"), text));
-            }
-        }
+        check_equal("resources", &resources, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -51,6 +41,21 @@ impl Configure for NodeResourcesBalancedAllocation {
         Ok(Self {
             resources: known.collect(),
         })
+    }
+}
+
+/// Every resource once, and all with the same weight.
+pub fn check_equal(field: &str, resources: &[WeightedResource], errors: &mut Vec<ArgsError>) {
+    for (i, resource) in resources.iter().enumerate() {
+        let name = &resource.name;
+        if resource.weight != 1 {
+            let text = format!("Invalid value: {}: must be 1", resource.weight);
+            errors.push(ArgsError::new(format!("{field}[{i}].weight"), text));
+        }
+        if resources[..i].iter().any(|known| known.name == *name) {
+            let text = format!("Duplicate value: \"{name}\"");
+            errors.push(ArgsError::new(format!("{field}[{i}].name"), text));
+        }
     }
 }
 
@@ -83,8 +88,9 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 }
 
+/// How evenly resources of a node are used.
 #[derive(PartialEq)]
-struct Balance(Vec<Usage>);
+pub struct Balance(pub Vec<Usage>);
 
 impl RowScore for Balance {
     fn score(&self, row: Row) -> i64 {
@@ -97,7 +103,7 @@ impl RowScore for Balance {
 
 impl Balance {
     /// 100 when all resources are used in equal shares, less the more their shares deviate.
-    fn balance(&self, row: Row, added: impl Fn(&Usage) -> i64) -> i64 {
+    pub fn balance(&self, row: Row, added: impl Fn(&Usage) -> i64) -> i64 {
         let shares = self.0.iter().filter_map(|usage| {
             let allocatable = row.get(usage.allocatable);
             let used = row.get(usage.requested).wrapping_add(added(usage));

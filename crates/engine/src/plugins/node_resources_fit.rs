@@ -9,7 +9,7 @@ use crate::framework::{
     Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Part, Plan,
     Plugin, Point, Points, Reason, Row, RowFilter, Verdict, Watched,
 };
-use crate::model::{Node, Pod, Resource, qualified_name_faults};
+use crate::model::{Node, Pod, RECLAIMED_GROUPS, Resource, qualified_name_faults};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -215,7 +215,15 @@ impl NodeResourcesFit {
             && (self.ignored.iter().any(|ignored| ignored == name)
                 || name
                     .split_once('/')
-                    .is_some_and(|(group, _)| self.ignored_groups.iter().any(|g| g == group)))
+                    .is_some_and(|(group, _)| self.ignores_group(group)))
+    }
+
+    /// The group of reclaimed resources as the design names it is also the one of today.
+    fn ignores_group(&self, group: &str) -> bool {
+        let [today, design] = RECLAIMED_GROUPS;
+        self.ignored_groups
+            .iter()
+            .any(|ignored| ignored == group || (ignored == design && group == today))
     }
 }
 

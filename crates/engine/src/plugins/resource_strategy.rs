@@ -154,18 +154,25 @@ impl Fullness {
                 weight: *weight,
             })
         });
-        let check = FullnessOfNode {
-            resources: usages.collect(),
-            strategy: self.strategy.clone(),
-        };
-        plan.score_rows(check);
+        let resources = usages.collect();
+        plan.score_rows(FullnessOfNode::new(self.strategy.clone(), resources));
     }
 }
 
+/// Scores a node by how full these resources of it would be.
 #[derive(PartialEq)]
-struct FullnessOfNode {
+pub struct FullnessOfNode {
     strategy: Strategy,
     resources: Vec<Usage>,
+}
+
+impl FullnessOfNode {
+    pub fn new(strategy: Strategy, resources: Vec<Usage>) -> Self {
+        Self {
+            strategy,
+            resources,
+        }
+    }
 }
 
 impl RowScore for FullnessOfNode {

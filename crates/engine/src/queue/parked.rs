@@ -195,9 +195,12 @@ impl PartialEq for Alike {
             generated_claims,
             needed_features,
             qos,
+            level,
+            enhancements,
             preempted,
             affinity_errors,
             spread_errors,
+            warnings: _,
         } = &*self.0;
         let b = &*other.0;
         // The claims of ephemeral volumes are named after the pod, and so may those of resource claims be.
@@ -226,6 +229,8 @@ impl PartialEq for Alike {
             && *generated_claims == b.generated_claims
             && *needed_features == b.needed_features
             && *qos == b.qos
+            && *level == b.level
+            && *enhancements == b.enhancements
             && *preempted == b.preempted
             && *affinity_errors == b.affinity_errors
             && *spread_errors == b.spread_errors

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Input, Scheduler, world};
+use super::{Input, Outcome, Scheduler, world};
 use crate::cluster::{Update, UpdateError};
 use crate::framework::{Actions, Change, Changed, Event};
 use crate::model::{Name, Pod, Timestamp};
@@ -122,6 +122,13 @@ impl Scheduler {
         let ours = before
             .as_ref()
             .and_then(|before| before.nominated_node.clone());
+        let told = before.as_ref().map_or(&[][..], |before| &before.warnings);
+        for warning in pod.warnings.iter().filter(|text| !told.contains(text)) {
+            self.ready.push_back(Outcome::Warn {
+                pod: pod.clone(),
+                message: warning.clone(),
+            });
+        }
         let pod = match &pod.nominated_node {
             // The API does not know yet what we decided.
             None if ours.is_some() && self.unconfirmed.contains(&uid) => Arc::new(Pod {

@@ -85,6 +85,8 @@ pub enum Outcome {
     },
     /// The pod is being deleted: write an event, nothing else.
     Skip { pod: Arc<Pod>, message: String },
+    /// Something about the pod means nothing, and this is done instead: write an event, nothing else.
+    Warn { pod: Arc<Pod>, message: String },
     /// Ask these extenders, all at once, and report [`Input::Extender`] for each. Nothing else is decided before.
     Ask {
         pod: Arc<Pod>,

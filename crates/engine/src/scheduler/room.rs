@@ -152,7 +152,7 @@ impl Scheduler {
             .cluster
             .nominated_to(&candidate.node)
             .map(|nominated| nominated.pod.clone())
-            .filter(|other| other.priority < pod.priority)
+            .filter(|other| other.priority < pod.priority && pod.may_harm(other))
             .collect();
         for other in &displaced {
             let other = self.nominate(other, &Nomination::Clear);

@@ -209,6 +209,7 @@ fn short(outcome: &Outcome) -> String {
             names(displaced)
         ),
         Outcome::Skip { message, .. } => message.clone(),
+        Outcome::Warn { pod, message } => format!("warn {}: {message}", pod.name),
         Outcome::Ask { pod, questions } => {
             let verbs: Vec<String> = questions
                 .iter()

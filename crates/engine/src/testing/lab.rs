@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::objects::{NodeBuilder, PodBuilder};
+use super::objects::{NodeBuilder, PodBuilder, node};
+use super::report::ReportBuilder;
 use crate::cluster::{Cluster, Update, pod_actions};
 use crate::evaluate::{NodeVerdict, Scan, Supposed};
 use crate::framework::{
@@ -256,6 +257,30 @@ impl Lab {
         for update in old.into_iter().chain([new]) {
             events = cluster
                 .apply(update.into())
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+        events.iter().any(|event| self.helps(&pod.build(), event))
+    }
+
+    /// Whether a change of what an agent reports about an otherwise empty node helps the pod.
+    pub fn helps_report(
+        &self,
+        pod: &PodBuilder,
+        old: Option<ReportBuilder>,
+        new: Option<ReportBuilder>,
+    ) -> bool {
+        let either = old.as_ref().or(new.as_ref());
+        let name = either
+            .map(|report| report.clone().build().node)
+            .unwrap_or_default();
+        let mut cluster = Cluster::new();
+        cluster.set_node(node(&name).build());
+        let gone = || Update::CustomNodeResourceGone(name.clone());
+        let mut events = Vec::new();
+        for report in [old, new] {
+            let update = report.map_or_else(gone, Update::from);
+            events = cluster
+                .apply(update)
                 .unwrap_or_else(|error| panic!("{error}"));
         }
         events.iter().any(|event| self.helps(&pod.build(), event))

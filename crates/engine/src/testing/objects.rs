@@ -5,8 +5,9 @@ use std::sync::Arc;
 use super::affinity::TermBuilder;
 use crate::model::{
     ContainerResources, Effect, HostPort, Image, Inclusion, Labels, Name, Node, NodeSpec, Owner,
-    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, Quantities, Quantity, Requirement,
-    Resource, Selector, SpreadConstraint, Taint, Toleration, TolerationOperator, Unsatisfiable,
+    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, QosLevel, Quantities, Quantity,
+    Requirement, Resource, Selector, SpreadConstraint, Taint, Toleration, TolerationOperator,
+    Unsatisfiable,
 };
 
 /// `"cpu=500m memory=1Gi example.com/gpu=1"`
@@ -192,6 +193,12 @@ impl PodBuilder {
         self
     }
 
+    /// Of the level that lives on what others leave idle.
+    pub fn reclaimed(mut self) -> Self {
+        self.pod.level = QosLevel::Reclaimed;
+        self
+    }
+
     pub fn terminating(mut self) -> Self {
         self.kind.terminating = true;
         self
@@ -292,6 +299,7 @@ impl PodBuilder {
         if resources.containers.is_empty() {
             resources.containers.push(ContainerResources::default());
         }
+        resources.level = self.pod.level;
         let requests = PodRequests::of(&resources);
         Arc::new(Pod {
             kind: Arc::new(self.kind.clone()),

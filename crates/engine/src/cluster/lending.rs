@@ -1,0 +1,136 @@
+//! What nodes lend, as their agents report it: kept beside the nodes, because reports come and go on their own.
+//!
+//! What pods borrow is in the rows with everything else they take, so a report that vanishes and returns finds it there.
+
+use std::sync::Arc;
+
+use super::{Cluster, Part};
+use crate::framework::{Actions, Change, Changed, Event};
+use crate::model::{CustomNodeResource, Node, NodeSpec, Reclaimed, ReclaimedResource};
+
+impl Cluster {
+    /// What the agent of a node last said; `None` if nothing, or if it was taken back.
+    pub fn report(&self, node: &str) -> Option<&Arc<CustomNodeResource>> {
+        self.reports.get(node)
+    }
+
+    /// Every report, also of nodes that are not known, in no order.
+    pub fn reports(&self) -> impl Iterator<Item = &Arc<CustomNodeResource>> {
+        self.reports.values()
+    }
+
+    /// Takes in a report, or that there is none any more.
+    pub(super) fn set_report(&mut self, node: &str, new: Option<CustomNodeResource>) -> Vec<Event> {
+        let new = new.map(Arc::new);
+        let old = match &new {
+            Some(report) => {
+                self.open_lending();
+                self.reports.insert(report.node.clone(), report.clone())
+            }
+            None => self.reports.remove(node),
+        };
+        let Some(slot) = self.nodes.slot(node) else {
+            return Vec::new();
+        };
+        self.write_lent(slot);
+        let change = Change { old, new };
+        if is_visible(&change) {
+            self.rewrite(slot);
+        }
+        self.report_events(slot, change)
+    }
+
+    /// Puts what facts may ask for into a node that is about to be written.
+    pub(super) fn annotate(&self, spec: &mut NodeSpec) {
+        let report = self.reports.get(&spec.name);
+        spec.reports = report.is_some();
+        spec.qos_taints = report.map_or_else(Vec::new, |report| report.taints.clone());
+    }
+
+    fn rewrite(&mut self, slot: usize) {
+        let Some(entry) = self.nodes.get(slot) else {
+            return;
+        };
+        let mut node = Node::clone(&entry.node);
+        self.annotate(&mut node.spec);
+        self.nodes.replace(slot, Arc::new(node));
+    }
+
+    /// Writes what the node lends into its row.
+    pub(super) fn write_lent(&mut self, slot: usize) {
+        let lent = self.lent(slot);
+        for resource in ReclaimedResource::ALL {
+            let accounts = &self.catalog.accounts;
+            if let Some(column) = accounts.reclaimed_column(resource, Part::Allocatable) {
+                self.nodes.row_mut(slot)[column] = lent.get(resource);
+            }
+        }
+    }
+
+    pub(super) fn lent(&self, slot: usize) -> Reclaimed {
+        let entry = self.nodes.get(slot);
+        let report = entry.and_then(|entry| self.reports.get(&entry.node.spec.name));
+        report.map_or(Reclaimed::default(), |report| report.allocatable)
+    }
+
+    pub(super) fn open_lending(&mut self) {
+        if self.catalog.accounts.open_reclaimed() {
+            self.nodes.widen(self.catalog.accounts.width());
+        }
+    }
+
+    /// What is left of what the node lends; below zero if it lends less than before.
+    fn left(&self, slot: usize) -> Reclaimed {
+        let row = self.nodes.row(slot);
+        let accounts = &self.catalog.accounts;
+        let value = |resource, part| {
+            accounts
+                .reclaimed_column(resource, part)
+                .map_or(0, |c| row[c])
+        };
+        let left = |resource| {
+            let taken = value(resource, Part::Requested);
+            value(resource, Part::Allocatable).wrapping_sub(taken)
+        };
+        Reclaimed {
+            milli_cpu: left(ReclaimedResource::Cpu),
+            memory: left(ReclaimedResource::Memory),
+        }
+    }
+
+    /// What waiting pods may care about; a node that lends less helps nobody.
+    fn report_events(&self, slot: usize, change: Change<CustomNodeResource>) -> Vec<Event> {
+        let actions: Vec<Actions> = match (&change.old, &change.new) {
+            (None, None) => Vec::new(),
+            (None, Some(_)) => vec![Actions::ADD],
+            (Some(_), None) => vec![Actions::DELETE],
+            (Some(old), Some(new)) => [
+                (
+                    new.allocatable.grew_from(old.allocatable),
+                    Actions::NODE_ALLOCATABLE,
+                ),
+                (new.taints != old.taints, Actions::NODE_TAINT),
+            ]
+            .into_iter()
+            .filter_map(|(differs, actions)| differs.then_some(actions))
+            .collect(),
+        };
+        let left = self.left(slot);
+        let event = |actions| Event {
+            actions,
+            changed: Changed::Report {
+                change: change.clone(),
+                left,
+            },
+        };
+        actions.into_iter().map(event).collect()
+    }
+}
+
+/// Whether facts can see the difference.
+fn is_visible(change: &Change<CustomNodeResource>) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => old.taints != new.taints,
+        (old, new) => old.is_some() != new.is_some(),
+    }
+}

@@ -1,0 +1,241 @@
+//! Keeps pods off nodes that do not lend enough, and scores nodes by how full the pod would make them: reclaimed pods
+//! by what nodes lend, all others by what nodes have.
+//!
+//! What counts is the name of a resource: a pod that asks for reclaimed resources is held to what is lent, whatever
+//! level it claims to be of. The assumed pod is in the node's account, so Reserve has nothing left to do.
+
+use serde::{Deserialize, Serialize};
+
+use super::node_resources_fit::RequestedToCapacityRatio;
+use super::reclaimed_resources::{complete, reclaimed_resources, usage};
+use super::resource_strategy::{
+    Fullness, FullnessOfNode, Strategy, WeightedResource, check_weights, shape,
+};
+use crate::framework::{
+    Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Fact, FactId,
+    NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
+    Verdict, Watched,
+};
+use crate::model::{NodeSpec, Pod, Reclaimed, ReclaimedResource};
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct QoSAwareNodeResourcesFitArgs {
+    /// LeastAllocated over all resources when not given.
+    pub scoring_strategy: Option<ScoringStrategy>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ScoringStrategy {
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// cpu and memory when not given.
+    pub resources: Vec<WeightedResource>,
+    /// All that can be lent when not given.
+    pub reclaimed_resources: Vec<WeightedResource>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaimed_requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+}
+
+pub struct QoSAwareNodeResourcesFit {
+    /// Of pods that are not reclaimed.
+    native: Fullness,
+    reclaimed: Strategy,
+    /// With weights.
+    resources: Vec<(ReclaimedResource, i64)>,
+}
+
+impl Configure for QoSAwareNodeResourcesFit {
+    const NAME: &'static str = "QoSAwareNodeResourcesFit";
+    const POINTS: Points = Points::of(&[
+        Point::PreFilter,
+        Point::Filter,
+        Point::Score,
+        Point::Reserve,
+    ]);
+    type Args = QoSAwareNodeResourcesFitArgs;
+
+    fn complete(args: &mut Self::Args) {
+        let strategy = args.scoring_strategy.get_or_insert(ScoringStrategy {
+            kind: "LeastAllocated".to_owned(),
+            ..ScoringStrategy::default()
+        });
+        WeightedResource::complete(&mut strategy.resources);
+        complete(&mut strategy.reclaimed_resources);
+    }
+
+    fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>> {
+        let mut errors = Vec::new();
+        let given = args.scoring_strategy.unwrap_or_default();
+        if !matches!(
+            &given.kind[..],
+            "LeastAllocated" | "MostAllocated" | "RequestedToCapacityRatio"
+        ) {
+            let text = format!(
+                "Unsupported value: \"{}\": supported values: \"LeastAllocated\", \"MostAllocated\", \"RequestedToCapacityRatio\"",
+                given.kind
+            );
+            errors.push(ArgsError::new("scoringStrategy.type", text));
+        }
+        let mut strategy = |field: &str, ratio: &Option<RequestedToCapacityRatio>| {
+            let points = ratio.as_ref().map_or(&[][..], |ratio| &ratio.shape);
+            match &given.kind[..] {
+                "MostAllocated" => Strategy::MostAllocated,
+                "RequestedToCapacityRatio" => {
+                    let field = format!("scoringStrategy.{field}.shape");
+                    Strategy::RequestedToCapacityRatio(shape(&field, points, &mut errors))
+                }
+                _ => Strategy::LeastAllocated,
+            }
+        };
+        let native = strategy(
+            "requestedToCapacityRatio",
+            &given.requested_to_capacity_ratio,
+        );
+        let reclaimed = strategy(
+            "reclaimedRequestedToCapacityRatio",
+            &given.reclaimed_requested_to_capacity_ratio,
+        );
+        check_weights(&given.resources, "scoringStrategy.resources", &mut errors);
+        let field = "scoringStrategy.reclaimedResources";
+        let resources = reclaimed_resources(&given.reclaimed_resources, field, &mut errors);
+        check_weights(&given.reclaimed_resources, field, &mut errors);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Self {
+            native: Fullness::new(native, &given.resources),
+            reclaimed,
+            resources,
+        })
+    }
+}
+
+impl Plugin for QoSAwareNodeResourcesFit {
+    fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
+        let wanted = pod.requests.wanted_reclaimed();
+        if !wanted.is_zero() {
+            let silent = plan.fact(Fact::new(Silent));
+            plan.filter_places(Reporting { silent });
+            let wants = ReclaimedResource::ALL.map(|resource| Want {
+                resource,
+                amount: wanted.get(resource),
+                lent: plan.reclaimed_column(resource, Part::Allocatable),
+                borrowed: plan.reclaimed_column(resource, Part::Requested),
+            });
+            plan.filter_rows(Lending(wants));
+        }
+        if !pod.is_reclaimed() {
+            self.native.prepare(pod, plan);
+            return;
+        }
+        let added = pod.requests.reclaimed.as_ref();
+        let added = added.map_or(Reclaimed::default(), |requests| requests.non_zero);
+        let usages = self.resources.iter().map(|(resource, weight)| {
+            usage(plan, *resource, Part::NonZeroRequested, added, *weight)
+        });
+        let usages = usages.collect();
+        plan.score_rows(FullnessOfNode::new(self.reclaimed.clone(), usages));
+    }
+
+    fn events(&self) -> Vec<EventPattern> {
+        let lends_more = Actions::ADD.and(Actions::NODE_ALLOCATABLE);
+        vec![
+            EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
+            EventPattern::new(Watched::Node, Actions::ADD),
+            EventPattern::new(Watched::CustomNodeResource, lends_more),
+        ]
+    }
+
+    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
+        if let Changed::Report { left, .. } = event.changed {
+            return fits(pod.requests.wanted_reclaimed(), left);
+        }
+        if event.changed.is_update_of(pod) {
+            return true;
+        }
+        match event.changed.pod() {
+            // Any amount of either may be what was lacking.
+            Some((change, held)) => {
+                let gone = change.old.as_ref().filter(|_| held);
+                gone.is_some_and(|gone| gone.requests.reclaimed.is_some())
+            }
+            None => matches!(event.changed, Changed::Node(_)),
+        }
+    }
+}
+
+/// A resource that the pod does not ask for must not be short either: who borrows too much has to shrink first.
+fn fits(wanted: Reclaimed, left: Reclaimed) -> bool {
+    wanted.milli_cpu <= left.milli_cpu && wanted.memory <= left.memory
+}
+
+/// 1 where no agent reports.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Silent;
+
+impl NodeRule for Silent {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        u32::from(!node.reports)
+    }
+}
+
+struct Reporting {
+    silent: FactId,
+}
+
+const UNKNOWN: u8 = 1;
+const INSUFFICIENT: u8 = 1;
+
+impl PlaceFilter for Reporting {
+    fn filter(&self, at: Place) -> Verdict {
+        match at.fact(self.silent) {
+            0 => Verdict::FITS,
+            _ => Verdict::unschedulable(UNKNOWN),
+        }
+    }
+
+    fn reason(&self, _: u8) -> Reason {
+        "node not found in the extended cache".into()
+    }
+}
+
+#[derive(PartialEq)]
+struct Lending([Want; 2]);
+
+#[derive(PartialEq)]
+struct Want {
+    resource: ReclaimedResource,
+    amount: i64,
+    lent: ColumnId,
+    borrowed: ColumnId,
+}
+
+impl Want {
+    fn is_insufficient(&self, row: Row) -> bool {
+        self.amount > row.get(self.lent).wrapping_sub(row.get(self.borrowed))
+    }
+}
+
+impl RowFilter for Lending {
+    fn filter(&self, row: Row) -> Verdict {
+        if self.0.iter().any(|want| want.is_insufficient(row)) {
+            Verdict::unschedulable(INSUFFICIENT)
+        } else {
+            Verdict::FITS
+        }
+    }
+
+    fn reasons(&self, row: Row) -> Vec<Reason> {
+        let short = self.0.iter().filter(|want| want.is_insufficient(row));
+        short
+            .map(|want| format!("Insufficient {}", want.resource.name()).into())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

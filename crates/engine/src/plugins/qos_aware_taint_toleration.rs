@@ -1,0 +1,227 @@
+//! Keeps pods of one level off nodes whose agents, or those who watch over them, say so, and leaves all others alone.
+//!
+//! Kubernetes knows no tolerations for such taints; an ordinary one is used, with the effect NoSchedule or none.
+
+use std::sync::Arc;
+
+use crate::framework::arithmetic::{Direction, default_normalize};
+use crate::framework::{
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, FactId, Feasible,
+    NoArgs, NodeRule, Place, PlaceScore, Plan, Plugin, Point, Points, Watched,
+};
+use crate::model::{
+    CustomNodeResource, Effect, NodeSpec, Pod, QosLevel, QosTaint, Toleration, tolerated,
+};
+
+pub struct QoSAwareTaintToleration;
+
+impl Configure for QoSAwareTaintToleration {
+    const NAME: &'static str = "QoSAwareTaintToleration";
+    const POINTS: Points = Points::of(&[Point::Filter, Point::PreScore, Point::Score]);
+    type Args = NoArgs;
+
+    fn new(_: NoArgs) -> Result<Self, Vec<ArgsError>> {
+        Ok(Self)
+    }
+}
+
+impl Plugin for QoSAwareTaintToleration {
+    fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
+        let untolerated = |strength| {
+            Fact::new(Untolerated {
+                level: pod.level,
+                tolerations: pod.tolerations.clone(),
+                strength,
+            })
+        };
+        plan.gate(
+            untolerated(Strength::Forbids),
+            "node(s) had untolerated QoS taint(s)",
+        );
+        let avoided = plan.fact(untolerated(Strength::Discourages));
+        plan.score_places(FewerTaints { avoided });
+    }
+
+    fn events(&self) -> Vec<EventPattern> {
+        let taints = Actions::DELETE.and(Actions::NODE_TAINT);
+        vec![
+            EventPattern::new(Watched::Node, Actions::ADD),
+            EventPattern::new(Watched::CustomNodeResource, taints),
+            EventPattern::new(Watched::Pod, Actions::POD_TOLERATION),
+        ]
+    }
+
+    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
+        match &event.changed {
+            Changed::Report { change, .. } => {
+                let forbidden = |report: &Option<Arc<CustomNodeResource>>| {
+                    let taints = report.as_ref().map_or(&[][..], |report| &report.taints);
+                    forbidden(taints, pod)
+                };
+                forbidden(&change.old) && !forbidden(&change.new)
+            }
+            Changed::Node(change) => {
+                let new = change.new.as_ref();
+                new.is_some_and(|node| !forbidden(&node.spec.qos_taints, pod))
+            }
+            changed => changed.is_update_of(pod),
+        }
+    }
+}
+
+fn forbidden(taints: &[QosTaint], pod: &Pod) -> bool {
+    taints.iter().any(|taint| {
+        taint.level == pod.level
+            && taint.taint.effect.forbids()
+            && !tolerated(&taint.taint, &pod.tolerations)
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Strength {
+    Forbids,
+    Discourages,
+}
+
+/// How many taints for the level are not tolerated.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Untolerated {
+    level: QosLevel,
+    tolerations: Vec<Toleration>,
+    strength: Strength,
+}
+
+impl NodeRule for Untolerated {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        let meant = node.qos_taints.iter().filter(|taint| {
+            taint.level == self.level
+                && match self.strength {
+                    Strength::Forbids => taint.taint.effect.forbids(),
+                    Strength::Discourages => taint.taint.effect == Effect::PreferNoSchedule,
+                }
+        });
+        meant
+            .filter(|taint| !tolerated(&taint.taint, &self.tolerations))
+            .count() as u32
+    }
+}
+
+struct FewerTaints {
+    avoided: FactId,
+}
+
+impl PlaceScore for FewerTaints {
+    fn score(&self, at: Place) -> i64 {
+        i64::from(at.fact(self.avoided))
+    }
+
+    fn normalize(&self, _: Feasible, scores: &mut [i64]) {
+        default_normalize(scores, Direction::Reverse);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Lab, PodBuilder, ReportBuilder, node, pod, report};
+
+    fn tainted(effect: &str, level: QosLevel) -> ReportBuilder {
+        report("n").taint("k", "v", effect, level)
+    }
+
+    #[test]
+    fn a_taint_is_for_one_level() {
+        use QosLevel::{Reclaimed, Shared};
+        let refused = "UU node(s) had untolerated QoS taint(s)";
+        for (case, effect, level, toleration, reclaimed, online) in [
+            ("forbids", "NoSchedule", Reclaimed, None, refused, "ok"),
+            ("evicts", "NoExecute", Reclaimed, None, refused, "ok"),
+            (
+                "discourages",
+                "PreferNoSchedule",
+                Reclaimed,
+                None,
+                "ok",
+                "ok",
+            ),
+            ("for others", "NoSchedule", Shared, None, "ok", refused),
+            (
+                "tolerated by effect",
+                "NoSchedule",
+                Reclaimed,
+                Some("NoSchedule"),
+                "ok",
+                "ok",
+            ),
+            (
+                "tolerated whatever the effect",
+                "NoSchedule",
+                Reclaimed,
+                Some(""),
+                "ok",
+                "ok",
+            ),
+            (
+                "another effect is tolerated",
+                "NoSchedule",
+                Reclaimed,
+                Some("NoExecute"),
+                refused,
+                "ok",
+            ),
+        ] {
+            let lab = Lab::new(QoSAwareTaintToleration)
+                .node(node("n"))
+                .object(tainted(effect, level));
+            let with = |pod: PodBuilder| match toleration {
+                Some(effect) => pod.tolerates("k", "v", effect),
+                None => pod,
+            };
+            let verdict = |pod| lab.filter(&with(pod)).remove(0);
+            assert_eq!(verdict(pod("r").reclaimed()), reclaimed, "{case}");
+            assert_eq!(verdict(pod("o")), online, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_native_taint_is_no_matter_of_levels_and_the_reverse() {
+        let lab = Lab::new(QoSAwareTaintToleration).node(node("n").taint("k", "v", "NoSchedule"));
+        assert_eq!(lab.filter(&pod("p").reclaimed()), ["ok"]);
+        let native = crate::plugins::taint_toleration::TaintToleration;
+        let lab = Lab::new(native)
+            .node(node("n"))
+            .object(tainted("NoSchedule", QosLevel::Reclaimed));
+        assert_eq!(lab.filter(&pod("p").reclaimed()), ["ok"]);
+    }
+
+    #[test]
+    fn discouraging_taints_are_counted_for_their_level() {
+        let lab = Lab::new(QoSAwareTaintToleration)
+            .node(node("n"))
+            .node(node("m"))
+            .object(tainted("PreferNoSchedule", QosLevel::Reclaimed));
+        let scores = |pod| lab.scores(&pod);
+        assert_eq!(scores(pod("p").reclaimed()), Some(vec![(1, 0), (0, 100)]));
+        assert_eq!(scores(pod("p")), Some(vec![(0, 100), (0, 100)]));
+    }
+
+    #[test]
+    fn hints() {
+        let reclaimed = pod("p").reclaimed();
+        let lab = Lab::new(QoSAwareTaintToleration);
+        let forbids = || tainted("NoSchedule", QosLevel::Reclaimed);
+        assert!(lab.helps_report(&reclaimed, Some(forbids()), Some(report("n"))));
+        assert!(lab.helps_report(&reclaimed, Some(forbids()), None));
+        assert!(!lab.helps_report(&reclaimed, Some(report("n")), Some(forbids())));
+        assert!(
+            !lab.helps_report(&reclaimed, Some(forbids()), Some(forbids().lends(1, 1))),
+            "more to lend, and still forbidden"
+        );
+        assert!(lab.helps_node(&reclaimed, None, Some(node("n"))));
+        let online = pod("p").priority(1);
+        assert!(
+            lab.helps_pod(&reclaimed, Some(reclaimed.clone()), Some(online)),
+            "it changed its level"
+        );
+    }
+}
