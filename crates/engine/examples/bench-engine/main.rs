@@ -52,31 +52,9 @@ fn main() {
 }
 
 fn run(workload: Workload, nodes: usize, options: &Options) {
-    let decisions = options
-        .decisions
-        .unwrap_or_else(|| workload.decisions(nodes));
-    let before = meter::live_bytes();
-    let mut scheduler = workload::scheduler(workload);
-    for update in workload.cluster(nodes, options.placed, options.seed) {
-        tell(&mut scheduler, update);
-    }
-    let bytes = meter::live_bytes() - before;
-    // The first ones find everything cold.
-    let warm_up = decisions / 10 + 1;
-    for pod in workload.pods(warm_up + decisions, options.seed) {
-        tell(&mut scheduler, Input::Pod(pod));
-    }
-    for _ in 0..warm_up {
-        let outcome = scheduler.schedule_next(NOW);
-        settle(workload, &mut scheduler, outcome);
-    }
-    let mut meter = Meter::default();
-    for _ in 0..decisions {
-        let outcome = meter.measure(|| scheduler.schedule_next(NOW));
-        settle(workload, &mut scheduler, outcome);
-    }
-    let figures = meter.figures();
-    let line = serde_json::json!({
+    let measured = measure(workload, nodes, options, true);
+    let figures = measured.all.figures();
+    let mut line = serde_json::json!({
         "bench": "engine",
         "workload": workload.name(),
         "nodes": nodes,
@@ -86,9 +64,69 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         "p50_ns": figures.p50_ns,
         "p99_ns": figures.p99_ns,
         "allocs_per_decision": round(figures.allocations),
-        "bytes_per_node": bytes / nodes,
+        "bytes_per_node": measured.bytes / nodes,
     });
+    if workload == Workload::Reclaimed {
+        let quiet = measure(workload, nodes, options, false);
+        let ordinary = measured.ordinary.figures().p50_ns as f64;
+        let quietly = quiet.ordinary.figures().p50_ns as f64;
+        let borrowing = quiet.borrowing.figures().p50_ns as f64;
+        // What a reclaimed pod costs over an ordinary one, and what reports cost ordinary ones.
+        line["reclaimed_ratio"] = (((borrowing / quietly) * 100.0).round() / 100.0).into();
+        line["reports_ratio"] = (((ordinary / quietly) * 100.0).round() / 100.0).into();
+    }
     println!("{line}");
+}
+
+struct Measured {
+    all: Meter,
+    ordinary: Meter,
+    borrowing: Meter,
+    bytes: usize,
+}
+
+/// `news` are part of the decision they come before.
+fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> Measured {
+    let decisions = options
+        .decisions
+        .unwrap_or_else(|| workload.decisions(nodes));
+    let before = meter::live_bytes();
+    let mut scheduler = workload::scheduler(workload);
+    for update in workload.cluster(nodes, options.placed, options.seed) {
+        tell(&mut scheduler, update);
+    }
+    let mut measured = Measured {
+        all: Meter::default(),
+        ordinary: Meter::default(),
+        borrowing: Meter::default(),
+        bytes: meter::live_bytes() - before,
+    };
+    // The first ones find everything cold.
+    let warm_up = decisions / 10 + 1;
+    for pod in workload.pods(warm_up + decisions, options.seed) {
+        tell(&mut scheduler, Input::Pod(pod));
+    }
+    for _ in 0..warm_up {
+        let outcome = scheduler.schedule_next(NOW);
+        settle(workload, &mut scheduler, outcome);
+    }
+    let count = if news { decisions } else { 0 };
+    let mut news = workload.news(count, nodes, options.seed).into_iter();
+    for _ in 0..decisions {
+        let (outcome, piece) = meter::measure(|| {
+            if let Some(news) = news.next() {
+                tell(&mut scheduler, news);
+            }
+            scheduler.schedule_next(NOW)
+        });
+        measured.all.add(piece);
+        match &outcome {
+            Some(Outcome::Bind { pod, .. }) if pod.is_reclaimed() => measured.borrowing.add(piece),
+            _ => measured.ordinary.add(piece),
+        }
+        settle(workload, &mut scheduler, outcome);
+    }
+    measured
 }
 
 fn round(value: f64) -> f64 {

@@ -62,14 +62,28 @@ pub(crate) struct Figures {
     pub(crate) allocations: f64,
 }
 
+/// What one piece of work took.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    ns: u64,
+    allocations: usize,
+}
+
+pub(crate) fn measure<T>(work: impl FnOnce() -> T) -> (T, Piece) {
+    let (allocations, started) = (ALLOCATIONS.load(Ordering::Relaxed), cpu_ns());
+    let result = work();
+    let (ended, after) = (cpu_ns(), ALLOCATIONS.load(Ordering::Relaxed));
+    let piece = Piece {
+        ns: ended - started,
+        allocations: after - allocations,
+    };
+    (result, piece)
+}
+
 impl Meter {
-    pub(crate) fn measure<T>(&mut self, work: impl FnOnce() -> T) -> T {
-        let (allocations, started) = (ALLOCATIONS.load(Ordering::Relaxed), cpu_ns());
-        let result = work();
-        let (ended, after) = (cpu_ns(), ALLOCATIONS.load(Ordering::Relaxed));
-        self.pieces.push(ended - started);
-        self.allocations += after - allocations;
-        result
+    pub(crate) fn add(&mut self, piece: Piece) {
+        self.pieces.push(piece.ns);
+        self.allocations += piece.allocations;
     }
 
     pub(crate) fn figures(mut self) -> Figures {

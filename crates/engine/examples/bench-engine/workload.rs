@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use engine::cluster::Update;
-use engine::framework::Point;
+use engine::framework::{Entry, Point, Points};
 use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
 use engine::scheduler::{Input, Scheduler, Settings};
-use engine::testing::{PodBuilder, node, pod, requirement, spread, term};
+use engine::testing::{PodBuilder, node, pod, report, requirement, spread, term};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -16,6 +16,16 @@ const ZONES: usize = 3;
 /// Pods that preemption may evict, on every node.
 const LESSER: usize = 4;
 const PRIORITY: i32 = 1_000;
+const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
+/// Plugins that give way to those of co-location.
+const REPLACED: [&str; 2] = ["NodeResourcesBalancedAllocation", "DefaultPreemption"];
+const COLOCATION: [(&str, i32); 4] = [
+    ("QoSAwareNodeResourcesFit", 4),
+    ("QoSAwareNodeResourcesBalancedAllocation", 1),
+    ("QoSAwareTaintToleration", 1),
+    ("QoSAwarePreemption", 0),
+];
 /// Nobody is evicted but the lesser ones.
 const PLACED_PRIORITY: i32 = 2_000;
 
@@ -41,6 +51,8 @@ pub(crate) enum Workload {
     Preemption,
     /// The pods of `Basic`, with one scorer and nothing else: what that one costs.
     Scorer(&'static str),
+    /// Every second pod borrows what nodes lend, and one node lends more or less before every decision.
+    Reclaimed,
 }
 
 const FIT: &str = "NodeResourcesFit";
@@ -55,7 +67,7 @@ pub(crate) enum Expected {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -69,6 +81,7 @@ impl Workload {
         Self::Scorer(FIT),
         Self::Scorer(FIT_PLUS),
         Self::Scorer(AVOIDANCE),
+        Self::Reclaimed,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -86,6 +99,7 @@ impl Workload {
             Self::Scorer(FIT_PLUS) => "score-fit-plus",
             Self::Scorer(AVOIDANCE) => "score-scarce",
             Self::Scorer(_) => "score-fit",
+            Self::Reclaimed => "reclaimed",
         }
     }
 
@@ -141,6 +155,9 @@ impl Workload {
                 inputs.extend((0..LESSER).map(|index| lesser(at, index, &mut random)));
             }
         }
+        if self == Self::Reclaimed {
+            inputs.extend((0..nodes).map(|at| lends(at, &mut random)));
+        }
         match self {
             // The first pod has somebody to be near to.
             Self::PodAffinity => {
@@ -155,6 +172,17 @@ impl Workload {
             _ => {}
         }
         inputs
+    }
+
+    /// What happens before each decision.
+    pub(crate) fn news(self, count: usize, nodes: usize, seed: u64) -> Vec<Input> {
+        let mut random = Random(seed ^ 0xbeef);
+        match self {
+            Self::Reclaimed => (0..count)
+                .map(|_| lends(random.below(nodes as u64) as usize, &mut random))
+                .collect(),
+            _ => Vec::new(),
+        }
     }
 
     pub(crate) fn pods(self, count: usize, seed: u64) -> Vec<Arc<Pod>> {
@@ -182,6 +210,10 @@ impl Workload {
                     .spread(spread(HOSTNAME, 1).app("web").soft()),
                 Self::Unschedulable => plain.container("cpu=64 memory=128Mi"),
                 Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(PRIORITY),
+                Self::Reclaimed if at % 2 == 0 => small(),
+                Self::Reclaimed => plain
+                    .reclaimed()
+                    .container(&format!("{RECLAIMED_CPU}=100 {RECLAIMED_MEMORY}=128Mi")),
             }
         };
         (0..count).map(|at| one(at).build()).collect()
@@ -192,7 +224,8 @@ impl Workload {
 pub(crate) fn scheduler(workload: Workload) -> Scheduler {
     let profile = match workload {
         Workload::Scorer(name) => one_scorer(name),
-        _ => default_profile(),
+        Workload::Reclaimed => colocation_profile(),
+        _ => default_profile(plugins::DEFAULT),
     };
     Scheduler::new(vec![profile], Settings::default()).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -224,14 +257,39 @@ fn one_scorer(name: &'static str) -> Profile {
         .with_order(Point::Filter, Vec::new())
 }
 
-/// Everything that Kubernetes enables by default.
-fn default_profile() -> Profile {
-    let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+/// The spreading profile of co-location.
+fn colocation_profile() -> Profile {
+    let mut names = plugins::DEFAULT.to_vec();
+    names.retain(|(name, _)| !REPLACED.contains(name));
+    names.extend(COLOCATION);
+    default_profile(&names)
+}
+
+/// Everything that Kubernetes enables by default, or something like it.
+fn default_profile(names: &[(&'static str, i32)]) -> Profile {
+    let colocation = names.contains(&COLOCATION[0]);
+    let enabled = names.iter().map(|(name, weight)| {
         let entry = plugins::find(name).unwrap_or_else(|| panic!("no plugin {name}"));
-        Enabled::new(entry, i64::from(*weight).max(1))
-            .unwrap_or_else(|error| panic!("{name}: {error}"))
+        let weight = i64::from(*weight).max(1);
+        if colocation && *name == FIT {
+            return filtering_fit(entry);
+        }
+        Enabled::new(entry, weight).unwrap_or_else(|error| panic!("{name}: {error}"))
     });
     Profile::new("default-scheduler", enabled.collect())
+}
+
+/// NodeResourcesFit as co-location has it: it gives no scores, and what is lent is no matter of it.
+fn filtering_fit(entry: &Entry) -> Enabled {
+    let args = r#"{"ignoredResourceGroups":["katalyst.kubewharf.io"]}"#;
+    let mut args = serde_json::Deserializer::from_str(args);
+    let plugin = entry.build_with(&mut <dyn erased_serde::Deserializer<'_>>::erase(&mut args));
+    Enabled {
+        name: entry.name,
+        points: Points::of(&[Point::PreFilter, Point::Filter]),
+        plugin: plugin.unwrap_or_else(|error| panic!("{error}")).into(),
+        weight: 1,
+    }
 }
 
 fn node_name(at: usize) -> String {
@@ -246,6 +304,13 @@ fn lesser(node: usize, index: usize, random: &mut Random) -> Input {
         .priority(random.below(10) as i32)
         .on(&node_name(node));
     Input::Pod(pod.build())
+}
+
+/// A node's agent reports: more or less than before, and always enough.
+fn lends(node: usize, random: &mut Random) -> Input {
+    let cores = 8 + random.below(8) as i64;
+    let report = report(&node_name(node)).lends(1_000 * cores, cores << 32);
+    Input::Object(report.into())
 }
 
 fn near(pod: PodBuilder) -> PodBuilder {
