@@ -3,6 +3,7 @@
 //! An object that cannot be read is an error that names it. What Kubernetes keeps although it is wrong (a selector that
 //! matches nothing because it does not parse) is kept here too, in the form the engine expects.
 
+mod katalyst;
 mod pod;
 mod selector;
 mod storage;
@@ -16,6 +17,7 @@ use engine::model::{
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
 use crate::wire::{core, workload};
 
+pub use katalyst::custom_node_resource;
 pub use pod::pod;
 pub use selector::node_selector;
 pub use storage::{
@@ -154,6 +156,7 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
                 })
                 .collect(),
             declared_features: names(&node.status.declared_features),
+            ..NodeSpec::default()
         },
         allocatable: allocatable.iter().map(amount).collect::<Amounts>(),
         conditions: {

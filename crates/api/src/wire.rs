@@ -4,6 +4,7 @@
 
 pub mod core;
 pub mod envelope;
+pub mod katalyst;
 pub mod meta;
 pub mod storage;
 pub mod workload;

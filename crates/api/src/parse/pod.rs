@@ -9,11 +9,11 @@ use engine::model::{
     Toleration, TolerationOperator, Unsatisfiable, Volume, VolumeSource,
 };
 
+use super::katalyst;
 use super::selector::{label_selector, node_selector, node_term};
 use super::{ParseError, controller, given, labels, name, names, object, quantities, time};
 use crate::wire::core;
 
-const KATALYST_LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
 const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
 
@@ -29,20 +29,16 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         .map(|constraint| spread(&object, constraint, &kind, &mut spread_errors))
         .collect();
     let affinity = spec.affinity.node_affinity.as_ref();
-    let map = |key: &str| {
-        meta.annotations
-            .get(key)
-            .or(meta.labels.get(key))
-            .map(String::as_str)
-    };
+    let mut warnings = Vec::new();
+    let level = katalyst::level(pod, &mut warnings);
     let qos = QosLabels {
-        katalyst_level: map(KATALYST_LEVEL),
+        katalyst_level: meta.annotations.get(katalyst::LEVEL).map(String::as_str),
         koordinator_class: meta.labels.get(KOORDINATOR_CLASS).map(String::as_str),
         koordinator_band: meta.labels.get(KOORDINATOR_BAND).map(String::as_str),
         priority: spec.priority,
     };
     let containers = || spec.init_containers.iter().chain(&spec.containers);
-    Ok(Pod {
+    let mut parsed = Pod {
         name: name(&meta.name),
         uid: name(&meta.uid),
         node: given(&spec.node_name),
@@ -53,7 +49,10 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             Some("Never") => PreemptionPolicy::Never,
             _ => PreemptionPolicy::LowerPriority,
         },
-        requests: PodRequests::of(&resources(&object, pod)?),
+        requests: PodRequests::of(&PodResources {
+            level,
+            ..resources(&object, pod)?
+        }),
         nodes: RequiredNodes {
             pairs: (!spec.node_selector.is_empty()).then(|| labels(&spec.node_selector)),
             affinity: affinity
@@ -100,6 +99,8 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             .collect(),
         needed_features: needed_features(spec),
         qos: qos.class(),
+        level,
+        enhancements: katalyst::enhancements(pod, &mut warnings),
         created: meta.creation_timestamp.map(time).unwrap_or_default(),
         started: status.start_time.map(time),
         preempted: meta.deletion_timestamp.is_some()
@@ -110,8 +111,12 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             }),
         affinity_errors,
         spread_errors,
+        warnings: Vec::new(),
         kind: Arc::new(kind),
-    })
+    };
+    katalyst::warn_of_native_requests(&parsed, &mut warnings);
+    parsed.warnings = warnings;
+    Ok(parsed)
 }
 
 fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
@@ -420,6 +425,7 @@ fn resources(object: &str, pod: &core::Pod) -> Result<PodResources, ParseError> 
         resize_infeasible: status.conditions.iter().any(|condition| {
             condition.kind == "PodResizePending" && condition.reason == "Infeasible"
         }),
+        ..PodResources::default()
     })
 }
 

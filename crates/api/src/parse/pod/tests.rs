@@ -1,6 +1,6 @@
 //! Pods as an API server writes them.
 
-use engine::model::{Name, QosClass, Resource};
+use engine::model::{Name, QosClass, QosLevel, Resource};
 
 use super::*;
 
@@ -162,4 +162,81 @@ fn a_selector_that_does_not_parse_empties_its_group_and_is_remembered() {
         pod.affinity_errors,
         ["requiredAntiAffinityTerms: \"Gt\" is not a valid label selector operator"]
     );
+}
+
+#[test]
+fn words_of_katalyst() {
+    const REQUESTS: &str = r#""resources":{"requests":{"cpu":"1"}}"#;
+    let annotated = |annotations: &str, container: &str| {
+        parsed(&format!(
+            r#"{{"metadata":{{"name":"p","labels":{{"katalyst.kubewharf.io/qos_level":"system_cores"}},"annotations":{{{annotations}}}}},
+            "spec":{{"containers":[{{"name":"c"{container}}}]}}}}"#
+        ))
+        .unwrap()
+    };
+    let level = |value: &str| format!(r#""katalyst.kubewharf.io/qos_level":"{value}""#);
+    let binding = r#""katalyst.kubewharf.io/memory_enhancement":"{\"numa_binding\":\"true\",\"numa_exclusive\":\"false\"}""#;
+    let broken = r#""katalyst.kubewharf.io/memory_enhancement":"{\"numa_binding\":true}""#;
+    // (annotations, container, level, numa binding, what the warning names)
+    for (annotations, container, want, is_bound, warning) in [
+        (String::new(), "", QosLevel::Shared, false, None),
+        (
+            level("reclaimed_cores"),
+            "",
+            QosLevel::Reclaimed,
+            false,
+            None,
+        ),
+        (
+            level("dedicated_cores"),
+            "",
+            QosLevel::Dedicated,
+            false,
+            None,
+        ),
+        (
+            level("Reclaimed_Cores"),
+            "",
+            QosLevel::Shared,
+            false,
+            Some(
+                "`Reclaimed_Cores` is not a QoS level: use system_cores, dedicated_cores, shared_cores or reclaimed_cores",
+            ),
+        ),
+        (
+            level(""),
+            "",
+            QosLevel::Shared,
+            false,
+            Some("`` is not a QoS level"),
+        ),
+        (binding.to_owned(), "", QosLevel::Shared, true, None),
+        (
+            broken.to_owned(),
+            "",
+            QosLevel::Shared,
+            false,
+            Some("no JSON object of strings"),
+        ),
+        (
+            level("reclaimed_cores"),
+            &format!(",{REQUESTS}")[..],
+            QosLevel::Reclaimed,
+            false,
+            Some("a reclaimed_cores pod requests cpu: "),
+        ),
+    ] {
+        let pod = annotated(&annotations, container);
+        assert_eq!(pod.level, want, "{annotations}");
+        assert_eq!(pod.enhancements.numa_binding, is_bound, "{annotations}");
+        assert!(!pod.enhancements.numa_exclusive, "{annotations}");
+        match warning {
+            None => assert_eq!(pod.warnings, Vec::<String>::new(), "{annotations}"),
+            Some(text) => assert!(
+                pod.warnings.len() == 1 && pod.warnings[0].contains(text),
+                "{:?}",
+                pod.warnings
+            ),
+        }
+    }
 }

@@ -1,0 +1,283 @@
+//! Katalyst's words: levels and wishes of pods, and what agents report about nodes.
+//!
+//! Nothing here is refused: a word that means nothing is left out, and whoever wrote it is told what is done instead.
+
+use std::collections::BTreeMap;
+
+use engine::model::{
+    CustomNodeResource, Effect, Enhancements, QosLevel, QosTaint, Quantity, RECLAIMED_GROUPS,
+    Reclaimed, ReclaimedResource, Resource, Taint,
+};
+
+use super::{name, object};
+use crate::wire::core;
+use crate::wire::katalyst as wire;
+use crate::wire::meta::ResourceList;
+
+pub(super) const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
+const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
+
+/// The one effect of the design: it says whom it is for.
+const NO_RECLAIMED: &str = "NoScheduleForReclaimedTasks";
+
+/// What the annotations of a pod say. Labels say nothing.
+pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
+    let Some(text) = pod.metadata.annotations.get(LEVEL) else {
+        return QosLevel::default();
+    };
+    QosLevel::parse(text).unwrap_or_else(|error| {
+        warnings.push(format!(
+            "annotation {LEVEL}: {error}; the pod is treated as shared_cores"
+        ));
+        QosLevel::default()
+    })
+}
+
+pub(super) fn enhancements(pod: &core::Pod, warnings: &mut Vec<String>) -> Enhancements {
+    let Some(text) = pod.metadata.annotations.get(MEMORY_ENHANCEMENT) else {
+        return Enhancements::default();
+    };
+    let wishes: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_else(|error| {
+        warnings.push(format!(
+            "annotation {MEMORY_ENHANCEMENT} is left out: it is no JSON object of strings: {error}"
+        ));
+        BTreeMap::new()
+    });
+    let asks = |wish: &str| wishes.get(wish).is_some_and(|value| value == "true");
+    Enhancements {
+        numa_binding: asks("numa_binding"),
+        numa_exclusive: asks("numa_exclusive"),
+    }
+}
+
+/// A reclaimed pod that takes of what the node has, too.
+pub(super) fn warn_of_native_requests(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
+    let native = [Resource::Cpu, Resource::Memory];
+    let wanted = native
+        .iter()
+        .filter(|resource| pod.requests.wanted.get(resource) > 0);
+    let names: Vec<&str> = wanted.map(Resource::name).collect();
+    if pod.is_reclaimed() && !names.is_empty() {
+        warnings.push(format!(
+            "a reclaimed_cores pod requests {}: this is taken of what the node has, not of what it lends; \
+             use {} and {}",
+            names.join(" and "),
+            ReclaimedResource::Cpu.name(),
+            ReclaimedResource::Memory.name(),
+        ));
+    }
+}
+
+/// A report, and what is wrong with it.
+pub fn custom_node_resource(
+    report: &wire::CustomNodeResource,
+) -> (CustomNodeResource, Vec<String>) {
+    let mut warnings = Vec::new();
+    let status = &report.status;
+    let (field, list) = match (&status.resources.allocatable, &status.resource_allocatable) {
+        (Some(list), _) => ("status.resources.allocatable", Some(list)),
+        (None, list) => ("status.resourceAllocatable", list.as_ref()),
+    };
+    let mut amount = |resource| lent(list?, field, resource, &mut warnings);
+    let milli_cpu = amount(ReclaimedResource::Cpu).unwrap_or(0);
+    let memory = amount(ReclaimedResource::Memory).unwrap_or(0);
+    let taints = report.spec.taints.iter().enumerate();
+    let taints = taints.filter_map(|(i, taint)| qos_taint(i, taint, &mut warnings));
+    let parsed = CustomNodeResource {
+        node: name(&report.metadata.name),
+        allocatable: Reclaimed::lent(milli_cpu, memory),
+        taints: taints.collect(),
+    };
+    let whose = object("customnoderesource", &report.metadata);
+    let warnings = warnings.into_iter().map(|text| format!("{whose}: {text}"));
+    (parsed, warnings.collect())
+}
+
+/// An amount under the name of today, else under that of the design; `None` if it is not named.
+fn lent(
+    list: &ResourceList,
+    field: &str,
+    resource: ReclaimedResource,
+    warnings: &mut Vec<String>,
+) -> Option<i64> {
+    let (_, short) = resource.name().split_once('/')?;
+    let names = RECLAIMED_GROUPS.map(|group| format!("{group}/{short}"));
+    let (name, text) = names
+        .iter()
+        .find_map(|name| Some((name, list.get(name)?)))?;
+    let mut complain =
+        |what: String| warnings.push(format!("{name} of {field} is `{}`: {what}", text.0));
+    let amount = match Quantity::parse(&text.0) {
+        Ok(quantity) => quantity.units(),
+        Err(error) => {
+            complain(format!("{error}; it counts as 0"));
+            return Some(0);
+        }
+    };
+    let counts = Reclaimed::lent(amount, 0).milli_cpu;
+    if counts != amount {
+        complain(format!("it counts as {counts}"));
+    }
+    Some(counts)
+}
+
+fn qos_taint(i: usize, taint: &wire::QosTaint, warnings: &mut Vec<String>) -> Option<QosTaint> {
+    let mut complain = |field: &str, found: &str, allowed: &str| {
+        warnings.push(format!(
+            "spec.taints[{i}].{field} is `{found}`, so the taint is left out: use {allowed}"
+        ));
+    };
+    let effect = match &taint.effect[..] {
+        NO_RECLAIMED => Effect::NoSchedule,
+        other => match Effect::parse(other) {
+            Effect::Other(_) => {
+                let allowed =
+                    "NoSchedule, PreferNoSchedule, NoExecute or NoScheduleForReclaimedTasks";
+                complain("effect", other, allowed);
+                return None;
+            }
+            effect => effect,
+        },
+    };
+    // A taint that does not say whom it is for never keeps online pods away.
+    let level = match &taint.qos_level[..] {
+        "" => QosLevel::Reclaimed,
+        _ if taint.effect == NO_RECLAIMED => QosLevel::Reclaimed,
+        other => match QosLevel::parse(other) {
+            Ok(level) => level,
+            Err(_) => {
+                let allowed = "system_cores, dedicated_cores, shared_cores or reclaimed_cores";
+                complain("qosLevel", other, allowed);
+                return None;
+            }
+        },
+    };
+    Some(QosTaint {
+        taint: Taint {
+            key: name(&taint.key),
+            value: name(&taint.value),
+            effect,
+        },
+        level,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(json: &str) -> (CustomNodeResource, Vec<String>) {
+        custom_node_resource(&serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn either_layout_and_either_name_counts_once() {
+        const NEW: &str = "resource.katalyst.kubewharf.io";
+        const OLD: &str = "katalyst.kubewharf.io";
+        let list = |group: &str, cpu: &str, memory: &str| {
+            format!(r#""{group}/reclaimed_millicpu":{cpu},"{group}/reclaimed_memory":{memory}"#)
+        };
+        let today = |list: &str| format!(r#""resources":{{"allocatable":{{{list}}}}}"#);
+        let design = |list: &str| format!(r#""resourceAllocatable":{{{list}}}"#);
+        let new = list(NEW, r#""40k""#, r#""100Gi""#);
+        let old = list(OLD, "7", r#""9""#);
+        for (case, status, want) in [
+            ("today", today(&new), (40_000, 100 << 30)),
+            ("the design", design(&old), (7, 9)),
+            ("the design's names today", today(&old), (7, 9)),
+            (
+                "both names",
+                today(&format!("{old},{new}")),
+                (40_000, 100 << 30),
+            ),
+            (
+                "both layouts",
+                format!("{},{}", design(&old), today(&new)),
+                (40_000, 100 << 30),
+            ),
+            (
+                "an empty list of today means nothing",
+                format!("{},{}", design(&old), today("")),
+                (0, 0),
+            ),
+            (
+                "an object of today without a list",
+                format!(r#"{},"resources":{{"capacity":{{}}}}"#, design(&old)),
+                (7, 9),
+            ),
+            ("nothing", r#""resources":null"#.to_owned(), (0, 0)),
+            (
+                "other resources",
+                today(r#""cpu":"4","katalyst.kubewharf.io/net_bandwidth":"5""#),
+                (0, 0),
+            ),
+        ] {
+            let (report, warnings) = parsed(&format!(
+                r#"{{"metadata":{{"name":"n"}},"status":{{{status}}}}}"#
+            ));
+            let found = report.allocatable;
+            assert_eq!((found.milli_cpu, found.memory), want, "{case}");
+            assert_eq!(warnings, Vec::<String>::new(), "{case}");
+        }
+    }
+
+    #[test]
+    fn amounts_that_make_no_sense() {
+        let (report, warnings) = parsed(
+            r#"{"metadata":{"name":"n"},"status":{"resources":{"allocatable":{
+            "resource.katalyst.kubewharf.io/reclaimed_millicpu":"-5","resource.katalyst.kubewharf.io/reclaimed_memory":"8Ei"}}}}"#,
+        );
+        assert_eq!(
+            (report.allocatable.milli_cpu, report.allocatable.memory),
+            (0, 1 << 50)
+        );
+        assert_eq!(
+            warnings,
+            [
+                "customnoderesource n: resource.katalyst.kubewharf.io/reclaimed_millicpu of status.resources.allocatable \
+                 is `-5`: it counts as 0",
+                "customnoderesource n: resource.katalyst.kubewharf.io/reclaimed_memory of status.resources.allocatable \
+                 is `8Ei`: it counts as 1125899906842624",
+            ]
+        );
+        let (report, warnings) = parsed(
+            r#"{"metadata":{"name":"n"},"status":{"resourceAllocatable":{"katalyst.kubewharf.io/reclaimed_memory":"much"}}}"#,
+        );
+        assert_eq!(report.allocatable, Reclaimed::default());
+        assert!(warnings[0].contains("is `much`: "), "{warnings:?}");
+    }
+
+    #[test]
+    fn taints_of_both_forms() {
+        let (report, warnings) = parsed(
+            r#"{"metadata":{"name":"n"},"spec":{"taints":[
+            {"key":"a","effect":"NoScheduleForReclaimedTasks"},
+            {"key":"b","value":"v","effect":"PreferNoSchedule","qosLevel":"shared_cores"},
+            {"key":"c","effect":"NoExecute"},
+            {"key":"d","effect":"Never","qosLevel":"reclaimed_cores"},
+            {"key":"e","effect":"NoSchedule","qosLevel":"gold"}]}}"#,
+        );
+        let found: Vec<(&str, &str, &Effect, QosLevel)> = report
+            .taints
+            .iter()
+            .map(|t| (&*t.taint.key, &*t.taint.value, &t.taint.effect, t.level))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("a", "", &Effect::NoSchedule, QosLevel::Reclaimed),
+                ("b", "v", &Effect::PreferNoSchedule, QosLevel::Shared),
+                ("c", "", &Effect::NoExecute, QosLevel::Reclaimed),
+            ]
+        );
+        assert_eq!(
+            warnings,
+            [
+                "customnoderesource n: spec.taints[3].effect is `Never`, so the taint is left out: use NoSchedule, \
+                 PreferNoSchedule, NoExecute or NoScheduleForReclaimedTasks",
+                "customnoderesource n: spec.taints[4].qosLevel is `gold`, so the taint is left out: use system_cores, \
+                 dedicated_cores, shared_cores or reclaimed_cores",
+            ]
+        );
+    }
+}

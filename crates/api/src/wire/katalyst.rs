@@ -1,0 +1,54 @@
+//! What the agent of a node reports: CustomNodeResource, in the layout of today and in that of the design.
+
+use serde::Deserialize;
+
+use super::meta::{ObjectMeta, ResourceList};
+use super::nullable;
+
+/// `node.katalyst.kubewharf.io/v1alpha1`, named after its node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct CustomNodeResource {
+    pub metadata: ObjectMeta,
+    #[serde(deserialize_with = "nullable")]
+    pub spec: CustomNodeResourceSpec,
+    #[serde(deserialize_with = "nullable")]
+    pub status: CustomNodeResourceStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct CustomNodeResourceSpec {
+    #[serde(deserialize_with = "nullable")]
+    pub taints: Vec<QosTaint>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct QosTaint {
+    #[serde(deserialize_with = "nullable")]
+    pub key: String,
+    #[serde(deserialize_with = "nullable")]
+    pub value: String,
+    #[serde(deserialize_with = "nullable")]
+    pub effect: String,
+    /// Not in the design, whose one effect says whom it is for.
+    #[serde(deserialize_with = "nullable")]
+    pub qos_level: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CustomNodeResourceStatus {
+    /// The layout of today.
+    #[serde(deserialize_with = "nullable")]
+    pub resources: Resources,
+    /// The layout of the design.
+    pub resource_allocatable: Option<ResourceList>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Resources {
+    pub allocatable: Option<ResourceList>,
+}
