@@ -23,6 +23,7 @@
 
 mod args;
 mod build;
+mod colocation;
 mod document;
 mod effective;
 mod merge;

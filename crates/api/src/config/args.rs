@@ -1,6 +1,7 @@
 //! Arguments of plugins: from the text straight into the plugin's own type, with the keys that all arguments have
 //! (`apiVersion`, `kind`) taken out and what the rest of the configuration dictates put in.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -59,17 +60,21 @@ impl<'de> Deserialize<'de> for ArgsHead {
     }
 }
 
-/// An argument that the rest of the configuration dictates, whatever the arguments say.
+/// An argument that the rest of the configuration dictates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dictated {
+    /// Whatever the arguments say.
     Text(&'static str, String),
+    /// Whatever the arguments say.
     Names(&'static str, Vec<String>),
+    /// After what the arguments say.
+    More(&'static str, Vec<String>),
 }
 
 impl Dictated {
     fn field(&self) -> &'static str {
         match self {
-            Self::Text(field, _) | Self::Names(field, _) => field,
+            Self::Text(field, _) | Self::Names(field, _) | Self::More(field, _) => field,
         }
     }
 }
@@ -90,7 +95,7 @@ impl<'de, E: Error> Deserializer<'de> for DictatedValue<E> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
         match self.0 {
             Dictated::Text(_, text) => StringDeserializer::new(text).deserialize_any(visitor),
-            Dictated::Names(_, names) => {
+            Dictated::Names(_, names) | Dictated::More(_, names) => {
                 SeqDeserializer::new(names.into_iter()).deserialize_any(visitor)
             }
         }
@@ -184,20 +189,20 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inner<'_, V> {
         self.visitor.visit_map(InnerMap {
             map,
             given: true,
-            dictated: self.dictated,
+            dictated: self.dictated.to_vec().into(),
         })
     }
 }
 
-struct InnerMap<'a, A> {
+struct InnerMap<A> {
     map: A,
     /// Not yet at the end of what is given.
     given: bool,
     /// Not yet handed over.
-    dictated: &'a [Dictated],
+    dictated: VecDeque<Dictated>,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<'_, A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
@@ -209,14 +214,22 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<'_, A> {
                 self.given = false;
                 break;
             };
-            let is_dictated = self.dictated.iter().any(|dictated| dictated.field() == key);
-            if is_dictated || matches!(&key[..], "apiVersion" | "kind") {
-                self.map.next_value::<IgnoredAny>()?;
-                continue;
+            let mut dictated = self.dictated.iter_mut();
+            match dictated.find(|dictated| dictated.field() == key) {
+                Some(Dictated::More(_, more)) => {
+                    let given: Option<Vec<String>> = self.map.next_value()?;
+                    more.splice(..0, given.unwrap_or_default());
+                    continue;
+                }
+                None if !matches!(&key[..], "apiVersion" | "kind") => {}
+                _ => {
+                    self.map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
             }
             return seed.deserialize(key.into_deserializer()).map(Some);
         }
-        match self.dictated.first() {
+        match self.dictated.front() {
             Some(dictated) => seed
                 .deserialize(dictated.field().into_deserializer())
                 .map(Some),
@@ -225,12 +238,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<'_, A> {
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        match self.dictated.split_first() {
-            Some((first, rest)) if !self.given => {
-                self.dictated = rest;
-                seed.deserialize(first.into_deserializer())
-            }
-            _ => self.map.next_value_seed(seed),
+        if self.given {
+            return self.map.next_value_seed(seed);
+        }
+        match self.dictated.pop_front() {
+            Some(first) => seed.deserialize((&first).into_deserializer()),
+            None => self.map.next_value_seed(seed),
         }
     }
 }

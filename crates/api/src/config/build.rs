@@ -4,25 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use engine::framework::{ConfigureError, Entry, Plugin, Point};
-use engine::model::Name;
+use engine::model::{Name, RECLAIMED_GROUPS};
 use engine::plugins::retired::RETIRED;
 use engine::profile::{self, Enabled};
 use engine::queue::Timing;
 use engine::scheduler::Settings;
 
 use super::args::{ArgsHead, Dictated, Erased, With};
+use super::colocation;
 use super::merge::{Choice, Chosen};
 use super::types::{Configuration, PluginConfig, Profile};
 use super::{Findings, Version};
 use crate::yaml::suggest;
-
-/// Plugins of the co-location documents that this version does not have.
-const MISSING: &[&str] = &[
-    "QoSAwareNodeResourcesFit",
-    "QoSAwareNodeResourcesBalancedAllocation",
-    "QoSAwareTaintToleration",
-    "QoSAwarePreemption",
-];
 
 /// Other kinds of arguments under which a plugin's are known. Those who write them name any version of the group.
 const ALIASES: &[(&str, &str)] = &[
@@ -98,6 +91,8 @@ struct ProfileBuilder<'a> {
     findings: &'a mut Findings,
     /// Plugins that something was said about, which is enough.
     named: BTreeSet<String>,
+    /// Reclaimed resources are taken care of.
+    lends: bool,
 }
 
 impl<'a> ProfileBuilder<'a> {
@@ -113,6 +108,7 @@ impl<'a> ProfileBuilder<'a> {
             plugins,
             findings,
             named: BTreeSet::new(),
+            lends: false,
         }
     }
 
@@ -121,9 +117,12 @@ impl<'a> ProfileBuilder<'a> {
         self.check_names(&choice);
         let plugins = self.plugins;
         let find = |name: &str| find(plugins, name).copied();
-        let chosen = Point::ALL.map(|point| self.known(point, choice.at(point, find)));
+        let mut chosen = Point::ALL.map(|point| self.known(point, choice.at(point, find)));
+        colocation::accompany(self.profile, plugins, &mut chosen);
+        self.check_idle_disables(&choice, &chosen);
         self.check_counts(&chosen);
         self.check_scorers(&chosen[Point::Score as usize]);
+        self.lends = colocation::is_on(&chosen);
         let is_used = |entry: &&Entry| chosen.iter().flatten().any(|name| name == entry.name);
         let used: Vec<&Entry> = plugins.iter().chain(RETIRED).filter(is_used).collect();
         let mut enabled = Vec::new();
@@ -165,8 +164,7 @@ impl<'a> ProfileBuilder<'a> {
     fn check_names(&mut self, choice: &Choice<'_>) {
         for (point, set) in self.profile.plugins.all() {
             for (i, plugin) in set.disabled.iter().enumerate() {
-                let is_known = plugin.name == "*" || MISSING.contains(&&plugin.name[..]);
-                if !is_known && find(self.plugins, &plugin.name).is_none() {
+                if plugin.name != "*" && find(self.plugins, &plugin.name).is_none() {
                     let place = format!("{}.plugins.{point}.disabled[{i}]", self.profile.place);
                     let text = format!(
                         "there is no plugin `{0}` to disable{1}",
@@ -209,17 +207,50 @@ impl<'a> ProfileBuilder<'a> {
         }
     }
 
+    /// Plugins that are disabled where they are not on. Whoever wrote it expects somebody else to be off.
+    fn check_idle_disables(
+        &mut self,
+        choice: &Choice<'_>,
+        chosen: &[Vec<String>; Point::ALL.len()],
+    ) {
+        for point in Point::ALL {
+            let disabled = self.profile.plugins.at(point).disabled.iter();
+            for (i, plugin) in disabled.enumerate() {
+                let name = &plugin.name[..];
+                let is_on = self.configuration.version.at(point).iter();
+                let is_on = is_on.map(|(default, _)| *default).any(|on| on == name)
+                    || choice.multi_point().iter().any(|on| on.name == name)
+                    || self.profile.plugins.multi_point.disables(name)
+                    || colocation::COMPANIONS.contains(&name);
+                if name == "*" || is_on || find(self.plugins, name).is_none() {
+                    continue;
+                }
+                let place = format!(
+                    "{}.plugins.{}.disabled[{i}]",
+                    self.profile.place,
+                    field(point)
+                );
+                let mut text = format!("`{name}` is not on, so disabling it has no effect");
+                let still = ["NodeResourcesLeastAllocated", "NodeResourcesFit"];
+                let still = still.iter().find(|name| {
+                    let scores = &chosen[Point::Score as usize];
+                    scores.iter().any(|on| on == *name)
+                });
+                if let Some(still) = still.filter(|_| is_scorer(name)) {
+                    text += &format!("; {still} still scores");
+                }
+                self.findings.warn(place, text);
+            }
+        }
+    }
+
     fn unknown(&mut self, kind: &str, name: &str, place: &str) {
         if name.is_empty() || !self.named.insert(name.to_owned()) {
             return;
         }
-        let why = if MISSING.contains(&name) {
-            ": it is missing in this version".to_owned()
-        } else {
-            self.nearest(name)
-        };
+        let nearest = self.nearest(name);
         self.findings
-            .error(place, format!("{kind} \"{name}\" does not exist{why}"));
+            .error(place, format!("{kind} \"{name}\" does not exist{nearest}"));
     }
 
     fn nearest(&self, name: &str) -> String {
@@ -423,7 +454,8 @@ impl<'a> ProfileBuilder<'a> {
         Some(head)
     }
 
-    /// Resources that an extender takes care of are no matter of NodeResourcesFit, in every profile.
+    /// Resources that somebody else takes care of are no matter of NodeResourcesFit: an extender, in every profile, or
+    /// who knows what nodes lend.
     fn dictated(&self, plugin: &str) -> Vec<Dictated> {
         let extenders = self.configuration.extenders.iter();
         let ignored: Vec<String> = extenders
@@ -431,11 +463,15 @@ impl<'a> ProfileBuilder<'a> {
             .filter(|resource| resource.ignored_by_scheduler)
             .map(|resource| resource.name.clone())
             .collect();
+        let mut dictated = Vec::new();
         if plugin == "NodeResourcesFit" && !ignored.is_empty() {
-            vec![Dictated::Names("ignoredResources", ignored)]
-        } else {
-            Vec::new()
+            dictated.push(Dictated::Names("ignoredResources", ignored));
         }
+        if plugin == "NodeResourcesFit" && self.lends {
+            let groups = RECLAIMED_GROUPS.map(str::to_owned).to_vec();
+            dictated.push(Dictated::More("ignoredResourceGroups", groups));
+        }
+        dictated
     }
 
     /// What v1beta1 means by arguments that later versions read otherwise.
@@ -468,6 +504,14 @@ impl<'a> ProfileBuilder<'a> {
 /// What kube-scheduler calls the plugins of a point.
 fn kind(point: Point) -> String {
     format!("{point:?}Plugin")
+}
+
+/// The scorers of v1beta1 that did what NodeResourcesFit does today.
+fn is_scorer(name: &str) -> bool {
+    matches!(
+        name,
+        "NodeResourcesLeastAllocated" | "NodeResourcesMostAllocated" | "RequestedToCapacityRatio"
+    )
 }
 
 pub(super) fn find<'a>(plugins: &'a [Entry], name: &str) -> Option<&'a Entry> {

@@ -372,83 +372,198 @@ fn spread_by_a_list_needs_no_word_in_v1beta1() {
     );
 }
 
-/// What users of co-location type today. Their QoS plugins are named as missing.
+/// What users of co-location type, in every version that has it.
 #[test]
 fn files_of_co_location() {
-    let fit = "QoSAwareNodeResourcesFit";
-    let balance = "QoSAwareNodeResourcesBalancedAllocation";
-    for (name, text, version, scheduler, missing) in [
+    let on =
+        |profile: &engine::profile::Profile, point, name: &str| at(profile, point).contains(&name);
+    let mut seen = 0;
+    for (name, text, still) in [
         (
-            "ignored group",
-            include_str!("../../testdata/config/v1beta3-ignored-group.yaml"),
-            Version::V1beta3,
-            "default-scheduler",
-            vec![],
-        ),
-        (
-            "v1beta3 spread",
+            "spread",
             include_str!("../../testdata/config/v1beta3-spread.yaml"),
-            Version::V1beta3,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            None,
         ),
         (
-            "v1beta3 binpack",
+            "binpack",
             include_str!("../../testdata/config/v1beta3-binpack.yaml"),
-            Version::V1beta3,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            None,
         ),
         (
-            "v1beta3 custom",
+            "custom",
             include_str!("../../testdata/config/v1beta3-custom.yaml"),
-            Version::V1beta3,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            None,
         ),
         (
-            "v1beta1 spread",
+            "spread",
             include_str!("../../testdata/config/v1beta1-spread.yaml"),
-            Version::V1beta1,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            None,
         ),
         (
-            "v1beta1 binpack",
+            "binpack",
             include_str!("../../testdata/config/v1beta1-binpack.yaml"),
-            Version::V1beta1,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            Some("NodeResourcesMostAllocated"),
         ),
         (
-            "v1beta1 custom",
+            "custom",
             include_str!("../../testdata/config/v1beta1-custom.yaml"),
-            Version::V1beta1,
-            "katalyst-scheduler",
-            vec![fit, balance],
+            Some("RequestedToCapacityRatio"),
         ),
     ] {
-        let (configuration, warned) =
-            load(text).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        assert_eq!(warned, [], "{name}");
-        assert_eq!(configuration.version, version, "{name}");
-        assert_eq!(
-            configuration.profiles[0].scheduler_name, scheduler,
-            "{name}"
-        );
-        let found = match configuration.profiles(plugins::ALL) {
-            Ok(_) => Vec::new(),
-            Err(errors) => errors.0.into_iter().map(|finding| finding.text).collect(),
+        let own = if text.contains("v1beta1") {
+            "v1beta1"
+        } else {
+            "v1beta3"
         };
-        // Without the kind of plugin in front.
-        let found: Vec<&str> = found
-            .iter()
-            .map(|text: &String| text.split_once(' ').map_or(&text[..], |(_, name)| name))
-            .collect();
-        let missing = missing.iter().filter(|name| plugins::find(name).is_none());
-        let want = missing
-            .map(|plugin| format!("\"{plugin}\" does not exist: it is missing in this version"));
-        assert_eq!(found, want.collect::<Vec<_>>(), "{name}");
+        let forms: &[&str] = match own {
+            "v1beta3" => &["v1beta2", "v1beta3", "v1"],
+            _ => &["v1beta1"],
+        };
+        for version in forms {
+            seen += 1;
+            let text = text.replace(own, version);
+            let case = format!("{version} {name}");
+            let (configuration, warned) =
+                load(&text).unwrap_or_else(|errors| panic!("{case}: {errors}"));
+            assert_eq!(warned, [], "{case}");
+            let profiles = configuration.profiles(plugins::ALL);
+            let (profiles, warnings) = profiles.unwrap_or_else(|errors| panic!("{case}: {errors}"));
+            let profile = &profiles[0];
+            assert_eq!(&*profile.scheduler_name, "katalyst-scheduler", "{case}");
+            for point in [Point::Filter, Point::Score] {
+                assert!(on(profile, point, "QoSAwareNodeResourcesFit"), "{case}");
+                assert!(on(profile, point, "QoSAwareTaintToleration"), "{case}");
+            }
+            assert!(
+                on(profile, Point::PostFilter, "QoSAwarePreemption"),
+                "{case}"
+            );
+            assert!(
+                on(profile, Point::PreEnqueue, "QoSAwarePreemption"),
+                "{case}"
+            );
+            assert!(
+                !on(profile, Point::PostFilter, "DefaultPreemption"),
+                "{case}"
+            );
+            assert!(!on(profile, Point::Score, "NodeResourcesFit"), "{case}");
+            assert!(on(profile, Point::Filter, "NodeResourcesFit"), "{case}");
+            assert_eq!(
+                on(profile, Point::Score, "NodeResourcesLeastAllocated"),
+                still.is_some(),
+                "{case}"
+            );
+            let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+            let idle: Vec<&String> = said
+                .iter()
+                .filter(|text| text.contains("is not on"))
+                .collect();
+            match still {
+                None => assert!(idle.is_empty(), "{case}: {said:?}"),
+                Some(plugin) => assert!(
+                    idle.len() == 1
+                        && idle[0].ends_with(&format!(
+                            "`{plugin}` is not on, so disabling it has no effect; \
+                             NodeResourcesLeastAllocated still scores"
+                        )),
+                    "{case}: {said:?}"
+                ),
+            }
+        }
+    }
+    assert_eq!(seen, 12);
+}
+
+#[test]
+fn who_stands_by_the_qos_aware_fit_can_be_turned_off_by_name() {
+    let body = |more: &str| {
+        v1(&format!(
+            "profiles:\n- plugins:\n    filter: {{enabled: [{{name: QoSAwareNodeResourcesFit}}]}}\n{more}"
+        ))
+    };
+    let profile = |text: &str| {
+        let (configuration, _) = load(text).unwrap();
+        let (mut profiles, _) = configuration.profiles(plugins::ALL).unwrap();
+        profiles.remove(0)
+    };
+    let on = |text: &str, point, name: &str| at(&profile(text), point).contains(&name);
+    let plain = body("");
+    assert!(on(&plain, Point::Filter, "QoSAwareTaintToleration"));
+    assert!(on(&plain, Point::PostFilter, "QoSAwarePreemption"));
+    let off = body("    postFilter: {disabled: [{name: QoSAwarePreemption}]}\n");
+    assert!(on(&off, Point::PostFilter, "DefaultPreemption"));
+    assert!(!on(&off, Point::PostFilter, "QoSAwarePreemption"));
+    let off = body("    multiPoint: {disabled: [{name: QoSAwareTaintToleration}]}\n");
+    assert!(!on(&off, Point::Filter, "QoSAwareTaintToleration"));
+    assert!(!on(&off, Point::Score, "QoSAwareTaintToleration"));
+    let none = body("    postFilter: {disabled: [{name: \"*\"}]}\n");
+    assert_eq!(at(&profile(&none), Point::PostFilter), Vec::<&str>::new());
+    assert!(!on(&v1(""), Point::Filter, "QoSAwareTaintToleration"));
+}
+
+/// NodeResourcesFit leaves reclaimed resources alone where somebody else takes care of them, or where it is told to.
+#[test]
+fn reclaimed_resources_and_the_native_fit() {
+    use engine::cluster::{Cluster, Update};
+    use engine::testing::{node, pod};
+    const NEW: &str = "resource.katalyst.kubewharf.io/reclaimed_memory=1";
+    const OLD: &str = "katalyst.kubewharf.io/reclaimed_memory=1";
+    let qos = "profiles:\n- plugins: {filter: {enabled: [{name: QoSAwareNodeResourcesFit}]}}\n";
+    let args = "  pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: [a.b]}}]\n";
+    let group = "profiles:\n- pluginConfig: [{name: NodeResourcesFit, args: {ignoredResourceGroups: [katalyst.kubewharf.io]}}]\n";
+    let today = group.replace("katalyst", "resource.katalyst");
+    // (case, configuration, the plugin that refuses: new name, old name, another group)
+    for (case, body, new, old, other) in [
+        (
+            "nothing said",
+            String::new(),
+            Some("NodeResourcesFit"),
+            Some("NodeResourcesFit"),
+            Some("NodeResourcesFit"),
+        ),
+        (
+            "the design's group is both",
+            group.to_owned(),
+            None,
+            None,
+            Some("NodeResourcesFit"),
+        ),
+        (
+            "today's group is itself",
+            today,
+            None,
+            Some("NodeResourcesFit"),
+            Some("NodeResourcesFit"),
+        ),
+        (
+            "lent is no matter of it",
+            qos.to_owned(),
+            Some("QoSAwareNodeResourcesFit"),
+            Some("QoSAwareNodeResourcesFit"),
+            Some("NodeResourcesFit"),
+        ),
+        (
+            "besides what it is told to ignore",
+            format!("{qos}{args}"),
+            Some("QoSAwareNodeResourcesFit"),
+            Some("QoSAwareNodeResourcesFit"),
+            None,
+        ),
+    ] {
+        let (configuration, _) = load(&v1(&body)).unwrap();
+        let (profiles, _) = configuration.profiles(plugins::ALL).unwrap();
+        let mut cluster = Cluster::new();
+        cluster.apply(Update::Node(node("n").build())).unwrap();
+        let refused = |request: &str| {
+            let pod = pod("p").container(request).build();
+            let mut scan = engine::evaluate::Scan::new(&cluster, &profiles[0], &pod);
+            scan.verdicts().unwrap()[0].plugin
+        };
+        assert_eq!(
+            (refused(NEW), refused(OLD), refused("a.b/c=1")),
+            (new, old, other),
+            "{case}"
+        );
     }
 }
 
