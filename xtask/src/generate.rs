@@ -1,9 +1,11 @@
-//! `cargo xtask gen`: derives the embedded cluster's schema table from Kubernetes itself.
+//! `cargo xtask gen`: derives the embedded cluster's schema table from Kubernetes itself, and writes the definitions of
+//! custom kinds.
 //!
 //! Names, types and merge rules come from the OpenAPI documents that `k8s.io/kubernetes` ships (what
 //! a real server answers under `/openapi/v3`). What JSON alone does not show, protobuf field numbers
 //! and whether an empty field is written, comes from the tags of the Go types. No descriptions, no code.
 
+mod crds;
 mod go_types;
 mod openapi;
 
@@ -63,9 +65,14 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Writes the table, or with `check` fails when the one in the repository is not what would be written.
+/// Writes all of it, or with `check` fails when what is in the repository is not what would be written.
 pub(crate) fn run(check: bool) -> Result<()> {
     let root = repository_root();
+    if check {
+        crds::check(&root)?;
+    } else {
+        crds::write(&root)?;
+    }
     let modules = Modules::locate(&root.join("e2e"))?;
     let table = openapi::table(&modules, KINDS)?;
     let path = root.join(TABLE);

@@ -43,9 +43,9 @@ enum Command {
     Deny,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
-    /// Derive the embedded cluster's schema table from Kubernetes' own types
+    /// Derive the embedded cluster's schema table from Kubernetes' own types, and write the custom kinds' definitions
     Gen {
-        /// Only fail when the table in the repository is stale
+        /// Only fail when something in the repository is stale
         #[arg(long)]
         check: bool,
     },

@@ -1,0 +1,73 @@
+//! Pieces of schemas that definitions share.
+
+use serde_json::{Value, json};
+
+/// As Kubernetes writes them.
+const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+
+/// Resources that one object names at most. Rules over longer lists would cost the API server too much.
+const MOST_RESOURCES: u32 = 64;
+
+pub(super) fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+pub(super) fn one_of(description: &str, values: &[&str]) -> Value {
+    json!({"type": "string", "description": description, "enum": values})
+}
+
+pub(super) fn time(description: &str) -> Value {
+    json!({"type": "string", "format": "date-time", "description": description})
+}
+
+pub(super) fn quantity() -> Value {
+    json!({
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "pattern": QUANTITY,
+        "maxLength": 40,
+        "x-kubernetes-int-or-string": true,
+    })
+}
+
+/// Amounts by resource, none below zero.
+pub(super) fn resources(description: &str) -> Value {
+    let mut schema = unchecked_resources(description);
+    schema["x-kubernetes-validations"] = json!([{
+        "rule": "self.all(name, !quantity(string(self[name])).isLessThan(quantity('0')))",
+        "message": "amounts must not be negative",
+    }]);
+    schema
+}
+
+/// Amounts by resource, where there may be too many of them for a rule about each.
+pub(super) fn unchecked_resources(description: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": description,
+        "maxProperties": MOST_RESOURCES,
+        "additionalProperties": quantity(),
+    })
+}
+
+pub(super) fn object(description: &str, required: &[&str], properties: Value) -> Value {
+    let mut schema = json!({"type": "object", "description": description});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema["properties"] = properties;
+    schema
+}
+
+pub(super) fn list(most: u32, items: Value) -> Value {
+    json!({"type": "array", "maxItems": most, "items": items})
+}
+
+/// Pairs of words.
+pub(super) fn attributes() -> Value {
+    let pair = object(
+        "A word about it.",
+        &["name", "value"],
+        json!({"name": text("What is said."), "value": text("As text.")}),
+    );
+    list(64, pair)
+}
