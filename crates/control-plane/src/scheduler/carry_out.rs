@@ -220,6 +220,10 @@ impl CarryOut {
                 let note = self.notes.get(&pod.uid);
                 self.record(pod, &note, What::FailedScheduling, message);
             }
+            Outcome::Warn { pod, message } => {
+                let note = self.notes.get(&pod.uid);
+                self.record(pod, &note, What::Misunderstood, message);
+            }
             Outcome::Ask { pod, questions } => self.ask(&pod, questions),
         }
     }
@@ -241,7 +245,10 @@ impl CarryOut {
                     .report(Input::PreemptionDone { uid, failed: false });
             }
             Outcome::Ask { pod, questions } => self.ask(&pod, questions),
-            Outcome::Wait { .. } | Outcome::Park(_) | Outcome::Skip { .. } => {}
+            Outcome::Wait { .. }
+            | Outcome::Park(_)
+            | Outcome::Skip { .. }
+            | Outcome::Warn { .. } => {}
         }
     }
 

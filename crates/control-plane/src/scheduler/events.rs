@@ -46,6 +46,8 @@ pub(super) enum What {
     Scheduled,
     FailedScheduling,
     Preempted,
+    /// What the pod says means nothing.
+    Misunderstood,
 }
 
 impl What {
@@ -55,6 +57,7 @@ impl What {
             Self::Scheduled => ("Normal", "Scheduled", "Binding"),
             Self::FailedScheduling => ("Warning", "FailedScheduling", "Scheduling"),
             Self::Preempted => ("Normal", "Preempted", "Preempting"),
+            Self::Misunderstood => ("Warning", "InvalidQoS", "Scheduling"),
         }
     }
 }

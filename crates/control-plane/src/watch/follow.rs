@@ -301,11 +301,14 @@ impl Follower {
             uid,
             version,
             what,
+            warnings,
         } = item;
-        let notes = &self.sink.notes;
-        if !self.spoiled.is_empty() {
+        if !warnings.is_empty() {
+            self.object_to(key.clone(), Unreadable::other(warnings.join("; ")));
+        } else if !self.spoiled.is_empty() {
             self.spoiled.remove(&key);
         }
+        let notes = &self.sink.notes;
         if let What::Over = what {
             self.known.forget(&key);
             notes.forget(&uid);
@@ -361,15 +364,21 @@ impl Follower {
             let key: Key = (meta.namespace.into(), meta.name.into());
             self.known.keep(&key);
             self.position = meta.resource_version;
-            if self.spoiled.get(&key) == Some(&error.text) {
-                return;
-            }
-            if self.spoiled.len() >= MOST_SPOILED {
-                // Better to complain twice than to remember without end.
-                self.spoiled.clear();
-            }
-            self.spoiled.insert(key, error.text.clone());
+            return self.object_to(key, error);
         }
+        self.sink.complain(error);
+    }
+
+    /// Complains unless this was said of the object before.
+    fn object_to(&mut self, key: Key, error: Unreadable) {
+        if self.spoiled.get(&key) == Some(&error.text) {
+            return;
+        }
+        if self.spoiled.len() >= MOST_SPOILED {
+            // Better to complain twice than to remember without end.
+            self.spoiled.clear();
+        }
+        self.spoiled.insert(key, error.text.clone());
         self.sink.complain(error);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::parse;
 use api::wire::core::{self, PodStatus};
 use api::wire::meta::ObjectMeta;
-use api::wire::{storage, workload};
+use api::wire::{katalyst, storage, workload};
 use bytes::Bytes;
 use engine::cluster::Update;
 use engine::model::{Name, Pod, WorkloadKind};
@@ -44,6 +44,8 @@ pub(crate) struct Item {
     pub(crate) uid: Name,
     pub(crate) version: String,
     pub(crate) what: What,
+    /// What in it means nothing, in sentences with its name.
+    pub(crate) warnings: Vec<String>,
 }
 
 pub(crate) enum What {
@@ -219,6 +221,18 @@ pub(crate) const ALL: &[Kind] = &[
         },
         |(_, name), _| Input::Object(Update::VolumeAttachmentGone(name)),
     ),
+    kind(
+        "customnoderesources",
+        "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources",
+        |raw| {
+            json(raw, |object: katalyst::CustomNodeResource| {
+                let (report, warnings) = parse::custom_node_resource(&object);
+                let item = item(object.metadata, Update::CustomNodeResource(report))?;
+                Ok(Item { warnings, ..item })
+            })
+        },
+        |(_, name), _| Input::Object(Update::CustomNodeResourceGone(name)),
+    ),
 ];
 
 const fn kind(
@@ -249,6 +263,7 @@ fn item(meta: ObjectMeta, update: Update) -> Parsed {
         uid: meta.uid.into(),
         version: meta.resource_version,
         what: What::Object(update),
+        warnings: Vec::new(),
     })
 }
 
@@ -309,6 +324,7 @@ fn pod(raw: &Raw) -> Result<Item, Unreadable> {
         uid,
         version: pod.metadata.resource_version,
         what,
+        warnings: Vec::new(),
     })
 }
 

@@ -9,6 +9,7 @@ mod leading;
 mod measuring;
 mod placing;
 mod preemption;
+mod reclaimed;
 mod rights;
 mod support;
 mod telling;

@@ -1,0 +1,160 @@
+//! Reclaimed resources: reports of agents come through the API, in either layout, once the API knows them.
+
+use api::config;
+use control_plane::scheduler::Options;
+use kube::Client;
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+};
+use serde_json::{Value, json};
+
+use crate::support::{Fixture, NAMESPACE, SCHEDULER, eventually, object};
+
+const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+
+fn options() -> Options {
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n\
+         - schedulerName: {SCHEDULER}\n  plugins: {{multiPoint: {{enabled: [{{name: QoSAwareNodeResourcesFit}}]}}}}\n"
+    );
+    let (configuration, _) = config::load(&text).unwrap();
+    let plugins = engine::plugins::ALL;
+    Options::new(&configuration, plugins, "host").unwrap().0
+}
+
+fn dynamic(
+    client: &Client,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    Api::all_with(
+        client.clone(),
+        &ApiResource::from_gvk_with_plural(&kind, plural),
+    )
+}
+
+async fn define(fixture: &Fixture) {
+    let crds = dynamic(
+        &fixture.client,
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+    );
+    for (_, definition) in api::crds::all() {
+        let made = crds
+            .create(&PostParams::default(), &object(definition))
+            .await;
+        made.unwrap();
+    }
+}
+
+fn reports(fixture: &Fixture) -> Api<DynamicObject> {
+    let group = "node.katalyst.kubewharf.io";
+    dynamic(
+        &fixture.client,
+        group,
+        "v1alpha1",
+        "CustomNodeResource",
+        "customnoderesources",
+    )
+}
+
+async fn report(fixture: &Fixture, node: &str, status: Value) {
+    let reports = reports(fixture);
+    eventually("the kind is served", || async {
+        let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+            "metadata": {"name": node}});
+        match reports.get_opt(node).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => {
+                let made = reports.create(&PostParams::default(), &object(report)).await;
+                made.map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    })
+    .await;
+    let patch = Patch::Merge(json!({"status": status}));
+    let params = PatchParams::default();
+    reports.patch_status(node, &params, &patch).await.unwrap();
+}
+
+fn job(name: &str, amount: &str) -> Value {
+    let requests = json!({CPU: amount});
+    json!({
+        "metadata": {"name": name, "annotations": {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}},
+        "spec": {"schedulerName": SCHEDULER, "containers": [
+            {"name": "main", "image": "job:1", "resources": {"requests": requests, "limits": requests}},
+        ]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_run_on_what_is_lent_and_no_more() {
+    let mut fixture = Fixture::new().await;
+    for node in ["today", "design"] {
+        fixture.add_node(node, "1", 110).await;
+        // Full by requests, with no bearing on what is lent.
+        let mut online = crate::support::pod(&format!("online-{node}"), "1");
+        online["spec"]["nodeName"] = node.into();
+        fixture.create_pod(online).await;
+    }
+    let client = Client::new(fixture.cluster.service(), NAMESPACE);
+    fixture.schedule_by(client, options());
+    // The API does not know the kind yet: jobs wait, and are told why.
+    fixture.create_pod(job("job-0", "2k")).await;
+    eventually("the job waits", || async {
+        let events = fixture.events().await;
+        let waits = events.iter().any(|(_, reason, note)| {
+            reason == "FailedScheduling" && note.contains("node not found in the extended cache")
+        });
+        if waits { Ok(()) } else { Err(events) }
+    })
+    .await;
+    define(&fixture).await;
+    let today = json!({"resources": {"allocatable": {CPU: "4k"}}});
+    report(&fixture, "today", today).await;
+    let design = json!({"resourceAllocatable": {"katalyst.kubewharf.io/reclaimed_millicpu": "2k"}});
+    report(&fixture, "design", design).await;
+    for name in ["job-1", "job-2", "job-3"] {
+        fixture.create_pod(job(name, "2k")).await;
+    }
+    // Two online pods, and three jobs of 2k on 4k and 2k.
+    fixture.all_placed(5).await;
+    let more = json!({"resources": {"allocatable": {CPU: "6k"}}});
+    report(&fixture, "today", more).await;
+    let placed = fixture.all_placed(6).await;
+    let jobs_on = |node: &str| {
+        let jobs = placed
+            .iter()
+            .filter(|(pod, on)| pod.starts_with("job") && *on == node);
+        jobs.count()
+    };
+    assert_eq!((jobs_on("today"), jobs_on("design")), (3, 1));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_that_does_not_exist_is_named_in_an_event() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule();
+    let mut pod = crate::support::pod("pod", "1");
+    pod["metadata"]["annotations"] = json!({"katalyst.kubewharf.io/qos_level": "reclaimed"});
+    fixture.create_pod(pod).await;
+    fixture.all_placed(1).await;
+    eventually("the pod is told", || async {
+        let events = fixture.events().await;
+        let told = events.iter().any(|(_, reason, note)| {
+            reason == "InvalidQoS"
+                && note.contains("`reclaimed` is not a QoS level: use system_cores, dedicated_cores, shared_cores or reclaimed_cores")
+        });
+        if told { Ok(()) } else { Err(events) }
+    })
+    .await;
+    fixture.stop().await;
+}
