@@ -40,6 +40,14 @@ pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Ve
             is()
         ));
     }
+    if let Some(want) = &expected.warned
+        && !pod.warnings.iter().any(|text| text.contains(want))
+    {
+        let found = pod.warnings.join("; ");
+        unmet.push(format!(
+            "it should be warned of `{want}`, but is of `{found}`"
+        ));
+    }
     let must_wait = expected.rejected.is_some()
         || expected.message.is_some()
         || expected.nominated.is_some()

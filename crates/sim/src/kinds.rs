@@ -87,6 +87,15 @@ pub(crate) fn updates(objects: &Objects, storage: &mut Storage) -> Updates {
             )))
         },
     )?;
+    each(
+        &mut all,
+        "customNodeResources",
+        &objects.custom_node_resources,
+        |report| {
+            let (report, _) = parse::custom_node_resource(&report);
+            Ok(Update::CustomNodeResource(report))
+        },
+    )?;
     Ok(all)
 }
 
@@ -130,6 +139,7 @@ pub(crate) fn identity(update: &Update) -> Option<Identity> {
             within(&capacity.namespace, &capacity.name),
         ),
         Update::VolumeAttachment(attachment) => ("volume attachment", attachment.name.to_string()),
+        Update::CustomNodeResource(report) => ("custom node resource", report.node.to_string()),
         _ => return None,
     })
 }
@@ -177,6 +187,11 @@ pub(crate) fn gone(named: &Named) -> Vec<(Identity, Update)> {
         &named.volume_attachments,
         "volume attachment",
         Update::VolumeAttachmentGone,
+    ));
+    all.extend(alone(
+        &named.custom_node_resources,
+        "custom node resource",
+        Update::CustomNodeResourceGone,
     ));
     all.extend(within(&named.services, "service", &|namespace, name| {
         Update::ServiceGone { namespace, name }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use api::wire::core::{ContainerImage, PodSpec};
 use api::wire::meta::{Map, Quantity, ResourceList};
-use api::wire::{storage, workload};
+use api::wire::{katalyst, storage, workload};
 use api::yaml;
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -52,6 +52,8 @@ pub(crate) struct Objects {
     pub(crate) csi_drivers: Vec<storage::CsiDriver>,
     pub(crate) storage_capacities: Vec<storage::CsiStorageCapacity>,
     pub(crate) volume_attachments: Vec<storage::VolumeAttachment>,
+    /// Each takes the place of the one it had.
+    pub(crate) custom_node_resources: Vec<katalyst::CustomNodeResource>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -147,6 +149,7 @@ pub(crate) struct Named {
     pub(crate) csi_drivers: Vec<String>,
     pub(crate) storage_capacities: Vec<String>,
     pub(crate) volume_attachments: Vec<String>,
+    pub(crate) custom_node_resources: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -203,6 +206,8 @@ pub(crate) struct Expected {
     pub(crate) at: Option<String>,
     /// It was evicted or deleted.
     pub(crate) gone: Option<bool>,
+    /// Whoever made it was told something that contains this.
+    pub(crate) warned: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for Expect {

@@ -57,6 +57,8 @@ pub(crate) struct SimPod {
     pub(crate) gone: bool,
     /// What the last failed attempt said.
     pub(crate) message: Option<String>,
+    /// What whoever made it was told.
+    pub(crate) warnings: Vec<String>,
     pub(crate) attempts: u32,
     /// It has a node and is not bound yet.
     is_under_way: bool,
@@ -182,6 +184,7 @@ impl World {
                 leaves_after,
                 gone: false,
                 message: None,
+                warnings: Vec::new(),
                 attempts: 0,
                 is_under_way: false,
             },
@@ -334,6 +337,14 @@ impl World {
             } => self.preempt(failure, &node, &victims, &displaced),
             Outcome::Skip { pod, message } => {
                 self.say(format!("pod {}: {message}", key_of(&pod)));
+                Ok(())
+            }
+            Outcome::Warn { pod, message } => {
+                let key = key_of(&pod);
+                self.say(format!("pod {key} is warned: {message}"));
+                if let Some(known) = self.pods.get_mut(&key) {
+                    known.warnings.push(message);
+                }
                 Ok(())
             }
             Outcome::Ask { .. } => Err("extenders cannot be asked in a simulation".to_owned()),
