@@ -210,7 +210,7 @@ impl Workload {
                     .spread(spread(HOSTNAME, 1).app("web").soft()),
                 Self::Unschedulable => plain.container("cpu=64 memory=128Mi"),
                 Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(PRIORITY),
-                Self::Reclaimed if at % 2 == 0 => small(),
+                Self::Reclaimed if at.is_multiple_of(2) => small(),
                 Self::Reclaimed => plain
                     .reclaimed()
                     .container(&format!("{RECLAIMED_CPU}=100 {RECLAIMED_MEMORY}=128Mi")),

@@ -115,12 +115,19 @@ impl Cluster {
             .filter_map(|(differs, actions)| differs.then_some(actions))
             .collect(),
         };
+        if actions.is_empty() {
+            return Vec::new();
+        }
         let left = self.left(slot);
+        let borrowers = self.pods_on(slot);
+        let borrowers = borrowers.filter(|placed| placed.pod.requests.reclaimed.is_some());
+        let lowest = borrowers.map(|placed| placed.pod.priority).min();
         let event = |actions| Event {
             actions,
             changed: Changed::Report {
                 change: change.clone(),
                 left,
+                lowest,
             },
         };
         actions.into_iter().map(event).collect()

@@ -134,6 +134,8 @@ pub enum Changed {
         change: Change<CustomNodeResource>,
         /// What is left then of what the node lends; below zero if it lends less than is borrowed.
         left: Reclaimed,
+        /// The lowest priority among those who borrow.
+        lowest: Option<i32>,
     },
     /// Everything, or everything about one pod: time-outs and forced retries.
     Anything {

@@ -16,7 +16,7 @@ use crate::framework::{
     NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
     Verdict, Watched,
 };
-use crate::model::{NodeSpec, Pod, Reclaimed, ReclaimedResource};
+use crate::model::{NodeSpec, Pod, PreemptionPolicy, Reclaimed, ReclaimedResource};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -151,8 +151,17 @@ impl Plugin for QoSAwareNodeResourcesFit {
     }
 
     fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
-        if let Changed::Report { left, .. } = event.changed {
-            return fits(pod.requests.wanted_reclaimed(), left);
+        if let Changed::Report {
+            change,
+            left,
+            lowest,
+        } = &event.changed
+        {
+            let wanted = pod.requests.wanted_reclaimed();
+            let evicts = lowest.is_some_and(|lowest| lowest < pod.priority)
+                && pod.preemption_policy != PreemptionPolicy::Never;
+            let lent = change.new.as_ref().map(|report| report.allocatable);
+            return fits(wanted, *left) || (evicts && lent.is_some_and(|lent| fits(wanted, lent)));
         }
         if event.changed.is_update_of(pod) {
             return true;
@@ -229,11 +238,17 @@ impl RowFilter for Lending {
         }
     }
 
-    fn reasons(&self, row: Row) -> Vec<Reason> {
-        let short = self.0.iter().filter(|want| want.is_insufficient(row));
-        short
-            .map(|want| format!("Insufficient {}", want.resource.name()).into())
-            .collect()
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32)) {
+        for (code, want) in (0..).zip(&self.0) {
+            if want.is_insufficient(row) {
+                each(code);
+            }
+        }
+    }
+
+    fn reason(&self, code: u32) -> Reason {
+        let want = &self.0[code as usize];
+        format!("Insufficient {}", want.resource.name()).into()
     }
 }
 

@@ -58,6 +58,7 @@ impl From<&Event> for Cause {
             Changed::CsiDriver(_) => "storage.k8s.io/CSIDriver",
             Changed::StorageCapacity(_) => "storage.k8s.io/CSIStorageCapacity",
             Changed::VolumeAttachment(_) => "storage.k8s.io/VolumeAttachment",
+            Changed::Report { .. } => "node.katalyst.kubewharf.io/CustomNodeResource",
             Changed::Anything { .. } => return Self::Forced,
         };
         Self::Event(resource, event.actions)

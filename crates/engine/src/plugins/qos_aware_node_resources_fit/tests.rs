@@ -1,4 +1,5 @@
 use super::*;
+use crate::cluster::{Cluster, Update};
 use crate::testing::{Lab, PodBuilder, node, pod, report};
 
 const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
@@ -117,7 +118,6 @@ fn names_count_not_levels() {
 
 #[test]
 fn reports_come_and_go_and_pods_stay_accounted() {
-    use crate::cluster::Update;
     let gone = || Update::CustomNodeResourceGone("n".into());
     let lab = lab("{}")
         .object(report("n").lends(8000, 8))
@@ -284,8 +284,8 @@ fn absurd_amounts_do_no_harm() {
     assert_eq!(lab.filter(&wants("1", "0")), [NO_CPU]);
     assert_eq!(lab.filter(&wants("9223372036854775807", "0")), [NO_CPU]);
     assert_eq!(lab.scores(&wants("1", "0")), Some(vec![(0, 0)]));
-    let empty = lab.apply(crate::cluster::Update::PodGone("a".into()));
-    let empty = empty.apply(crate::cluster::Update::PodGone("b".into()));
+    let empty = lab.apply(Update::PodGone("a".into()));
+    let empty = empty.apply(Update::PodGone("b".into()));
     assert_eq!(empty.filter(&wants("9223372036854775807", "0")), [NO_CPU]);
     assert_eq!(empty.filter(&wants("1000000", "0")), ["ok"]);
 }
@@ -329,6 +329,47 @@ fn hints() {
     assert!(gone(borrows("other", "1", "0")));
     assert!(!gone(pod("online").container("cpu=1").on("n")));
     assert!(lab.helps_node(&small, None, Some(node("n"))));
+}
+
+/// Whoever may evict is also helped by what its victims borrow.
+#[test]
+fn a_report_that_makes_eviction_worth_while_wakes() {
+    let lab = lab("{}");
+    let mut cluster = Cluster::new();
+    cluster.set_node(node("n").build());
+    let borrower = borrows("victim", "2k", "0").priority(1).build();
+    for update in [
+        Update::PodBound(borrower),
+        report("n").lends(2000, 0).into(),
+    ] {
+        cluster.apply(update).unwrap();
+    }
+    let events = cluster.apply(report("n").lends(4000, 0).into()).unwrap();
+    let helps = |pod: PodBuilder| events.iter().any(|event| lab.helps(&pod.build(), event));
+    for (case, pod, want) in [
+        ("enough is left", wants("2k", "0"), true),
+        ("not enough is left", wants("4k", "0"), false),
+        (
+            "enough with the victim's",
+            wants("4k", "0").priority(2),
+            true,
+        ),
+        ("its like stays", wants("4k", "0").priority(1), false),
+        (
+            "more than all that is lent",
+            wants("4001", "0").priority(2),
+            false,
+        ),
+        (
+            "it never evicts",
+            wants("4k", "0")
+                .priority(2)
+                .with(|pod| pod.preemption_policy = PreemptionPolicy::Never),
+            false,
+        ),
+    ] {
+        assert_eq!(helps(pod), want, "{case}");
+    }
 }
 
 #[test]
