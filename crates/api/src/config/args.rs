@@ -218,7 +218,9 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<A> {
             match dictated.find(|dictated| dictated.field() == key) {
                 Some(Dictated::More(_, more)) => {
                     let given: Option<Vec<String>> = self.map.next_value()?;
-                    more.splice(..0, given.unwrap_or_default());
+                    let given = given.unwrap_or_default();
+                    more.retain(|name| !given.contains(name));
+                    more.splice(..0, given);
                     continue;
                 }
                 None if !matches!(&key[..], "apiVersion" | "kind") => {}

@@ -67,21 +67,26 @@ pub(super) fn profiles(
     configuration.profiles.iter().map(build).collect()
 }
 
-/// The arguments of a plugin of a good profile, with everything that they leave to defaults.
+/// The arguments of all plugins of a good profile, with everything that they leave to defaults.
 pub(super) fn complete_args(
     configuration: &Configuration,
-    profile: &Profile,
+    given: &Profile,
+    built: &profile::Profile,
     plugins: &[Entry],
-    plugin: &str,
-) -> Option<serde_json::Value> {
+) -> Vec<(&'static str, serde_json::Value)> {
     let mut findings = Findings {
         tree: configuration.tree.clone(),
         ..Findings::default()
     };
-    let entry = find(plugins, plugin)?;
-    let mut builder = ProfileBuilder::new(configuration, profile, plugins, &mut findings);
-    let args = builder.made(entry, |args| entry.complete(args))?.ok()??;
-    serde_json::to_value(&*args).ok()
+    let mut builder = ProfileBuilder::new(configuration, given, plugins, &mut findings);
+    let filters = built.at(Point::Filter).iter();
+    builder.lends = colocation::is_on(filters.map(|index| built.plugins()[*index].name));
+    let args = |enabled: &Enabled| {
+        let entry = find(plugins, enabled.name)?;
+        let args = builder.made(entry, |args| entry.complete(args))?.ok()??;
+        Some((entry.name, serde_json::to_value(&*args).ok()?))
+    };
+    built.plugins().iter().filter_map(args).collect()
 }
 
 struct ProfileBuilder<'a> {
@@ -122,7 +127,8 @@ impl<'a> ProfileBuilder<'a> {
         self.check_idle_disables(&choice, &chosen);
         self.check_counts(&chosen);
         self.check_scorers(&chosen[Point::Score as usize]);
-        self.lends = colocation::is_on(&chosen);
+        let filters = &chosen[Point::Filter as usize];
+        self.lends = colocation::is_on(filters.iter().map(String::as_str));
         let is_used = |entry: &&Entry| chosen.iter().flatten().any(|name| name == entry.name);
         let used: Vec<&Entry> = plugins.iter().chain(RETIRED).filter(is_used).collect();
         let mut enabled = Vec::new();
@@ -228,7 +234,7 @@ impl<'a> ProfileBuilder<'a> {
                 let place = format!(
                     "{}.plugins.{}.disabled[{i}]",
                     self.profile.place,
-                    field(point)
+                    point.field()
                 );
                 let mut text = format!("`{name}` is not on, so disabling it has no effect");
                 let still = ["NodeResourcesLeastAllocated", "NodeResourcesFit"];

@@ -13,14 +13,22 @@ pub(super) const COMPANIONS: [&str; 2] = [TAINTS, PREEMPTION];
 
 type Names = [Vec<String>; Point::ALL.len()];
 
-/// Whether the profile schedules on reclaimed resources.
-pub(super) fn is_on(chosen: &Names) -> bool {
-    has(&chosen[Point::Filter as usize], FIT)
+/// Whether a profile with these filters schedules on reclaimed resources.
+pub(super) fn is_on<'a>(mut filters: impl Iterator<Item = &'a str>) -> bool {
+    filters.any(|name| name == FIT)
+}
+
+/// Where a companion comes by itself.
+pub(super) fn comes_to(companion: &str) -> [Point; 2] {
+    match companion {
+        TAINTS => [Point::Filter, Point::Score],
+        _ => [Point::PreEnqueue, Point::PostFilter],
+    }
 }
 
 /// Adds the companions: the one for taints, and the one for preemption in the place of DefaultPreemption.
 pub(super) fn accompany(profile: &Profile, plugins: &[Entry], chosen: &mut Names) {
-    if !is_on(chosen) {
+    if !has(&chosen[Point::Filter as usize], FIT) {
         return;
     }
     let is_known = |name: &str| plugins.iter().any(|entry| entry.name == name);
@@ -29,15 +37,16 @@ pub(super) fn accompany(profile: &Profile, plugins: &[Entry], chosen: &mut Names
             && !profile.plugins.at(point).disables(name)
             && !profile.plugins.multi_point.disables(name)
     };
-    for point in [Point::Filter, Point::Score] {
+    for point in comes_to(TAINTS) {
         let names = &mut chosen[point as usize];
         if is_wanted(point, TAINTS) && !has(names, TAINTS) {
             names.push(TAINTS.to_owned());
         }
     }
-    for point in [Point::PreEnqueue, Point::PostFilter] {
+    for point in comes_to(PREEMPTION) {
         let names = &mut chosen[point as usize];
-        if !is_wanted(point, PREEMPTION) {
+        // Who makes room also keeps pods back that wait for it: both or none.
+        if !is_wanted(point, PREEMPTION) || !is_wanted(Point::PostFilter, PREEMPTION) {
             continue;
         }
         let own = has(names, PREEMPTION);

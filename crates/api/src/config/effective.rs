@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Errors;
 use super::build::complete_args;
+use super::colocation;
 use super::types::{Configuration, Extender};
 
 /// A configuration without defaults. It is written as a KubeSchedulerConfiguration that means the same.
@@ -87,19 +88,29 @@ pub struct PluginConfig {
 struct PluginSet<'a> {
     #[serde(skip_serializing_if = "<[Plugin]>::is_empty")]
     enabled: &'a [Plugin],
-    disabled: [Plugin; 1],
+    disabled: Vec<Plugin>,
 }
 
 fn as_plugins<S: serde::Serializer>(
     plugins: &[(Point, Vec<Plugin>)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let all = Plugin {
-        name: "*".to_owned(),
+    let of = |name: &str| Plugin {
+        name: name.to_owned(),
         weight: None,
     };
+    let lends = plugins.iter().any(|(point, enabled)| {
+        *point == Point::Filter && colocation::is_on(enabled.iter().map(|plugin| &plugin.name[..]))
+    });
     serializer.collect_map(plugins.iter().map(|(point, enabled)| {
-        let disabled = [all.clone()];
+        let mut disabled = vec![of("*")];
+        // They would come by themselves.
+        let absent = colocation::COMPANIONS.iter().filter(|name| {
+            lends
+                && colocation::comes_to(name).contains(point)
+                && !enabled.iter().any(|plugin| plugin.name == **name)
+        });
+        disabled.extend(absent.map(|name| of(name)));
         (point.field(), PluginSet { enabled, disabled })
     }))
 }
@@ -119,13 +130,11 @@ impl Effective {
                 });
                 (point, named.collect())
             };
-            let args = built.plugins().iter().filter_map(|enabled| {
-                let args = complete_args(configuration, given, plugins, enabled.name)?;
+            let args = complete_args(configuration, given, &built, plugins).into_iter();
+            let args = args.filter_map(|(name, args)| {
                 let is_empty = args.as_object().is_some_and(serde_json::Map::is_empty);
-                (!is_empty).then(|| PluginConfig {
-                    name: enabled.name.to_owned(),
-                    args,
-                })
+                let name = name.to_owned();
+                (!is_empty).then_some(PluginConfig { name, args })
             });
             Profile {
                 scheduler_name: given.scheduler_name.clone(),

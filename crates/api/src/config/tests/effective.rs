@@ -1,54 +1,13 @@
 //! What a configuration comes to, and the same in v1.
 
-use engine::framework::{Catalog, Configure, Entry, EventPattern, Plan, Plugin, Point, Points};
 use engine::plugins;
 
 use super::{Effective, Version, load, v1, versioned};
 use crate::config::to_yaml;
 
-/// Stands for a plugin of others: it takes any arguments.
-macro_rules! stand_in {
-    ($($plugin:ident),*) => {$(
-        struct $plugin;
-        impl Plugin for $plugin {
-            fn prepare(&self, _: &engine::model::Pod, _: &Catalog, _: &mut Plan) {}
-
-            fn events(&self) -> Vec<EventPattern> {
-                Vec::new()
-            }
-        }
-        impl Configure for $plugin {
-            const NAME: &'static str = stringify!($plugin);
-            const POINTS: Points = Points::of(&Point::ALL);
-            type Args = serde_json::Value;
-
-            fn new(_: serde_json::Value) -> Result<Self, Vec<engine::framework::ArgsError>> {
-                Ok(Self)
-            }
-        }
-    )*};
-}
-stand_in!(
-    QoSAwareNodeResourcesFit,
-    QoSAwareNodeResourcesBalancedAllocation
-);
-
-fn all() -> Vec<Entry> {
-    let mut all = plugins::ALL.to_vec();
-    for entry in [
-        Entry::of::<QoSAwareNodeResourcesFit>(),
-        Entry::of::<QoSAwareNodeResourcesBalancedAllocation>(),
-    ] {
-        if plugins::find(entry.name).is_none() {
-            all.push(entry);
-        }
-    }
-    all
-}
-
 fn effective(text: &str) -> Effective {
     let (configuration, _) = load(text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-    Effective::new(&configuration, &all()).unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+    Effective::new(&configuration, plugins::ALL).unwrap_or_else(|errors| panic!("{errors}\n{text}"))
 }
 
 /// Files of all versions, those of co-location among them.
@@ -78,6 +37,14 @@ fn files() -> Vec<String> {
         "profiles:\n- plugins: {multiPoint: {disabled: [{name: '*'}]}, queueSort: {enabled: [{name: PrioritySort}]}, bind: \
          {enabled: [{name: DefaultBinder}]}}",
     ));
+    let fit = "filter: {enabled: [{name: QoSAwareNodeResourcesFit}]}";
+    for off in [
+        "",
+        ", postFilter: {disabled: [{name: QoSAwarePreemption}]}",
+        ", multiPoint: {disabled: [{name: QoSAwareTaintToleration}, {name: QoSAwarePreemption}]}",
+    ] {
+        files.push(v1(&format!("profiles:\n- plugins: {{{fit}{off}}}\n")));
+    }
     files.extend(
         [
             include_str!("../../../testdata/config/koordinator-gpu.yaml"),
@@ -101,10 +68,10 @@ fn files() -> Vec<String> {
 #[test]
 fn converted_to_v1_it_means_the_same() {
     for text in files() {
-        let (converted, _) = effective(&text).in_v1(&all());
-        let short = to_yaml(&converted.without_defaults(&all()));
+        let (converted, _) = effective(&text).in_v1(plugins::ALL);
+        let short = to_yaml(&converted.without_defaults(plugins::ALL));
         assert_eq!(effective(&short), converted, "{text}\nbecame\n{short}");
-        let again = effective(&short).in_v1(&all());
+        let again = effective(&short).in_v1(plugins::ALL);
         assert_eq!(again, (converted, Vec::new()), "{short}");
     }
 }
@@ -125,7 +92,7 @@ fn written_out_it_means_the_same() {
 
 #[test]
 fn a_file_of_defaults_says_nothing() {
-    let short = effective(&v1("")).without_defaults(&all());
+    let short = effective(&v1("")).without_defaults(plugins::ALL);
     assert_eq!(
         to_yaml(&short),
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: \
@@ -139,7 +106,7 @@ fn the_scorers_of_v1beta1() {
         "v1beta1",
         "metricsBindAddress: 0.0.0.0:1\nprofiles:\n- plugins: {score: {enabled: [{name: NodeResourcesMostAllocated, weight: 4}]}}\n",
     );
-    let (converted, lost) = effective(&text).in_v1(&all());
+    let (converted, lost) = effective(&text).in_v1(plugins::ALL);
     assert_eq!(
         lost,
         [
