@@ -85,6 +85,11 @@ impl Notes {
         self.schedulers.iter().any(|name| **name == *scheduler)
     }
 
+    /// The name under which we speak of what is no pod.
+    pub(crate) fn first(&self) -> Name {
+        self.schedulers.first().cloned().unwrap_or_default()
+    }
+
     pub(crate) fn set(&self, uid: &Name, note: Note) {
         self.lock().insert(uid.clone(), note);
     }

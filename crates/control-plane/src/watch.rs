@@ -20,7 +20,7 @@ use crate::link::{Link, News};
 use crate::notes::Notes;
 
 pub(crate) use follow::follow;
-pub(crate) use kinds::{ALL, Unreadable};
+pub(crate) use kinds::{ALL, Unreadable, Whom};
 pub use progress::{Kind as KindProgress, Progress};
 
 /// Where followers put what they see.
@@ -43,8 +43,9 @@ impl Sink {
 
     fn complain(&self, unreadable: Unreadable) {
         tracing::warn!("{}", unreadable.text);
-        if unreadable.pod.is_some() && self.unreadable.try_send(unreadable).is_err() {
-            tracing::warn!("too many pods cannot be read: some get no event");
+        let is_told = !matches!(unreadable.whom, Whom::Nobody);
+        if is_told && self.unreadable.try_send(unreadable).is_err() {
+            tracing::warn!("too many objects cannot be read: some get no event");
         }
     }
 }

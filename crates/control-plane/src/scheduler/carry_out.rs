@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc;
 
 use super::bind::{self, Bound, Verdict};
-use super::events::{Recorder, Report, What};
+use super::events::{About, Recorder, Report, What};
 use super::evict::{self, Evicted};
 use super::extenders::Extenders;
 use super::line::{Class, Job, Line};
@@ -31,7 +31,7 @@ use crate::link::Link;
 use crate::mandate::Mandate;
 use crate::metrics::{self, AtPoint, Metrics, Operation};
 use crate::notes::{Note, Notes};
-use crate::watch::Unreadable;
+use crate::watch::{Unreadable, Whom};
 
 /// Binds that may wait here; more wait in the link, and then in the engine.
 const MOST_BINDS: usize = 256;
@@ -39,7 +39,7 @@ const MOST_BINDS: usize = 256;
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often dropped events are mentioned.
 const MENTION: Duration = Duration::from_secs(60);
-/// Complaints about pods that wait until we may write.
+/// Complaints that wait until we may write.
 const MOST_HELD: usize = 1_000;
 const NO_MANDATE: &str = "the Lease may have run out";
 
@@ -58,7 +58,7 @@ pub(super) struct CarryOut {
     recorder: Recorder,
     under_way: FuturesUnordered<Work>,
     mentioned: Option<Instant>,
-    /// What is to be said of pods once we may.
+    /// What is to be said once we may.
     held: Vec<Unreadable>,
 }
 
@@ -427,7 +427,7 @@ impl CarryOut {
             Counters::add(&self.counters.victims);
             let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
             let report = Report {
-                pod: victim,
+                about: About::Pod(victim),
                 version: Name::from(""),
                 scheduler: preemptor.scheduler_name.clone(),
                 what: What::Preempted,
@@ -477,24 +477,30 @@ impl CarryOut {
         }
     }
 
-    /// The pod cannot be scheduled, and whoever made it should know why.
     fn tell_unreadable(&mut self, complaint: Unreadable) {
-        let Some((pod, note)) = complaint.pod else {
-            return;
-        };
+        match complaint.whom {
+            Whom::Nobody => {}
+            Whom::Pod(pod, note) => self.tell_of_pod(pod, note, complaint.text),
+            Whom::Report(name, uid, version) => self.report(Report {
+                about: About::Report(name, uid),
+                version,
+                scheduler: self.notes.first(),
+                what: What::Misreported,
+                note: complaint.text,
+            }),
+        }
+    }
+
+    /// The pod cannot be scheduled, and whoever made it should know why.
+    fn tell_of_pod(&mut self, pod: Arc<Pod>, note: Note, text: String) {
         if !self.notes.is_ours(&pod.scheduler_name) {
             return;
         }
         self.notes.set(&pod.uid, note.clone());
-        self.record(
-            pod.clone(),
-            &note,
-            What::FailedScheduling,
-            complaint.text.clone(),
-        );
+        self.record(pod.clone(), &note, What::FailedScheduling, text.clone());
         let why = Why {
             reason: FailureReason::SchedulerError.text(),
-            message: &complaint.text,
+            message: &text,
         };
         self.patch(&pod, Some(why), &Nomination::Keep);
     }
@@ -517,7 +523,7 @@ impl CarryOut {
         let report = Report {
             version: note.version.clone(),
             scheduler: pod.scheduler_name.clone(),
-            pod,
+            about: About::Pod(pod),
             what,
             note: text,
         };

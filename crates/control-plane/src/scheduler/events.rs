@@ -1,4 +1,4 @@
-//! Events about pods (events.k8s.io/v1), and which of them are worth a request.
+//! Events (events.k8s.io/v1), nearly all about pods, and which of them are worth a request.
 //!
 //! A failure that repeats becomes a series of one event. A pod whose failures have ever new words may write some of them
 //! at once and then one a minute: the condition of the pod says the rest.
@@ -29,16 +29,51 @@ const THEN_EVERY: Duration = Duration::from_secs(60);
 /// Series kept at a time: the oldest goes, and its next event is a new one.
 const MOST_SERIES: usize = 20_000;
 
-/// Something to tell about a pod.
+/// Something to tell.
 #[derive(Debug, Clone)]
 pub(super) struct Report {
-    pub(super) pod: Arc<Pod>,
-    /// Of the pod.
+    pub(super) about: About,
+    /// Of the object.
     pub(super) version: Name,
     /// Who says it.
     pub(super) scheduler: Name,
     pub(super) what: What,
     pub(super) note: String,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum About {
+    Pod(Arc<Pod>),
+    /// A CustomNodeResource, by name and uid.
+    Report(Name, Name),
+}
+
+impl About {
+    fn name(&self) -> &Name {
+        match self {
+            Self::Pod(pod) => &pod.name,
+            Self::Report(name, _) => name,
+        }
+    }
+
+    fn uid(&self) -> &Name {
+        match self {
+            Self::Pod(pod) => &pod.uid,
+            Self::Report(_, uid) => uid,
+        }
+    }
+
+    /// Kind, version of the API, and namespace.
+    fn kind(&self) -> (&'static str, &'static str, &str) {
+        match self {
+            Self::Pod(pod) => ("Pod", "v1", pod.namespace()),
+            Self::Report(..) => (
+                "CustomNodeResource",
+                "node.katalyst.kubewharf.io/v1alpha1",
+                "",
+            ),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +83,8 @@ pub(super) enum What {
     Preempted,
     /// What the pod says means nothing.
     Misunderstood,
+    /// What the agent of a node says means nothing.
+    Misreported,
 }
 
 impl What {
@@ -58,13 +95,19 @@ impl What {
             Self::FailedScheduling => ("Warning", "FailedScheduling", "Scheduling"),
             Self::Preempted => ("Normal", "Preempted", "Preempting"),
             Self::Misunderstood => ("Warning", "InvalidQoS", "Scheduling"),
+            Self::Misreported => ("Warning", "InvalidReport", "Scheduling"),
         }
+    }
+
+    /// It may be said again and again.
+    fn repeats(self) -> bool {
+        matches!(self, Self::FailedScheduling | Self::Misreported)
     }
 }
 
 pub(super) struct Recorder {
     host: String,
-    /// By the pod's uid; only failures repeat.
+    /// By the object's uid.
     series: IndexMap<Name, Series>,
     /// The last number of a name.
     last: i128,
@@ -101,10 +144,10 @@ impl Recorder {
             note: cut(report.note),
             ..report
         };
-        if report.what != What::FailedScheduling {
+        if !report.what.repeats() {
             return Some(self.create(&report, time).1);
         }
-        let known = self.series.get_mut(&report.pod.uid);
+        let known = self.series.get_mut(report.about.uid());
         let known = known.filter(|series| now.duration_since(series.seen) < SERIES_END);
         let mut events = 0;
         if let Some(series) = known {
@@ -132,7 +175,7 @@ impl Recorder {
             written: now,
             events: events.saturating_add(1),
         };
-        self.series.insert(report.pod.uid.clone(), series);
+        self.series.insert(report.about.uid().clone(), series);
         if self.series.len() > MOST_SERIES {
             self.series.swap_remove_index(0);
         }
@@ -151,29 +194,33 @@ impl Recorder {
 
     /// Returns the event's own path, too.
     fn create(&mut self, report: &Report, time: jiff::Timestamp) -> (String, Call) {
-        let pod = &report.pod;
+        let about = &report.about;
+        let (of, api_version, namespace) = about.kind();
+        // Events about what has no namespace are here.
+        let home = if namespace.is_empty() {
+            "default"
+        } else {
+            namespace
+        };
         // Unique in this process even when two are made at once; another process has another time.
         self.last = time.as_nanosecond().max(self.last + 1);
-        let name = format!("{}.{:x}", stem(&pod.name), self.last);
+        let name = format!("{}.{:x}", stem(about.name()), self.last);
         let mut instance = format!("{}-{}", report.scheduler, self.host);
         shorten(&mut instance, LONGEST_INSTANCE);
         let (kind, reason, action) = report.what.words();
         let body = format!(
-            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"name":{name},"namespace":{namespace}}},"eventTime":"{at}","reportingController":{controller},"reportingInstance":{instance},"action":"{action}","reason":"{reason}","regarding":{{"kind":"Pod","namespace":{namespace},"name":{pod},"uid":{uid},"apiVersion":"v1","resourceVersion":{version}}},"note":{note},"type":"{kind}"}}"#,
+            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"name":{name},"namespace":"{home}"}},"eventTime":"{at}","reportingController":{controller},"reportingInstance":{instance},"action":"{action}","reason":"{reason}","regarding":{{"kind":"{of}","namespace":{namespace},"name":{object},"uid":{uid},"apiVersion":"{api_version}","resourceVersion":{version}}},"note":{note},"type":"{kind}"}}"#,
             name = Quoted(&name),
-            namespace = Quoted(pod.namespace()),
+            namespace = Quoted(namespace),
             at = micros(time),
             controller = Quoted(&report.scheduler),
             instance = Quoted(&instance),
-            pod = Quoted(&pod.name),
-            uid = Quoted(&pod.uid),
+            object = Quoted(about.name()),
+            uid = Quoted(about.uid()),
             version = Quoted(&report.version),
             note = Quoted(&report.note),
         );
-        let path = format!(
-            "/apis/events.k8s.io/v1/namespaces/{}/events",
-            pod.namespace()
-        );
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{home}/events");
         let own = format!("{path}/{name}");
         (own, Call::new(Method::POST, path, JSON, body))
     }
@@ -227,7 +274,7 @@ mod tests {
             ..Pod::default()
         };
         Report {
-            pod: Arc::new(pod),
+            about: About::Pod(Arc::new(pod)),
             version: "7".into(),
             scheduler: "tidepool".into(),
             what,

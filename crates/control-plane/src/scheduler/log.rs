@@ -44,6 +44,9 @@ pub(super) fn decision(outcome: &Outcome) {
         Outcome::Skip { pod, message } => {
             tracing::info!(pod = %Named(pod), %message, "skip");
         }
+        Outcome::Warn { pod, message } => {
+            tracing::warn!(pod = %Named(pod), %message, "misunderstood");
+        }
         Outcome::Ask { .. } => {}
     }
 }

@@ -133,7 +133,7 @@ impl Observer {
                 self.failed(engine, failure, begun, true);
             }
             Outcome::Skip { pod, .. } => self.accept(&pod.uid),
-            Outcome::Ask { .. } => {}
+            Outcome::Ask { .. } | Outcome::Warn { .. } => {}
         }
         now
     }
@@ -286,6 +286,7 @@ fn pod_of(outcome: &Outcome) -> &Arc<Pod> {
         | Outcome::Prepare { pod, .. }
         | Outcome::Wait { pod, .. }
         | Outcome::Skip { pod, .. }
+        | Outcome::Warn { pod, .. }
         | Outcome::Ask { pod, .. } => pod,
         Outcome::Park(failure) | Outcome::Preempt { failure, .. } => &failure.pod,
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::Sink;
 use super::frames::{Event, Frames};
-use super::kinds::{Item, Kind, Raw, Unreadable, What};
+use super::kinds::{Item, Kind, Raw, Unreadable, What, Whom};
 use super::known::{Key, Known, Sight};
 use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
@@ -304,7 +304,9 @@ impl Follower {
             warnings,
         } = item;
         if !warnings.is_empty() {
-            self.object_to(key.clone(), Unreadable::other(warnings.join("; ")));
+            let whom = Whom::Report(key.1.clone(), uid.clone(), version.as_str().into());
+            let text = warnings.join("; ");
+            self.object_to(key.clone(), Unreadable { text, whom });
         } else if !self.spoiled.is_empty() {
             self.spoiled.remove(&key);
         }

@@ -44,7 +44,7 @@ pub(crate) struct Item {
     pub(crate) uid: Name,
     pub(crate) version: String,
     pub(crate) what: What,
-    /// What in it means nothing, in sentences with its name.
+    /// What in it means nothing, in sentences with its name; only a CustomNodeResource has them.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -55,20 +55,29 @@ pub(crate) enum What {
     Over,
 }
 
-/// An object that could not be read.
+/// An object that could not be read, or not all of it.
 #[derive(Debug)]
 pub(crate) struct Unreadable {
     /// A sentence with the object's name.
     pub(crate) text: String,
-    /// If it is a pod without a node: whom to tell.
-    pub(crate) pod: Option<(Arc<Pod>, Note)>,
+    pub(crate) whom: Whom,
+}
+
+/// Who is told besides those who read the log.
+#[derive(Debug)]
+pub(crate) enum Whom {
+    Nobody,
+    /// Whoever made this pod, which has no node.
+    Pod(Arc<Pod>, Note),
+    /// Whoever looks at this CustomNodeResource, by name, uid and version.
+    Report(Name, Name, Name),
 }
 
 impl Unreadable {
     pub(crate) fn other(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            pod: None,
+            whom: Whom::Nobody,
         }
     }
 }
@@ -338,11 +347,13 @@ fn note(meta: &ObjectMeta, status: &mut PodStatus) -> Note {
 fn unparsed(pod: &mut core::Pod, text: String) -> Unreadable {
     let meta = &pod.metadata;
     let waits = pod.spec.node_name.is_empty();
-    let whom = waits.then(|| {
+    let whom = if waits {
         let named = named(meta, &pod.spec.scheduler_name);
-        (named, note(meta, &mut pod.status))
-    });
-    Unreadable { text, pod: whom }
+        Whom::Pod(named, note(meta, &mut pod.status))
+    } else {
+        Whom::Nobody
+    };
+    Unreadable { text, whom }
 }
 
 /// As much of a pod as events are about.
@@ -383,13 +394,15 @@ fn spoiled(bytes: &Bytes, error: &serde_json::Error) -> Unreadable {
     let (namespace, name) = key(&ruin.metadata);
     let kind = ruin.kind.to_lowercase();
     let waits = kind == "pod" && ruin.spec.node_name.is_empty();
-    let whom = waits.then(|| {
+    let whom = if waits {
         let named = named(&ruin.metadata, &ruin.spec.scheduler_name);
-        (named, Note::new(&ruin.metadata, "", None))
-    });
+        Whom::Pod(named, Note::new(&ruin.metadata, "", None))
+    } else {
+        Whom::Nobody
+    };
     Unreadable {
         text: format!("{kind} {namespace}/{name} cannot be read: {error}"),
-        pod: whom,
+        whom,
     }
 }
 
@@ -438,7 +451,7 @@ mod tests {
                 panic!("{case}: it was read");
             };
             assert!(error.text.starts_with(text), "{case}: {}", error.text);
-            assert_eq!(error.pod.is_some(), told, "{case}");
+            assert_eq!(matches!(error.whom, Whom::Pod(..)), told, "{case}");
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use api::config;
 use control_plane::scheduler::Options;
+use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{
-    Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
 
@@ -36,7 +37,8 @@ fn dynamic(
     )
 }
 
-async fn define(fixture: &Fixture) {
+/// Returns once the kind is served.
+pub(crate) async fn define(fixture: &Fixture) {
     let crds = dynamic(
         &fixture.client,
         "apiextensions.k8s.io",
@@ -50,6 +52,11 @@ async fn define(fixture: &Fixture) {
             .await;
         made.unwrap();
     }
+    let reports = reports(fixture);
+    eventually("the kind is served", || async {
+        reports.list(&ListParams::default()).await
+    })
+    .await;
 }
 
 fn reports(fixture: &Fixture) -> Api<DynamicObject> {
@@ -65,19 +72,12 @@ fn reports(fixture: &Fixture) -> Api<DynamicObject> {
 
 async fn report(fixture: &Fixture, node: &str, status: Value) {
     let reports = reports(fixture);
-    eventually("the kind is served", || async {
+    if reports.get_opt(node).await.unwrap().is_none() {
         let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
             "metadata": {"name": node}});
-        match reports.get_opt(node).await {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => {
-                let made = reports.create(&PostParams::default(), &object(report)).await;
-                made.map(drop)
-            }
-            Err(error) => Err(error),
-        }
-    })
-    .await;
+        let params = PostParams::default();
+        reports.create(&params, &object(report)).await.unwrap();
+    }
     let patch = Patch::Merge(json!({"status": status}));
     let params = PatchParams::default();
     reports.patch_status(node, &params, &patch).await.unwrap();
@@ -156,5 +156,49 @@ async fn a_level_that_does_not_exist_is_named_in_an_event() {
         if told { Ok(()) } else { Err(events) }
     })
     .await;
+    fixture.stop().await;
+}
+
+/// Reports that make no sense count as the nearest that does, and their object is told so; one for no node waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_makes_no_sense_is_named_in_an_event() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    define(&fixture).await;
+    let client = Client::new(fixture.cluster.service(), NAMESPACE);
+    fixture.schedule_by(client, options());
+    // The definition refuses what is negative; Katalyst's own does not, and neither do numbers without end.
+    report(
+        &fixture,
+        "node",
+        json!({"resources": {"allocatable": {CPU: "8E"}}}),
+    )
+    .await;
+    report(
+        &fixture,
+        "ghost",
+        json!({"resources": {"allocatable": {CPU: "1k"}}}),
+    )
+    .await;
+    let events: Api<Event> = Api::namespaced(fixture.client.clone(), "default");
+    let event = eventually("the report is told", || async {
+        let events = events.list(&ListParams::default()).await.unwrap().items;
+        let told = events
+            .iter()
+            .find(|event| event.reason.as_deref() == Some("InvalidReport"));
+        told.cloned().ok_or(events)
+    })
+    .await;
+    let regarding = event.regarding.unwrap();
+    assert_eq!(regarding.kind.as_deref(), Some("CustomNodeResource"));
+    assert_eq!(regarding.name.as_deref(), Some("node"));
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    let note = event.note.unwrap();
+    assert!(
+        note.contains("is `8E`: it counts as 1125899906842624"),
+        "{note}"
+    );
+    fixture.create_pod(job("job", "1k")).await;
+    assert_eq!(fixture.all_placed(1).await["job"], "node");
     fixture.stop().await;
 }

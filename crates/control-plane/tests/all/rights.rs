@@ -15,6 +15,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use crate::reclaimed::define;
 use crate::support::{Fixture, NAMESPACE, eventually, object, options};
 use crate::volumes::{bind_claim, claim_and_pod, claims, volume, volumes};
 
@@ -111,6 +112,7 @@ fn recording(fixture: &Fixture) -> (Client, Arc<Mutex<BTreeSet<Right>>>) {
 async fn what_is_granted_is_what_is_used() {
     let fixture = Fixture::new().await;
     fixture.add_node("node", "4", 110).await;
+    define(&fixture).await;
     let (client, used) = recording(&fixture);
     let mut options = options();
     options.mode = Mode::Primary;
