@@ -119,6 +119,7 @@ fn path(object: &Value) -> Result<String> {
         "CSINode" => ("csinodes", false),
         "ClusterRole" => ("clusterroles", false),
         "ClusterRoleBinding" => ("clusterrolebindings", false),
+        "CustomNodeResource" => ("customnoderesources", false),
         "Pod" => ("pods", true),
         "Deployment" => ("deployments", true),
         "Service" => ("services", true),

@@ -5,7 +5,19 @@ use e2e::{ControlPlane, Process};
 use serde_json::{Value, json};
 
 use crate::drain::Backlog;
-use crate::workload::PROFILE;
+use crate::workload::{PROFILE, Workload};
+
+/// What nodes lend is counted, and services are placed as ever.
+const LENDING: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: drain
+  plugins:
+    multiPoint:
+      enabled: [{ name: QoSAwareNodeResourcesFit, weight: 4 }, { name: QoSAwareNodeResourcesBalancedAllocation, weight: 1 }]
+    score: { disabled: [{ name: NodeResourcesFit }, { name: NodeResourcesBalancedAllocation }] }
+";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Contestant {
@@ -46,8 +58,20 @@ impl Contestant {
         self != Self::RawBinder
     }
 
-    pub(crate) fn start(self, control_plane: &ControlPlane, backlog: &Backlog) -> Result<Process> {
+    pub(crate) fn start(
+        self,
+        workload: Workload,
+        control_plane: &ControlPlane,
+        backlog: &Backlog,
+    ) -> Result<Process> {
         match self {
+            Self::Tidepool if workload.lends() => {
+                let file = control_plane.logs().join("tidepool.yaml");
+                std::fs::write(&file, LENDING)?;
+                let file = format!("--config={}", file.display());
+                let flags = ["--leader-elect=false", "--secure-port=0", &file];
+                control_plane.tidepool("tidepool", "admin", &flags)
+            }
             Self::Tidepool => {
                 let name = format!("--scheduler-name={PROFILE}");
                 // As kube-scheduler is run here.
@@ -78,6 +102,8 @@ fn kube_scheduler(percentage: u32) -> Value {
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {"qps": 100_000, "burst": 100_000},
         "percentageOfNodesToScore": percentage,
-        "profiles": [{"schedulerName": PROFILE}],
+        // It knows nothing of what nodes lend, and places jobs as pods that ask for nothing.
+        "profiles": [{"schedulerName": PROFILE, "pluginConfig": [{"name": "NodeResourcesFit", "args": {
+            "ignoredResourceGroups": ["resource.katalyst.kubewharf.io"]}}]}],
     })
 }

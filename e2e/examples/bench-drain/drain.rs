@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use control_plane::scheduler::{DECIDE_THREAD, IO_THREAD};
 use e2e::{Binds, ControlPlane, Process};
 use futures::{StreamExt, TryStreamExt, stream};
+use http::Method;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -24,6 +25,8 @@ const LONGEST: Duration = Duration::from_secs(900);
 /// When no event came for so long, the last one has come: kube-scheduler may drop some.
 const SILENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
+/// A new kind is served within a second or two.
+const SERVED: Duration = Duration::from_secs(30);
 
 /// Pods and the nodes that were chosen for them.
 pub(crate) type Placements = BTreeMap<String, String>;
@@ -139,6 +142,9 @@ impl Drain {
         })?;
         let client = Client::try_from(control_plane.admin().to_client_config().await?)?;
         self.create_nodes(&client).await?;
+        if self.workload.lends() {
+            self.create_reports(&client).await?;
+        }
         let backlog = Backlog {
             pods: self.create_pods(&client).await?,
             nodes: self.nodes,
@@ -152,7 +158,7 @@ impl Drain {
         let apiserver_cpu = meter::cpu(apiserver)?;
 
         let begun = Instant::now();
-        let mut scheduler = contestant.start(&control_plane, &backlog)?;
+        let mut scheduler = contestant.start(self.workload, &control_plane, &backlog)?;
         let last_bind = last_bind(&binds, self.pods, &mut scheduler).await?;
         let at_last_bind = Used::read(scheduler.id(), apiserver)?;
         let (events, last_event, used) = if contestant.writes_events() {
@@ -223,6 +229,31 @@ impl Drain {
             .await
     }
 
+    async fn create_reports(&self, client: &Client) -> Result<()> {
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        for (_, definition) in api::crds::all() {
+            send(client, Method::POST, definitions, &definition).await?;
+        }
+        let reports = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+        let begun = Instant::now();
+        while let Err(error) = send(client, Method::GET, reports, &Value::Null).await {
+            if begun.elapsed() > SERVED {
+                return Err(error.context("the API server does not serve what it was told to"));
+            }
+            tokio::time::sleep(10 * POLL).await;
+        }
+        let made = stream::iter(0..self.nodes).map(|index| async move {
+            let report = workload::report(index);
+            send(client, Method::POST, reports, &report).await?;
+            // The status of a new object is left out.
+            let path = format!("{reports}/node-{index}/status");
+            send(client, Method::PATCH, &path, &report).await
+        });
+        made.buffer_unordered(AT_ONCE)
+            .try_for_each(|_| async { Ok(()) })
+            .await
+    }
+
     async fn create_pods(&self, client: &Client) -> Result<Vec<(String, String)>> {
         let api: Api<Pod> = Api::default_namespaced(client.clone());
         let made = stream::iter(0..self.pods)
@@ -274,6 +305,21 @@ async fn last_bind(binds: &Binds, pods: usize, scheduler: &mut Process) -> Resul
         let log = scheduler.last_words();
         bail!("{words}: {bound} of {pods} pods are bound\n{log}");
     }
+}
+
+/// For kinds that have no type here; a patch is merged.
+async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value> {
+    let kind = match method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let bytes = match body {
+        Value::Null => Vec::new(),
+        body => body.to_string().into_bytes(),
+    };
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header("content-type", kind).body(bytes)?;
+    client.request(request).await.with_context(|| path.to_owned())
 }
 
 async fn create<K>(api: &Api<K>, object: Value) -> Result<K>

@@ -8,6 +8,8 @@ pub(crate) const PROFILE: &str = "drain";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONES: usize = 3;
+const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
@@ -19,6 +21,8 @@ pub(crate) enum Workload {
     Spread,
     /// No two of a group on one node
     AntiAffinity,
+    /// Every other one runs on what nodes lend
+    Reclaimed,
 }
 
 impl Workload {
@@ -28,7 +32,13 @@ impl Workload {
             Self::Mixed => "mixed",
             Self::Spread => "spread",
             Self::AntiAffinity => "anti-affinity",
+            Self::Reclaimed => "reclaimed",
         }
+    }
+
+    /// Whether nodes have agents that say what they lend.
+    pub(crate) fn lends(self) -> bool {
+        self == Self::Reclaimed
     }
 
     pub(crate) fn pod(self, index: usize, nodes: usize) -> Value {
@@ -51,6 +61,16 @@ impl Workload {
                 let affinity = json!({"podAntiAffinity": {
                     "requiredDuringSchedulingIgnoredDuringExecution": [term]}});
                 pod(index, &group, json!({"affinity": affinity}))
+            }
+            Self::Reclaimed if index.is_multiple_of(2) => Self::Basic.pod(index, nodes),
+            Self::Reclaimed => {
+                let amounts = json!({RECLAIMED_CPU: "100", RECLAIMED_MEMORY: "200Mi"});
+                let resources = json!({"requests": amounts, "limits": amounts});
+                let container = json!({"name": "main", "image": "job:1", "resources": resources});
+                let mut pod = pod(index, "job", json!({"containers": [container]}));
+                pod["metadata"]["annotations"] =
+                    json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"});
+                pod
             }
             Self::Mixed => match index % 4 {
                 0 => Self::Basic.pod(index, nodes),
@@ -83,6 +103,30 @@ pub(crate) fn node(index: usize) -> Value {
     json!({
         "metadata": {"name": name, "labels": labels},
         "status": {"capacity": capacity, "allocatable": capacity},
+    })
+}
+
+/// What the agent of a node says about it, as Katalyst's agents do: with what every NUMA node lends.
+pub(crate) fn report(index: usize) -> Value {
+    let offer = |cores: u32, gib: u32| {
+        let amounts = json!({RECLAIMED_CPU: format!("{cores}k"), RECLAIMED_MEMORY: format!("{gib}Gi")});
+        json!({"allocatable": amounts, "capacity": amounts})
+    };
+    let socket = |id: u32| {
+        let mut numa = json!({"type": "Numa", "name": id.to_string(), "resources": offer(8, 32)});
+        numa["attributes"] = json!([{"name": "numa_distance", "value": "10,21"}]);
+        json!({"type": "Socket", "name": id.to_string(), "resources": {}, "children": [numa]})
+    };
+    json!({
+        "apiVersion": "node.katalyst.kubewharf.io/v1alpha1",
+        "kind": "CustomNodeResource",
+        "metadata": {"name": format!("node-{index}")},
+        "spec": {"nodeResourceProperties": [{"propertyName": "numa", "propertyQuantity": "2"}]},
+        "status": {
+            "resources": offer(16, 64),
+            "topologyPolicy": "None",
+            "topologyZone": [socket(0), socket(1)],
+        },
     })
 }
 

@@ -26,12 +26,23 @@ pub(crate) fn start() -> ControlPlane {
 
 /// Creates pods `p0` and so on, many at a time.
 pub(crate) fn create_pods(control_plane: &ControlPlane, count: usize, spec: &Value) {
+    create_all(control_plane, count, |index| {
+        pod(&format!("p{index}"), spec.clone())
+    });
+}
+
+/// The same with pods of one's own.
+pub(crate) fn create_all(
+    control_plane: &ControlPlane,
+    count: usize,
+    make: impl Fn(usize) -> Value,
+) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let config = control_plane.admin().to_client_config().await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let creations = futures::stream::iter(0..count).map(|index| {
-            let body = pod(&format!("p{index}"), spec.clone()).to_string();
+            let body = make(index).to_string();
             let request = http::Request::post(PODS).header("content-type", "application/json");
             let request = request.body(body.into_bytes()).unwrap();
             client.request::<Value>(request)
