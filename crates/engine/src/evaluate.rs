@@ -4,6 +4,7 @@
 //! the [`Cursor`]. `scan` asks every check about every node; it is the reference for any evaluator that remembers.
 
 mod among;
+mod asked;
 mod explain;
 mod prepare;
 mod refusal;
@@ -13,6 +14,7 @@ mod suppose;
 mod tally;
 mod trial;
 
+pub(crate) use asked::Asked;
 pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
 pub(crate) use prepare::Narrowed;
 pub use refusal::Refusal;

@@ -50,6 +50,7 @@ pub use row::{BLOCK, Block, ColumnId, Row, RowFilter, RowScore};
 pub use rule::{Count, Fact, NodeRule, PodRule, PodSet, Within};
 pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
 
+pub(crate) use plan::Need;
 pub(crate) use rule::NodeFacts;
 
 use crate::model::{NodeSpec, Pod, Timestamp};

@@ -7,8 +7,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
-use crate::framework::{Point, Points};
+use crate::evaluate::Asked;
+use crate::framework::{Point, Points, Rejection};
 use crate::model::{Node, Pod};
+
+/// How the plugins of a point ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Fine,
+    /// At Permit: not yet.
+    Wait,
+    No(Rejection),
+}
 
 /// Called around extension points. Each method does nothing by default.
 pub trait Hook: Send + Sync {
@@ -42,8 +52,12 @@ pub trait Hook: Send + Sync {
     /// this is called for both.
     fn before(&self, _point: Point, _pod: &Pod) {}
 
-    /// They have run; an error is what they said against the pod. PreBind and Bind end when the world has answered.
-    fn after(&self, _point: Point, _pod: &Pod, _said: Result<(), &str>) {}
+    /// Who had something to say at PreFilter, Filter, PostFilter, PreScore or Score: the plugin by its index in the
+    /// pod's profile, and how many nodes it was asked about (1 where nodes are not asked about one by one).
+    fn asked(&self, _point: Point, _pod: &Pod, _plugins: &[(usize, usize)]) {}
+
+    /// They have run. PreBind and Bind end when the world has answered.
+    fn after(&self, _point: Point, _pod: &Pod, _said: &Said) {}
 }
 
 /// All hooks of a scheduler, in their order.
@@ -85,7 +99,16 @@ impl Hooks {
         self.at(point).for_each(|hook| hook.before(point, pod));
     }
 
-    pub(crate) fn after(&self, point: Point, pod: &Pod, said: Result<(), &str>) {
+    /// The plugins are only counted if somebody is about the point.
+    pub(crate) fn asked(&self, point: Point, pod: &Pod, plugins: impl FnOnce() -> Asked) {
+        if self.at(point).next().is_some() {
+            let plugins = plugins();
+            self.at(point)
+                .for_each(|hook| hook.asked(point, pod, &plugins));
+        }
+    }
+
+    pub(crate) fn after(&self, point: Point, pod: &Pod, said: &Said) {
         self.at(point).for_each(|hook| hook.after(point, pod, said));
     }
 
@@ -95,7 +118,7 @@ impl Hooks {
         point: Point,
         pod: &Arc<Pod>,
         run: impl FnOnce(&Arc<Pod>) -> T,
-        said: impl FnOnce(&T) -> Result<(), String>,
+        said: impl FnOnce(&T) -> Said,
     ) -> T {
         if self.at(point).next().is_none() {
             return run(pod);
@@ -103,8 +126,7 @@ impl Hooks {
         let seen = self.pod(point, pod);
         self.before(point, &seen);
         let found = run(&seen);
-        let said = said(&found);
-        self.after(point, &seen, said.as_ref().copied().map_err(|text| &**text));
+        self.after(point, &seen, &said(&found));
         found
     }
 

@@ -2,7 +2,7 @@
 
 use super::Cursor;
 use super::scan::{Diagnosis, Scan};
-use crate::framework::Point;
+use crate::framework::{Need, Point};
 
 impl Scan<'_> {
     /// Slots of the nodes that every filter lets pass, in their order. An error if something broke.
@@ -26,6 +26,7 @@ impl Scan<'_> {
 
     /// The nodes to choose from: the one that the pod is nominated to, if it fits, else all that fit.
     pub fn filter(&mut self) -> Result<Vec<usize>, String> {
+        self.look();
         match self.nominated_slot() {
             Some(slot) if self.fits(slot).is_ok() => Ok(vec![slot]),
             _ => self.feasible(),
@@ -33,7 +34,8 @@ impl Scan<'_> {
     }
 
     /// Whether nodes can be compared at all.
-    pub fn pre_score(&self) -> Result<(), String> {
+    pub fn pre_score(&mut self) -> Result<(), String> {
+        self.know(Need::Score);
         for &index in self.profile.at(Point::PreScore) {
             if let Some(text) = &self.plan.plugins[index].score_error {
                 let name = self.profile.plugins()[index].name;

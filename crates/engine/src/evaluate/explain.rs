@@ -6,7 +6,7 @@ use std::fmt;
 use super::prepare::Narrowed;
 use super::scan::{Diagnosis, NodeStatus, Scan, UNJUDGED, WORDED, Window};
 use super::tally::evaluate;
-use crate::framework::{Point, Reason, Rejection, Status};
+use crate::framework::{Need, Places, Point, Reason, Rejection, Status};
 use crate::model::Name;
 
 /// What every node had to say.
@@ -78,15 +78,20 @@ impl Scan<'_> {
         let tallies = match self.narrowed() {
             Narrowed::All | Narrowed::Only { .. } => self.places.tallies.clone(),
             Narrowed::None { .. } | Narrowed::Failed { .. } => {
-                evaluate(self.cluster, &self.plan).0.tallies
+                let mut places = Places::default();
+                let (cluster, plan) = (self.cluster, &self.plan);
+                evaluate(cluster, plan, Need::PreFilter, &mut places, &mut Vec::new());
+                places.tallies
             }
         };
         let answers = self.profile.at(Point::PreFilter).iter().map(|&index| {
             let plan = &self.plan.plugins[index];
-            let answer = match (&plan.rejection, &plan.only) {
-                (Some(rejection), _) => PreFilterAnswer::Reject(rejection.clone()),
-                (None, None) if !plan.filters_run(&tallies) => PreFilterAnswer::Skip,
-                (None, only) => PreFilterAnswer::Pass { only: only.clone() },
+            let answer = match &plan.rejection {
+                _ if plan.skips_filters(&tallies) => PreFilterAnswer::Skip,
+                Some(rejection) => PreFilterAnswer::Reject(rejection.clone()),
+                None => PreFilterAnswer::Pass {
+                    only: plan.only.clone(),
+                },
             };
             (self.profile.plugins()[index].name, answer)
         });

@@ -10,7 +10,8 @@ use super::suppose::Supposed;
 use super::tally::{Counted, evaluate};
 use crate::cluster::Cluster;
 use crate::framework::{
-    BLOCK, Block, Check, NodeView, Places, Plan, Point, Reason, Rejection, Row, Status, Verdict,
+    BLOCK, Block, Check, Need, NodeView, Places, Plan, Point, Reason, Rejection, Row, Status,
+    Verdict,
 };
 use crate::model::{Name, Pod};
 use crate::profile::Profile;
@@ -99,6 +100,8 @@ pub(super) struct Judged {
     pub(super) rejections: Vec<(u16, Verdict)>,
     /// Nodes whose reasons cannot be found again from the codes.
     pub(super) worded: HashMap<usize, (usize, Rejection)>,
+    /// Nodes that each plugin rejected.
+    pub(super) refused: Vec<usize>,
     /// An opaque check broke.
     pub(super) error: Option<String>,
 }
@@ -117,6 +120,13 @@ pub(super) const WORDED: u16 = u16::MAX - 1;
 
 impl<'a> Scan<'a> {
     pub fn new(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
+        let mut scan = Self::begin(cluster, profile, pod);
+        scan.look();
+        scan
+    }
+
+    /// PreFilter alone, for whoever goes on step by step.
+    pub(crate) fn begin(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
         let plan = prepare(cluster, profile, pod);
         let narrowed = narrow(cluster, profile, &plan);
         Self::of(cluster, profile, pod, plan, narrowed)
@@ -130,7 +140,9 @@ impl<'a> Scan<'a> {
         narrowed: Narrowed,
     ) -> Self {
         let plan = prepare(cluster, profile, pod);
-        Self::of(cluster, profile, pod, plan, narrowed)
+        let mut scan = Self::of(cluster, profile, pod, plan, narrowed);
+        scan.look();
+        scan
     }
 
     fn of(
@@ -140,14 +152,18 @@ impl<'a> Scan<'a> {
         plan: Plan<'a>,
         narrowed: Narrowed,
     ) -> Self {
-        let (places, counted) = match narrowed {
-            Narrowed::All | Narrowed::Only { .. } => evaluate(cluster, &plan),
+        let (mut places, mut counted) = (Places::default(), Vec::new());
+        let need = match narrowed {
+            Narrowed::All | Narrowed::Only { .. } => Some(Need::PreFilter),
             // Preemption may still ask about nodes.
             Narrowed::None { ref rejection, .. } if rejection.status == Status::Unschedulable => {
-                evaluate(cluster, &plan)
+                Some(Need::Filter)
             }
-            Narrowed::None { .. } | Narrowed::Failed { .. } => (Places::default(), Vec::new()),
+            Narrowed::None { .. } | Narrowed::Failed { .. } => None,
         };
+        if let Some(need) = need {
+            evaluate(cluster, &plan, need, &mut places, &mut counted);
+        }
         let filters = profile
             .at(Point::Filter)
             .iter()
@@ -167,6 +183,19 @@ impl<'a> Scan<'a> {
             narrowed,
             judged: None,
         }
+    }
+
+    /// What filters ask of nodes, unless PreFilter left nothing to ask.
+    pub(super) fn look(&mut self) {
+        if matches!(self.narrowed, Narrowed::All | Narrowed::Only { .. }) {
+            self.know(Need::Filter);
+        }
+    }
+
+    /// What is needed by then.
+    pub(super) fn know(&mut self, need: Need) {
+        let (places, counted) = (&mut self.places, &mut self.counted);
+        evaluate(self.cluster, &self.plan, need, places, counted);
     }
 
     /// The decision. Asking changes nothing.
@@ -241,11 +270,13 @@ impl<'a> Scan<'a> {
         {
             return;
         }
+        self.look();
         let slots = self.cluster.nodes().slots();
         let mut judged = Judged {
             feasible: Vec::new(),
             rejections: vec![(UNJUDGED, Verdict::FITS); slots.len()],
             worded: HashMap::new(),
+            refused: vec![0; self.plan.plugins.len()],
             error: None,
         };
         self.judge_nominated(&mut judged);
@@ -312,6 +343,7 @@ impl<'a> Scan<'a> {
             judged.error.get_or_insert(filter_failed(name, &rejection));
         }
         judged.rejections[slot] = (WORDED, Verdict::FITS);
+        judged.refused[plugin] += 1;
         judged.worded.insert(slot, (plugin, rejection));
     }
 
@@ -370,6 +402,7 @@ impl<'a> Scan<'a> {
             for lane in lanes_of(alive) {
                 if !verdicts[lane].fits() {
                     judged.rejections[from + lane] = (index as u16, verdicts[lane]);
+                    judged.refused[plugin] += 1;
                     alive &= !(1 << lane);
                 }
             }

@@ -141,7 +141,7 @@ impl Scan<'_> {
                 .places
                 .facts
                 .iter()
-                .map(|column| vec![column[slot]])
+                .map(|column| vec![column.get(slot).copied().unwrap_or_default()])
                 .collect(),
             ..Places::default()
         };

@@ -1,9 +1,10 @@
 //! Counts of pods over nodes and domains, from the truth.
 
 use crate::cluster::Cluster;
-use crate::framework::{Places, Plan, Tally};
+use crate::framework::{Need, Places, Plan, Tally};
 
 /// What is kept of a count besides its column in [`Places`]: enough to ask what one more or one less pod would do.
+#[derive(Clone, Default)]
 pub(super) struct Counted {
     /// Smallest count over domains and whose it is, and the smallest of the others.
     smallest: Option<(i64, u32)>,
@@ -12,20 +13,32 @@ pub(super) struct Counted {
 
 const NO_DOMAIN: i64 = i64::MIN;
 
-/// Evaluates every declared fact and count for every slot.
-pub(super) fn evaluate(cluster: &Cluster, plan: &Plan) -> (Places, Vec<Counted>) {
+/// Evaluates, for every slot, the declared facts and counts that are needed by then and are not known yet. Columns of
+/// the others are empty.
+pub(super) fn evaluate(
+    cluster: &Cluster,
+    plan: &Plan,
+    need: Need,
+    places: &mut Places,
+    counted: &mut Vec<Counted>,
+) {
     let slots = cluster.nodes().slots();
-    let mut places = Places::default();
-    for fact in &plan.facts {
-        let mut column = Vec::with_capacity(slots.len());
-        fact.evaluate(slots, &mut column);
-        places.facts.push(column);
+    places.facts.resize(plan.facts.len(), Vec::new());
+    for (index, fact) in plan.facts.iter().enumerate() {
+        let column = &mut places.facts[index];
+        if column.is_empty() && plan.fact_need(index) <= need {
+            column.reserve_exact(slots.len());
+            fact.evaluate(slots, column);
+        }
     }
-    let mut counted = Vec::with_capacity(plan.counts.len());
-    for index in 0..plan.counts.len() {
-        counted.push(count(cluster, plan, index, &mut places));
+    places.counts.resize(plan.counts.len(), Vec::new());
+    places.tallies.resize(plan.counts.len(), Tally::default());
+    counted.resize(plan.counts.len(), Counted::default());
+    for (index, counted) in counted.iter_mut().enumerate() {
+        if places.counts[index].is_empty() && plan.count_need(index) <= need {
+            *counted = count(cluster, plan, index, places);
+        }
     }
-    (places, counted)
 }
 
 fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> Counted {
@@ -43,16 +56,13 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
     }
     let Some((of, _)) = &planned.domain else {
         let total = on_node.iter().sum();
-        places.counts.push(on_node);
-        places.tallies.push(Tally {
+        places.counts[index] = on_node;
+        places.tallies[index] = Tally {
             total,
             first_total: total,
             ..Tally::default()
-        });
-        return Counted {
-            smallest: None,
-            second: None,
         };
+        return Counted::default();
     };
     let domains = &places.facts[of.0];
     let size = domains
@@ -97,8 +107,8 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
             per_domain[domain as usize]
         };
     }
-    places.counts.push(on_node);
-    places.tallies.push(tally);
+    places.counts[index] = on_node;
+    places.tallies[index] = tally;
     Counted { smallest, second }
 }
 
@@ -120,7 +130,11 @@ impl Counted {
         slot: usize,
         delta: i64,
     ) -> (i64, Tally) {
-        let (mut count, mut tally) = (places.counts[index][slot], places.tallies[index]);
+        let Some(&(mut count)) = places.counts[index].get(slot) else {
+            // For scores, which are not asked about other worlds.
+            return (0, Tally::default());
+        };
+        let mut tally = places.tallies[index];
         if delta == 0 || count == NO_DOMAIN {
             return (count, tally);
         }

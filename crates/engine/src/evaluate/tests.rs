@@ -5,11 +5,12 @@ use std::sync::Arc;
 use super::*;
 use crate::cluster::{Cluster, Update};
 use crate::framework::{
-    Catalog, NodeFilter, NodeView, Place, PlaceTier, Plan, Plugin, Point, Points, Rejection,
-    RowScore, Status,
+    Catalog, Count, CountId, NodeFilter, NodeRule, NodeView, Place, PlaceFilter, PlaceScore,
+    PlaceTier, Plan, Plugin, PodRule, PodSet, Point, Points, Reason, Rejection, RowScore, Status,
+    Verdict,
 };
 use crate::framework::{Fact, FactId, Row};
-use crate::model::{Name, Pod};
+use crate::model::{Name, NodeSpec, Pod, PodKind};
 use crate::plugins;
 use crate::profile::{Enabled, Profile};
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
@@ -460,4 +461,74 @@ fn a_world_with_pods_taken_away() {
         Err("NodeResourcesFit"),
         "questions leave no trace"
     );
+}
+
+/// A fact that remembers whether somebody asked for it.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Asks(&'static str);
+
+thread_local! {
+    static ASKED: std::cell::RefCell<Vec<&'static str>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+impl NodeRule for Asks {
+    fn of(&self, _: &NodeSpec) -> u32 {
+        ASKED.with_borrow_mut(|asked| {
+            if !asked.contains(&self.0) {
+                asked.push(self.0);
+            }
+        });
+        0
+    }
+}
+
+/// Nodes are asked at the point that wants to know, so that each point takes its own time.
+#[test]
+fn nodes_are_asked_for_each_point_in_its_turn() {
+    struct Reads(FactId);
+    impl PlaceScore for Reads {
+        fn score(&self, at: Place) -> i64 {
+            i64::from(at.fact(self.0))
+        }
+    }
+    struct Nobody(CountId);
+    impl PlaceFilter for Nobody {
+        fn filter(&self, at: Place) -> Verdict {
+            assert_eq!(at.count(self.0), 0);
+            Verdict::FITS
+        }
+        fn reason(&self, _: u8) -> Reason {
+            "somebody is there".into()
+        }
+    }
+    #[derive(Debug, PartialEq, Eq, Hash)]
+    struct All;
+    impl PodRule for All {
+        fn counts(&self, _: &PodKind) -> i64 {
+            1
+        }
+    }
+    let plugin = scripted("P", |_, plan| {
+        // In an order that helps nobody.
+        let shared = plan.fact(Fact::new(Asks("score and filter")));
+        plan.score_places(Reads(shared));
+        let include = vec![Fact::new(Asks("count"))];
+        let count = Count::in_domain(PodSet::new(All), Fact::everywhere(), include);
+        let count = plan.count(count);
+        plan.filter_places(Nobody(count));
+        plan.gate(Fact::new(Asks("gate")), "no");
+        let late = plan.fact(Fact::new(Asks("score")));
+        plan.score_places(Reads(late));
+    });
+    let (cluster, profile, pod) = (three(), profile(vec![plugin]), pod("p").build());
+    let asked = || ASKED.take();
+    let mut scan = Scan::begin(&cluster, &profile, &pod);
+    assert_eq!(asked(), ["count"]);
+    assert_eq!(scan.filter().unwrap().len(), 3);
+    assert_eq!(asked(), ["score and filter", "gate"]);
+    scan.pre_score().unwrap();
+    assert_eq!(asked(), ["score"]);
+    let among = [(0, 0), (1, 0), (2, 0)];
+    scan.choose(&among, Cursor::default()).unwrap();
+    assert_eq!(asked(), [""; 0]);
 }

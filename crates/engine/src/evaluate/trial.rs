@@ -97,7 +97,7 @@ impl<'s, 'a> Trial<'s, 'a> {
             Err(_) => Vec::new(),
         };
         for (own, column) in self.place.facts.iter_mut().zip(&scan.places.facts) {
-            own[0] = column[slot];
+            own[0] = column.get(slot).copied().unwrap_or_default();
         }
     }
 

@@ -26,6 +26,20 @@ pub struct Plan<'a> {
     /// Index of the column in the rows; `None` reads as 0, for resources that no node offers.
     pub(crate) columns: Vec<Option<usize>>,
     pub(crate) plugins: Vec<PluginPlan>,
+    /// When each fact and each count is first needed.
+    fact_needs: Vec<Need>,
+    count_needs: Vec<Need>,
+    /// What the current plugin has got so far: a check of its can look at nothing else.
+    got: (Vec<FactId>, Vec<CountId>),
+}
+
+/// When something must be known of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    /// Counts of filters, and what they are made from.
+    PreFilter,
+    Filter,
+    Score,
 }
 
 /// A count with its facts resolved.
@@ -52,6 +66,16 @@ impl PluginPlan {
     /// Whether the filters are to be asked, given the tallies of all counts.
     pub(crate) fn filters_run(&self, tallies: &[Tally]) -> bool {
         !self.filters.is_empty() && any(&self.filters_need, tallies)
+    }
+
+    /// Whether it has nothing to say from PreFilter to Filter.
+    pub(crate) fn skips_filters(&self, tallies: &[Tally]) -> bool {
+        self.rejection.is_none() && self.only.is_none() && !self.filters_run(tallies)
+    }
+
+    /// Whether it has nothing to say from PreScore to Score.
+    pub(crate) fn skips_scores(&self, tallies: &[Tally]) -> bool {
+        self.score_error.is_none() && (self.scores.is_empty() || !self.scores_run(tallies))
     }
 
     pub(crate) fn scores_run(&self, tallies: &[Tally]) -> bool {
@@ -112,12 +136,25 @@ impl<'a> Plan<'a> {
             counts: Vec::new(),
             columns: Vec::new(),
             plugins: Vec::new(),
+            fact_needs: Vec::new(),
+            count_needs: Vec::new(),
+            got: (Vec::new(), Vec::new()),
         }
+    }
+
+    pub(crate) fn fact_need(&self, fact: usize) -> Need {
+        self.fact_needs[fact]
+    }
+
+    pub(crate) fn count_need(&self, count: usize) -> Need {
+        self.count_needs[count]
     }
 
     /// Declarations from here on are the next plugin's.
     pub(crate) fn next_plugin(&mut self) {
         self.plugins.push(PluginPlan::default());
+        self.got.0.clear();
+        self.got.1.clear();
     }
 
     fn plugin(&mut self) -> &mut PluginPlan {
@@ -141,7 +178,10 @@ impl<'a> Plan<'a> {
 
     /// A fact of the node's object.
     pub fn fact(&mut self, fact: Fact) -> FactId {
-        FactId(position_or_push(&mut self.facts, fact))
+        let fact = FactId(position_or_push(&mut self.facts, fact));
+        self.fact_needs.resize(self.facts.len(), Need::Score);
+        self.got.0.push(fact);
+        fact
     }
 
     /// Pods of a set, on the node or in its domain.
@@ -151,6 +191,7 @@ impl<'a> Plan<'a> {
             .iter()
             .position(|planned| planned.count == count)
         {
+            self.got.1.push(CountId(known));
             return CountId(known);
         }
         let domain = match &count.within {
@@ -164,12 +205,31 @@ impl<'a> Plan<'a> {
             }
         };
         self.counts.push(PlannedCount { count, domain });
-        CountId(self.counts.len() - 1)
+        self.count_needs.push(Need::Score);
+        let count = CountId(self.counts.len() - 1);
+        self.got.1.push(count);
+        count
+    }
+
+    /// A filter comes that may look at anything the plugin has got.
+    fn needed_by_filter(&mut self) {
+        for fact in &self.got.0 {
+            let need = &mut self.fact_needs[fact.0];
+            *need = (*need).min(Need::Filter);
+        }
+        for count in &self.got.1 {
+            self.count_needs[count.0] = Need::PreFilter;
+            let domain = self.counts[count.0].domain.iter();
+            for fact in domain.flat_map(|(of, include)| include.iter().chain([of])) {
+                self.fact_needs[fact.0] = Need::PreFilter;
+            }
+        }
     }
 
     /// Filter: the fact must be 0, or the node is rejected for good (no preemption changes a node's object).
     pub fn gate(&mut self, fact: Fact, reason: impl Into<Reason>) {
         let fact = self.fact(fact);
+        self.needed_by_filter();
         self.plugin().filters.push(Check::Gate(Gate {
             fact,
             reason: reason.into(),
@@ -188,6 +248,7 @@ impl<'a> Plan<'a> {
 
     /// Filter by facts and counts.
     pub fn filter_places(&mut self, check: impl PlaceFilter) {
+        self.needed_by_filter();
         self.plugin().filters.push(Check::Places(Box::new(check)));
     }
 
@@ -224,6 +285,7 @@ impl<'a> Plan<'a> {
     /// PreFilter: skips the plugin's filters unless one of these counts found a pod somewhere. Pods that are added for
     /// the sake of a question come too late: a plugin that skipped does not see them.
     pub fn filter_only_with(&mut self, counts: Vec<CountId>) {
+        self.needed_by_filter();
         self.plugin().filters_need = Some(counts);
     }
 

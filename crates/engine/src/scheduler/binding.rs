@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Binder, Failure, HeldBy, Outcome, PodState, Scheduler, world};
 use crate::cluster::Update;
 use crate::framework::{Permit, Point, Preparation, Rejection};
+use crate::hooks::Said;
 use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
 use crate::queue::{Audience, Ticket};
 
@@ -164,7 +165,7 @@ impl Scheduler {
             }
             Ok(())
         };
-        hooks.around(Point::Reserve, pod, run, said)
+        hooks.around(Point::Reserve, pod, run, |found| said(found.as_ref().err()))
     }
 
     /// In the reverse order, and for every plugin, whether it had its turn or not.
@@ -202,7 +203,10 @@ impl Scheduler {
             }
             Ok(waits)
         };
-        hooks.around(Point::Permit, pod, run, said)
+        hooks.around(Point::Permit, pod, run, |found| match found {
+            Ok(waits) if !waits.is_empty() => Said::Wait,
+            found => said(found.as_ref().err()),
+        })
     }
 
     /// Nobody holds the pod: what must be done before it can be bound?
@@ -277,7 +281,11 @@ impl Scheduler {
         under_way.stage = Stage::Binding(ticket.clone(), None);
         let (pod, node) = (under_way.pod.clone(), under_way.node.spec.name.clone());
         let hooks = self.profiles.hooks();
-        hooks.after(Point::PreBind, &hooks.pod(Point::PreBind, &pod), Ok(()));
+        hooks.after(
+            Point::PreBind,
+            &hooks.pod(Point::PreBind, &pod),
+            &Said::Fine,
+        );
         let seen = hooks.pod(Point::Bind, &pod);
         hooks.before(Point::Bind, &seen);
         let profile = self.profiles.get(under_way.profile);
@@ -335,7 +343,7 @@ impl Scheduler {
     fn post_bind(&mut self, profile: usize, pod: &Arc<Pod>, node: &Arc<Node>) {
         let profile = self.profiles.get(profile);
         let hooks = self.profiles.hooks();
-        hooks.after(Point::Bind, &hooks.pod(Point::Bind, pod), Ok(()));
+        hooks.after(Point::Bind, &hooks.pod(Point::Bind, pod), &Said::Fine);
         let catalog = self.cluster.catalog_mut();
         let run = |pod: &Arc<Pod>| {
             let node = hooks.node(Point::PostBind, pod, node);
@@ -344,7 +352,7 @@ impl Scheduler {
                 plugin.post_bind(pod, &node.spec, catalog);
             }
         };
-        hooks.around(Point::PostBind, pod, run, |()| Ok(()));
+        hooks.around(Point::PostBind, pod, run, |()| Said::Fine);
     }
 
     /// The pod was seen on a node: whatever was under way has an end.
@@ -368,7 +376,8 @@ impl Scheduler {
     fn close(&self, under_way: &UnderWay, text: &str) {
         if let Some(point) = under_way.open_point() {
             let hooks = self.profiles.hooks();
-            hooks.after(point, &hooks.pod(point, &under_way.pod), Err(text));
+            let said = Said::No(Rejection::error(text.to_owned()));
+            hooks.after(point, &hooks.pod(point, &under_way.pod), &said);
         }
     }
 
@@ -425,9 +434,9 @@ impl Scheduler {
 }
 
 /// For hooks.
-fn said<T>(result: &Result<T, Refused>) -> Result<(), String> {
-    match result {
-        Ok(_) => Ok(()),
-        Err((.., rejection)) => Err(rejection.message()),
+fn said(refused: Option<&Refused>) -> Said {
+    match refused {
+        None => Said::Fine,
+        Some((.., rejection)) => Said::No(rejection.clone()),
     }
 }

@@ -8,7 +8,8 @@ use super::talk::{Answered, Talk};
 use crate::cluster::Cluster;
 use crate::evaluate::{Diagnosis, Narrowed, Outcome as Verdict, Scan};
 use crate::extender::Question;
-use crate::framework::{Point, Points};
+use crate::framework::{Point, Points, Rejection, Status};
+use crate::hooks::Said;
 use crate::model::{Pod, Timestamp};
 use crate::preemption::Wanted;
 use crate::profile::Profile;
@@ -126,6 +127,7 @@ impl Scheduler {
             pod,
             |pod| {
                 let (narrowed, ended) = looks.at(Point::PreFilter, pod, |_, scan| {
+                    hooks.asked(Point::PreFilter, pod, || scan.asked_to_pre_filter());
                     let ended = match scan.early_end() {
                         None => Ok(None),
                         Some((_, rejection)) if rejection.is_failure() => Err(rejection.message()),
@@ -137,9 +139,13 @@ impl Scheduler {
                 ended
             },
             |ended| match ended {
-                Ok(None) => Ok(()),
-                Ok(Some(diagnosis)) => Err(diagnosis.pre_filter.clone().unwrap_or_default()),
-                Err(text) => Err(text.clone()),
+                Ok(None) => Said::Fine,
+                Ok(Some(diagnosis)) => {
+                    let status = diagnosis.statuses.first().map(|node| node.status);
+                    let text = diagnosis.pre_filter.clone().unwrap_or_default();
+                    Said::No(Rejection::new(status.unwrap_or(Status::Unresolvable), text))
+                }
+                Err(text) => broken(text),
             },
         )?;
         let diagnosis = match ended {
@@ -158,15 +164,18 @@ impl Scheduler {
                                 Some(_) => scan.feasible()?,
                                 None => scan.filter()?,
                             };
+                            hooks.asked(Point::Filter, pod, || scan.asked_to_filter());
                             let needs_words = talk.is_some() || feasible.is_empty();
                             let diagnosis = needs_words.then(|| scan.diagnose());
                             Ok((feasible, diagnosis.unwrap_or_default()))
                         })
                     },
                     |found| match found {
-                        Ok((feasible, _)) if !feasible.is_empty() => Ok(()),
-                        Ok((_, diagnosis)) => Err(diagnosis.message("")),
-                        Err(text) => Err(String::clone(text)),
+                        Ok((feasible, _)) if !feasible.is_empty() => Said::Fine,
+                        Ok((_, diagnosis)) => {
+                            Said::No(Rejection::unschedulable(diagnosis.message("")))
+                        }
+                        Err(text) => broken(text),
                     },
                 )?;
                 let answered = match talk {
@@ -186,8 +195,11 @@ impl Scheduler {
             }
         };
         let said = |decision: &Decision| match decision {
-            Decision::NoNode { room, .. } if room.candidate.is_none() => Err(room.words.clone()),
-            _ => Ok(()),
+            Decision::NoNode { room, .. } if room.failed => broken(&room.words),
+            Decision::NoNode { room, .. } if room.candidate.is_none() => {
+                Said::No(Rejection::unschedulable(room.words.clone()))
+            }
+            _ => Said::Fine,
         };
         let make_room = |pod: &Arc<Pod>| {
             looks.at(Point::PostFilter, pod, |cluster, scan| {
@@ -202,15 +214,23 @@ impl Scheduler {
         let (hooks, pod) = (self.profiles.hooks(), looks.pod);
         // Nodes that the scores leave out are left out already.
         looks.narrowed = Some(Narrowed::All);
-        let pre_score = |pod: &Arc<Pod>| looks.at(Point::PreScore, pod, |_, scan| scan.pre_score());
-        hooks.around(Point::PreScore, pod, pre_score, Result::clone)?;
+        let pre_score = |pod: &Arc<Pod>| {
+            looks.at(Point::PreScore, pod, |_, scan| {
+                let fine = scan.pre_score();
+                hooks.asked(Point::PreScore, pod, || scan.asked_to_pre_score());
+                fine
+            })
+        };
+        let said = |fine: &Result<(), String>| fine.as_ref().map_or_else(broken, |()| Said::Fine);
+        hooks.around(Point::PreScore, pod, pre_score, said)?;
         let score = |pod: &Arc<Pod>| {
             looks.at(Point::Score, pod, |_, scan| {
                 let (slot, _) = scan.choose(among, self.cursor)?;
+                hooks.asked(Point::Score, pod, || scan.asked_to_score(among.len()));
                 Ok(slot)
             })
         };
-        let said = |found: &Result<usize, String>| found.as_ref().map(|_| ()).map_err(Clone::clone);
+        let said = |found: &Result<_, String>| found.as_ref().map_or_else(broken, |_| Said::Fine);
         hooks.around(Point::Score, pod, score, said)
     }
 
@@ -234,6 +254,9 @@ impl Scheduler {
             None => Wanted::Best,
         };
         let mut found = room::post_filter(cluster, scan, profile, pod, &diagnosis, wanted, now);
+        self.profiles.hooks().asked(Point::PostFilter, pod, || {
+            found.asked.iter().map(|index| (*index, 1)).collect()
+        });
         if let (Some(talk), Some(search)) = (talk, &mut found.search) {
             match talk.about_room(&mut search.candidates, cluster, pod, &self.extenders) {
                 Ok(None) => {}
@@ -244,6 +267,11 @@ impl Scheduler {
         let room = found.room(now);
         Decision::NoNode { diagnosis, room }
     }
+}
+
+#[expect(clippy::ptr_arg, reason = "it is handed over as a function")]
+fn broken(text: &String) -> Said {
+    Said::No(Rejection::error(text.clone()))
 }
 
 /// The world as each step sees it: once for all of them if nobody changes it, else anew.
@@ -265,7 +293,7 @@ impl Looks<'_> {
     ) -> T {
         let (real, profile) = (&self.scheduler.cluster, self.profile);
         if let Some(shared) = &mut self.shared {
-            let scan = shared.get_or_insert_with(|| Scan::new(real, profile, self.pod));
+            let scan = shared.get_or_insert_with(|| Scan::begin(real, profile, self.pod));
             return look(real, scan);
         }
         let cluster = self.scheduler.profiles.hooks().cluster(point, pod, real);

@@ -15,6 +15,8 @@ pub(super) struct Room {
     pub(super) words: String,
     pub(super) nomination: Nomination,
     pub(super) candidate: Option<Candidate>,
+    /// A plugin failed; its words say how.
+    pub(super) failed: bool,
 }
 
 /// The same before extenders had their say and one candidate was taken.
@@ -26,6 +28,10 @@ pub struct PostFiltered {
     pub nomination: Nomination,
     /// Where victims were looked for; `None` if nobody asked for it or the pod may not preempt.
     pub search: Option<Search>,
+    /// Plugins that had their turn, by their index in the profile.
+    pub asked: Vec<usize>,
+    /// The last of them failed.
+    pub failed: bool,
 }
 
 impl PostFiltered {
@@ -34,6 +40,7 @@ impl PostFiltered {
         self.search = None;
         self.nomination = Nomination::Keep;
         self.words = vec![format!("preemption: {text}")];
+        self.failed = true;
     }
 
     pub(super) fn room(self, now: Timestamp) -> Room {
@@ -44,11 +51,13 @@ impl PostFiltered {
                 words: String::new(),
                 nomination: Nomination::Set(candidate.node.clone()),
                 candidate: Some(candidate.clone()),
+                failed: false,
             },
             None => Room {
                 words: self.words.join(", "),
                 nomination: self.nomination,
                 candidate: None,
+                failed: self.failed,
             },
         }
     }
@@ -69,16 +78,20 @@ pub fn post_filter(
         // Without any such plugin there is nobody to keep a nomination for.
         nomination: Nomination::Clear,
         search: None,
+        asked: Vec::new(),
+        failed: false,
     };
     let asked = asked(profile, diagnosis);
     for &index in profile.at(Point::PostFilter) {
         found.nomination = Nomination::Keep;
+        found.asked.push(index);
         let plugin = &profile.plugins()[index].plugin;
         match plugin.post_filter(pod, cluster.catalog(), asked.contains(&index)) {
             PostFilter::Nothing(text) if text.is_empty() => {}
             PostFilter::Nothing(text) => found.words.push(text.into_owned()),
             PostFilter::Failed(text) => {
                 found.words = vec![text.into_owned()];
+                found.failed = true;
                 break;
             }
             PostFilter::Preempt => {
@@ -89,6 +102,7 @@ pub fn post_filter(
                 let search = preemption::search(cluster, scan, pod, diagnosis, wanted, now);
                 if let Some(text) = search.failure() {
                     found.words = vec![format!("preemption: {text}")];
+                    found.failed = true;
                     break;
                 }
                 let found_none = search.candidates.is_empty();

@@ -2,7 +2,7 @@
 
 use super::extenders::{answer, kept};
 use super::*;
-use crate::hooks::Hook;
+use crate::hooks::{Hook, Said};
 use crate::model::{Node, Resource};
 
 /// Writes down what it sees.
@@ -29,8 +29,12 @@ impl Hook for Watcher {
         let text = format!("{} >{point:?}", pod.name);
         self.0.lock().unwrap().push(text);
     }
-    fn after(&self, point: Point, pod: &Pod, said: Result<(), &str>) {
-        let said = said.map_or_else(|text| format!(": {text}"), |()| String::new());
+    fn after(&self, point: Point, pod: &Pod, said: &Said) {
+        let said = match said {
+            Said::Fine => String::new(),
+            Said::Wait => " to wait".to_owned(),
+            Said::No(rejection) => format!(": {}", rejection.message()),
+        };
         let text = format!("{} <{point:?}{said}", pod.name);
         self.0.lock().unwrap().push(text);
     }
@@ -63,7 +67,7 @@ fn every_point_begins_and_ends_where_it_runs() {
             "a >Reserve",
             "a <Reserve",
             "a >Permit",
-            "a <Permit",
+            "a <Permit to wait",
         ]
     );
     bench.apply(Input::Permit {
@@ -174,6 +178,73 @@ fn rounds_with_extenders_end_what_they_begin() {
         watcher.take()[..6],
         [&filters[..], &["a >PreScore", "a <PreScore"]].concat()
     );
+}
+
+/// Who was asked about how many nodes.
+#[derive(Default)]
+struct Census(Mutex<Vec<(Point, Vec<(usize, usize)>)>>);
+
+impl Hook for Census {
+    fn rewrites(&self) -> bool {
+        false
+    }
+    fn asked(&self, point: Point, _: &Pod, plugins: &[(usize, usize)]) {
+        self.0.lock().unwrap().push((point, plugins.to_vec()));
+    }
+}
+
+#[test]
+fn only_those_who_have_something_to_say_are_asked() {
+    let census = Arc::new(Census::default());
+    let settings = Settings {
+        hooks: Hooks::new(vec![census.clone()]),
+        ..Settings::default()
+    };
+    let native = |name: &str| Enabled::new(plugins::find(name).unwrap(), 1).unwrap();
+    let plugins = vec![
+        enabled("Path", &[Point::QueueSort, Point::Bind], Path),
+        native("NodeName"),
+        native("TaintToleration"),
+        native("NodeAffinity"),
+        native("NodeResourcesFit"),
+        native("ImageLocality"),
+        native("DefaultPreemption"),
+    ];
+    let (name, taint, affinity, fit, image, preemption) = (1, 2, 3, 4, 5, 6);
+    let mut bench = Bench {
+        scheduler: Scheduler::new(vec![Profile::new("default-scheduler", plugins)], settings)
+            .unwrap(),
+        now: Timestamp::from_secs(1_000),
+        calls: Arc::default(),
+    }
+    .nodes(&["x", "y"]);
+    bench.node(node("z").allocatable("cpu=4").taint("k", "v", "NoSchedule"));
+    let mut asked = |pod: &PodBuilder| {
+        bench.pod(pod);
+        bench.step();
+        std::mem::take(&mut *census.0.lock().unwrap())
+    };
+    // Whoever is not asked at the first point of two is asked at the second.
+    let filters = |nodes| (Point::Filter, vec![(name, 3), (taint, 3), (fit, nodes)]);
+    let scores = [
+        (Point::PreScore, vec![(taint, 1), (fit, 1)]),
+        (Point::Score, vec![(taint, 2), (fit, 2), (image, 2)]),
+    ];
+    let first = (Point::PreFilter, vec![(fit, 1)]);
+    assert_eq!(
+        asked(&cores("a", "1")),
+        [&[first.clone(), filters(2)], &scores[..]].concat()
+    );
+    // A node that was rejected is nobody else's concern, and a lone one is taken unscored.
+    let picky = asked(&cores("b", "1").node_selector("name", "x"));
+    assert_eq!(picky[0], (Point::PreFilter, vec![(affinity, 1), (fit, 1)]));
+    assert_eq!(
+        picky[1].1,
+        [(name, 3), (taint, 3), (affinity, 2), (fit, 0)]
+    );
+    let big = asked(&cores("big", "9"));
+    let room = (Point::PostFilter, vec![(preemption, 1)]);
+    assert_eq!(big, [first, filters(2), room]);
 }
 
 /// Watching changes no decision, so a history with a watcher is one without.
