@@ -26,6 +26,7 @@ mod options;
 pub mod replay;
 mod requests;
 mod status;
+mod stopwatch;
 mod volumes;
 
 use std::net::SocketAddr;
@@ -54,8 +55,9 @@ use extenders::Extenders;
 use handle::{About, Board};
 pub use handle::{Handle, Unanswered};
 pub use mode::{Mode, ModeError};
-use observer::{Observer, Stopwatch};
+use observer::Observer;
 pub use options::Options;
+use stopwatch::Stopwatch;
 
 /// The threads' names, for whoever measures them.
 pub const IO_THREAD: &str = "tidepool-io";
@@ -163,7 +165,7 @@ impl Running {
         let listening = serve.map(Serve::listen).transpose()?;
         let server = listening.as_ref().map(|listening| listening.address);
         let metrics = Arc::new(Metrics::new());
-        let stopwatch = Arc::new(Stopwatch::new(metrics.clone()));
+        let stopwatch = Arc::new(Stopwatch::new(metrics.clone(), &profiles));
         settings.hooks = settings.hooks.and(stopwatch.clone());
         let engine = Scheduler::new(profiles, settings)?;
         let names: Vec<_> = engine

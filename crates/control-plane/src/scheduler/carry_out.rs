@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::extender::Question;
+use engine::extender::{Question, Verb};
 use engine::model::{Name, Pod};
 use engine::scheduler::{Binder, Failure, FailureReason, Input, Nomination, Outcome};
 use futures::stream::FuturesUnordered;
@@ -43,6 +43,15 @@ const MENTION: Duration = Duration::from_secs(60);
 const MOST_HELD: usize = 1_000;
 const NO_MANDATE: &str = "the Lease may have run out";
 
+/// Work of a kind, counted while it is under way.
+struct Busy(Gauge);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 pub(super) struct CarryOut {
@@ -72,6 +81,8 @@ enum Done {
         node: Name,
         evicted: Evicted,
     },
+    /// What must be done before binding, and what it took.
+    Prepare(Arc<Pod>, Duration, Result<(), (Name, String)>),
     /// By an extender; `None` leaves it to us.
     BoundOutside(Arc<Pod>, Name, Option<Result<(), String>>),
     /// News for the engine, and nothing else to do.
@@ -150,10 +161,10 @@ impl CarryOut {
             let api = self.api.clone();
             self.under_way.push(match job {
                 Job::Bind { pod, node } => {
-                    let mandate = self.mandate.clone();
-                    self.binding().inc();
+                    let (mandate, busy) = (self.mandate.clone(), self.busy("binding"));
                     Box::pin(async move {
                         let verdict = bind::bind(&api, &mandate, &pod, &node).await;
+                        drop(busy);
                         Done::Bind(pod, node, verdict)
                     })
                 }
@@ -169,12 +180,12 @@ impl CarryOut {
         }
     }
 
-    /// Requests under way that bind.
-    fn binding(&self) -> Gauge {
-        let operation = "binding";
-        self.metrics
-            .goroutines
-            .get_or_create_owned(&Operation { operation })
+    /// Counts as work under way until it is dropped.
+    fn busy(&self, operation: &'static str) -> Busy {
+        let operations = &self.metrics.goroutines;
+        let gauge = operations.get_or_create_owned(&Operation { operation });
+        gauge.inc();
+        Busy(gauge)
     }
 
     fn take_up(&mut self, outcome: Outcome) {
@@ -189,17 +200,18 @@ impl CarryOut {
             },
             Outcome::Prepare { pod, node, work } => {
                 self.nominate(&pod, node);
-                let api = self.api.clone();
+                let (api, busy) = (self.api.clone(), self.busy("PreBind"));
                 self.under_way.push(Box::pin(async move {
-                    let uid = pod.uid.clone();
+                    let begun = Instant::now();
+                    let mut result = Ok(());
                     for (plugin, preparation) in work {
                         if let Err(text) = volumes::prepare(&api, &preparation).await {
-                            let result = Err((plugin.into(), text));
-                            return news(Input::Prepared { uid, result });
+                            result = Err((plugin.into(), text));
+                            break;
                         }
                     }
-                    let result = Ok(());
-                    news(Input::Prepared { uid, result })
+                    drop(busy);
+                    Done::Prepare(pod, begun.elapsed(), result)
                 }));
             }
             Outcome::Wait { pod, node, .. } => self.nominate(&pod, node),
@@ -258,8 +270,11 @@ impl CarryOut {
                 continue;
             };
             let (api, pod) = (self.api.clone(), pod.clone());
+            let prioritizes = matches!(question.verb, Verb::Prioritize { .. });
+            let busy = prioritizes.then(|| self.busy("prioritizing_extender"));
             self.under_way.push(Box::pin(async move {
                 let answer = extender.ask(&api, &pod, question.verb).await;
+                drop(busy);
                 news(Input::Extender {
                     uid: pod.uid.clone(),
                     extender: question.extender,
@@ -289,6 +304,7 @@ impl CarryOut {
 
     fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
         let (api, mandate) = (self.api.clone(), self.mandate.clone());
+        let busy = self.busy("DefaultPreemption");
         self.under_way.push(Box::pin(async move {
             let evicted = match mandate.left() {
                 Some(_) => evict::evict(&api, &preemptor.scheduler_name, victims).await,
@@ -297,6 +313,7 @@ impl CarryOut {
                     failure: Some(NO_MANDATE.to_owned()),
                 },
             };
+            drop(busy);
             Done::Evict {
                 preemptor,
                 node,
@@ -310,7 +327,6 @@ impl CarryOut {
             Done::Bind(pod, node, verdict) => {
                 self.line.done(Class::Bind);
                 self.line.took(verdict.took, Instant::now());
-                self.binding().dec();
                 self.bound(pod, node, verdict);
             }
             Done::Patch(pod, result) => {
@@ -360,8 +376,31 @@ impl CarryOut {
                 };
                 self.bound(pod, node, verdict);
             }
+            Done::Prepare(pod, took, result) => {
+                let status = if result.is_ok() { "Success" } else { "Error" };
+                self.time("PreBind", status, &pod, took);
+                let uid = pod.uid.clone();
+                self.link.report(Input::Prepared { uid, result });
+            }
             Done::News(input) => self.link.report(*input),
         }
+    }
+
+    /// An extension point that ends in the world.
+    fn time(
+        &self,
+        extension_point: &'static str,
+        status: &'static str,
+        pod: &Pod,
+        took: Duration,
+    ) {
+        let at = AtPoint {
+            extension_point,
+            status,
+            profile: pod.scheduler_name.clone(),
+        };
+        let duration = self.metrics.point_duration.get_or_create(&at);
+        duration.observe(took.as_secs_f64());
     }
 
     fn bound(&mut self, pod: Arc<Pod>, node: Name, verdict: Verdict) {
@@ -413,13 +452,7 @@ impl CarryOut {
             .binds
             .get_or_create(&metrics::Outcome { result })
             .inc();
-        let at = AtPoint {
-            extension_point: "Bind",
-            status,
-            profile: pod.scheduler_name.clone(),
-        };
-        let took = verdict.took.as_secs_f64();
-        self.metrics.point_duration.get_or_create(&at).observe(took);
+        self.time("Bind", status, pod, verdict.took);
     }
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {

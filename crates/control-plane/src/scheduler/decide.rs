@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::model::Timestamp;
-use engine::scheduler::Scheduler;
+use engine::scheduler::{Input, Scheduler};
 
 use super::DECIDE_THREAD;
 use super::handle::Board;
@@ -111,8 +111,15 @@ impl Driver {
             News::Input(input) => {
                 let now = self.clock.now();
                 self.observer.hear(&input, now);
+                let waits = match &input {
+                    Input::Pod(pod) if pod.node.is_none() => Some(pod.uid.clone()),
+                    _ => None,
+                };
                 if let Err(error) = self.engine.apply(input, now) {
                     tracing::warn!("an object cannot be used: {error}");
+                }
+                if let Some(uid) = waits {
+                    self.observer.queued(&self.engine, &uid);
                 }
             }
             News::Synced(kind) => {
@@ -141,6 +148,7 @@ impl Driver {
                     outcomes.push(outcome);
                 }
                 None => {
+                    self.observer.end();
                     link.instruct(outcomes);
                     return self.idle();
                 }

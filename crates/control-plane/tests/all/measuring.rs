@@ -107,29 +107,61 @@ async fn each_moves() {
     fixture.create_pod(gated).await;
     fixture.add_pod("held", "1").await;
 
+    // Nodes are compared only if several would do.
+    for name in ["second", "third"] {
+        fixture.add_node(name, "4", 110).await;
+    }
+    fixture.add_pod("scored", "1").await;
+
     let profile = r#"profile="tidepool""#;
     let at_least = |series: String, least: f64| (series, least);
+    let point = |point: &str, status: &str| {
+        let name = "scheduler_framework_extension_point_duration_seconds_count";
+        format!(r#"{name}{{extension_point="{point}",status="{status}",{profile}}}"#)
+    };
+    let evaluated = |plugin: &str, point: &str| {
+        let name = "scheduler_plugin_evaluation_total";
+        format!(r#"{name}{{plugin="{plugin}",extension_point="{point}",{profile}}}"#)
+    };
     let wanted = [
-        at_least(format!(r#"scheduler_schedule_attempts_total{{result="scheduled",{profile}}}"#), 2.0),
+        at_least(format!(r#"scheduler_schedule_attempts_total{{result="scheduled",{profile}}}"#), 3.0),
         at_least(format!(r#"scheduler_schedule_attempts_total{{result="unschedulable",{profile}}}"#), 2.0),
         at_least(format!(r#"scheduler_schedule_attempts_total{{result="error",{profile}}}"#), 1.0),
-        at_least(format!(r#"scheduler_scheduling_attempt_duration_seconds_count{{result="scheduled",{profile}}}"#), 2.0),
+        at_least(format!(r#"scheduler_scheduling_attempt_duration_seconds_count{{result="scheduled",{profile}}}"#), 3.0),
         at_least("scheduler_preemption_victims_count".into(), 1.0),
         at_least("scheduler_preemption_attempts_total".into(), 2.0),
         at_least(r#"scheduler_pending_pods{queue="gated"}"#.into(), 1.0),
         at_least(r#"scheduler_pending_pods{queue="unschedulable"}"#.into(), 1.0),
+        at_least(r#"scheduler_goroutines{operation="binding"}"#.into(), 0.0),
+        at_least(r#"scheduler_goroutines{operation="DefaultPreemption"}"#.into(), 0.0),
         at_least(r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"}"#.into(), 1.0),
-        at_least("scheduler_pod_scheduling_attempts_count".into(), 2.0),
-        at_least(format!(r#"scheduler_framework_extension_point_duration_seconds_count{{extension_point="Filter",status="Success",{profile}}}"#), 2.0),
-        at_least(format!(r#"scheduler_framework_extension_point_duration_seconds_count{{extension_point="Filter",status="Unschedulable",{profile}}}"#), 1.0),
-        at_least(format!(r#"scheduler_framework_extension_point_duration_seconds_count{{extension_point="Bind",status="Success",{profile}}}"#), 2.0),
-        at_least(format!(r#"scheduler_plugin_evaluation_total{{plugin="NodeResourcesFit",extension_point="Filter",{profile}}}"#), 4.0),
-        at_least(format!(r#"scheduler_plugin_evaluation_total{{plugin="ImageLocality",extension_point="Score",{profile}}}"#), 2.0),
+        at_least("scheduler_pod_scheduling_attempts_count".into(), 3.0),
+        at_least(point("PreEnqueue", "Success"), 5.0),
+        at_least(point("PreFilter", "Success"), 4.0),
+        at_least(point("Filter", "Success"), 4.0),
+        at_least(point("PostFilter", "Success"), 1.0),
+        at_least(point("PostFilter", "Unschedulable"), 1.0),
+        at_least(point("PreScore", "Success"), 1.0),
+        at_least(point("Score", "Success"), 1.0),
+        at_least(point("Reserve", "Success"), 3.0),
+        at_least(point("Permit", "Success"), 3.0),
+        at_least(point("Permit", "Wait"), 1.0),
+        at_least(point("PreBind", "Success"), 3.0),
+        at_least(point("Bind", "Success"), 3.0),
+        at_least(point("Bind", "Error"), 1.0),
+        at_least(point("PostBind", "Success"), 3.0),
+        at_least(evaluated("NodeResourcesFit", "PreFilter"), 4.0),
+        at_least(evaluated("NodeResourcesFit", "Filter"), 4.0),
+        at_least(evaluated("NodeName", "Filter"), 4.0),
+        at_least(evaluated("TaintToleration", "PreScore"), 1.0),
+        at_least(evaluated("ImageLocality", "Score"), 2.0),
         at_least(r#"scheduler_queue_incoming_pods_total{queue="active",event="UnschedulablePodAdd"}"#.into(), 4.0),
         at_least(r#"scheduler_queue_incoming_pods_total{queue="unschedulable",event="ScheduleAttemptFailure"}"#.into(), 1.0),
-        at_least(r#"scheduler_permit_wait_duration_seconds_count{result="unschedulable"}"#.into(), 1.0),
+        at_least(r#"scheduler_queue_incoming_pods_total{queue="unschedulable",event="UnschedulablePodAdd"}"#.into(), 1.0),
+        at_least(r#"scheduler_permit_wait_duration_seconds_count{result="Unschedulable"}"#.into(), 1.0),
         at_least(format!(r#"scheduler_unschedulable_pods{{plugin="NodeResourcesFit",{profile}}}"#), 1.0),
-        at_least(r#"tidepool_binds_total{result="bound"}"#.into(), 2.0),
+        at_least(format!(r#"scheduler_unschedulable_pods{{plugin="SchedulingGates",{profile}}}"#), 1.0),
+        at_least(r#"tidepool_binds_total{result="bound"}"#.into(), 3.0),
         at_least(r#"tidepool_binds_total{result="refused"}"#.into(), 1.0),
         at_least(r#"tidepool_events_total{result="written"}"#.into(), 3.0),
         at_least(r#"tidepool_role{role="alone"}"#.into(), 1.0),
@@ -148,11 +180,27 @@ async fn each_moves() {
         }
     })
     .await;
+    // A plugin that has nothing to say about a pod is not counted, and a search without result is no failure.
+    for (plugin, point) in [
+        ("NodeAffinity", "PreFilter"),
+        ("NodeAffinity", "Filter"),
+        ("PodTopologySpread", "Filter"),
+        ("InterPodAffinity", "Score"),
+        ("VolumeBinding", "PreScore"),
+    ] {
+        assert_eq!(value(&text, &evaluated(plugin, point)), Some(0.0), "{plugin}");
+    }
+    assert_eq!(value(&text, &point("Filter", "Unschedulable")), None);
+    are_kube_schedulers(&text);
     // Nothing is being bound now, and the count says so.
-    assert_eq!(
-        value(&text, r#"scheduler_goroutines{operation="binding"}"#),
-        Some(0.0)
-    );
+    eventually("nothing is under way", || async {
+        let text = metrics(&fixture).await;
+        match value(&text, r#"scheduler_goroutines{operation="binding"}"#) {
+            Some(0.0) => Ok(()),
+            found => Err(found),
+        }
+    })
+    .await;
     assert!(value(&text, r#"tidepool_watch_silence_seconds{kind="pods"}"#).is_some());
 
     // A pod that goes is not waited for.
@@ -169,4 +217,89 @@ async fn each_moves() {
     })
     .await;
     fixture.stop().await;
+}
+
+/// Labels in the order of the alphabet, and the buckets: the first, the factor, how many.
+type Shape = (
+    &'static str,
+    &'static [&'static str],
+    Option<(f64, f64, usize)>,
+);
+
+/// kube-scheduler's stable and beta metrics (v1.36).
+const KUBE_SCHEDULERS: [Shape; 13] = [
+    ("schedule_attempts_total", &["profile", "result"], None),
+    (
+        "scheduling_attempt_duration_seconds",
+        &["profile", "result"],
+        Some((0.001, 2.0, 15)),
+    ),
+    ("preemption_victims", &[], Some((1.0, 2.0, 7))),
+    ("preemption_attempts_total", &[], None),
+    ("pending_pods", &["queue"], None),
+    ("goroutines", &["operation"], None),
+    (
+        "pod_scheduling_sli_duration_seconds",
+        &["attempts"],
+        Some((0.01, 2.0, 20)),
+    ),
+    ("pod_scheduling_attempts", &[], Some((1.0, 2.0, 5))),
+    (
+        "framework_extension_point_duration_seconds",
+        &["extension_point", "profile", "status"],
+        Some((0.0001, 2.0, 12)),
+    ),
+    (
+        "plugin_evaluation_total",
+        &["extension_point", "plugin", "profile"],
+        None,
+    ),
+    ("queue_incoming_pods_total", &["event", "queue"], None),
+    (
+        "permit_wait_duration_seconds",
+        &["result"],
+        Some((0.001, 2.0, 15)),
+    ),
+    ("unschedulable_pods", &["plugin", "profile"], None),
+];
+
+fn are_kube_schedulers(text: &str) {
+    for (name, labels, buckets) in KUBE_SCHEDULERS {
+        let series = match buckets {
+            Some(_) => format!("scheduler_{name}_bucket"),
+            None => format!("scheduler_{name}"),
+        };
+        let of_it = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(&series)?;
+            let rest = rest.split(' ').next()?;
+            rest.is_empty().then_some("").or_else(|| {
+                rest.strip_prefix('{')
+                    .and_then(|rest| rest.strip_suffix('}'))
+            })
+        });
+        // Values have no commas and no equals signs.
+        let of_it: Vec<Vec<(&str, &str)>> = of_it
+            .map(|inside| inside.split(',').filter_map(|it| it.split_once('=')).collect())
+            .collect();
+        let first = of_it.first().unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        let mut found: Vec<&str> = first.iter().map(|(label, _)| *label).collect();
+        found.retain(|label| *label != "le");
+        found.sort_unstable();
+        assert_eq!(found, labels, "{name}");
+        let Some((start, factor, count)) = buckets else {
+            continue;
+        };
+        let mut bounds: Vec<f64> = of_it
+            .iter()
+            .flatten()
+            .filter(|(label, _)| *label == "le")
+            .filter_map(|(_, bound)| bound.trim_matches('"').parse().ok())
+            .filter(|bound: &f64| bound.is_finite())
+            .collect();
+        bounds.sort_by(f64::total_cmp);
+        bounds.dedup();
+        let wanted = std::iter::successors(Some(start), |bound| Some(bound * factor)).take(count);
+        let wanted: Vec<f64> = wanted.collect();
+        assert_eq!(bounds, wanted, "{name}");
+    }
 }

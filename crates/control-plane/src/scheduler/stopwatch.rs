@@ -1,0 +1,332 @@
+//! What each extension point takes, and which plugins are asked there. It changes nothing.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use engine::framework::{Point, Points, Status};
+use engine::hooks::{Hook, Said};
+use engine::model::{Name, Pod};
+use engine::profile::Profile;
+use prometheus_client::metrics::counter::Counter;
+
+use crate::metrics::{AtPoint, Evaluation, Metrics, ProfileName};
+
+/// The points at which kube-scheduler counts plugins.
+const COUNTED: [Point; 4] = [
+    Point::PreFilter,
+    Point::Filter,
+    Point::PreScore,
+    Point::Score,
+];
+/// Whose turn at PostFilter is an attempt to preempt.
+const PREEMPTION: &str = "DefaultPreemption";
+
+/// Times the points of the decision that is being made, and counts evaluations.
+pub(super) struct Stopwatch {
+    metrics: Arc<Metrics>,
+    profiles: Vec<Counters>,
+    decision: Mutex<Decision>,
+}
+
+/// Of one profile.
+struct Counters {
+    name: ProfileName,
+    /// For each point of [`COUNTED`]: the plugins' by their index; `None` for those that are not enabled there.
+    points: [Vec<Option<Counter>>; 4],
+    /// Which plugin preempts.
+    preemption: Option<usize>,
+}
+
+struct Decision {
+    begun: Instant,
+    /// Whether one is being made. Pods come into the queue between decisions, too.
+    is_on: bool,
+    steps: Vec<Step>,
+}
+
+struct Step {
+    point: Point,
+    uid: Name,
+    from: Instant,
+    to: Option<Instant>,
+}
+
+impl Counters {
+    fn new(metrics: &Metrics, profile: &Profile) -> Self {
+        let name = &profile.scheduler_name;
+        let at = |point: Point| {
+            let plugins = profile.plugins().iter().enumerate();
+            let counters = plugins.map(|(index, plugin)| {
+                // One that never runs is seen as 0, as kube-scheduler has it.
+                profile.at(point).contains(&index).then(|| {
+                    metrics.evaluations.get_or_create_owned(&Evaluation {
+                        plugin: plugin.name,
+                        extension_point: label(point),
+                        profile: name.clone(),
+                    })
+                })
+            });
+            counters.collect()
+        };
+        let mut plugins = profile.plugins().iter();
+        Self {
+            name: name.clone(),
+            points: COUNTED.map(at),
+            preemption: plugins.position(|plugin| plugin.name == PREEMPTION),
+        }
+    }
+}
+
+impl Stopwatch {
+    pub(super) fn new(metrics: Arc<Metrics>, profiles: &[Profile]) -> Self {
+        let counters = profiles.iter().map(|it| Counters::new(&metrics, it));
+        Self {
+            profiles: counters.collect(),
+            decision: Mutex::new(Decision {
+                begun: Instant::now(),
+                is_on: false,
+                steps: Vec::new(),
+            }),
+            metrics,
+        }
+    }
+
+    pub(super) fn begin(&self, at: Instant) {
+        let mut decision = self.lock();
+        decision.begun = at;
+        decision.is_on = true;
+        decision.steps.clear();
+    }
+
+    pub(super) fn end(&self) {
+        let mut decision = self.lock();
+        decision.is_on = false;
+        decision.steps.clear();
+    }
+
+    /// `queue 0.1ms, PreFilter 3.2ms, ...`, and what comes after the last step.
+    pub(super) fn tell(&self, end: Instant) -> String {
+        let decision = self.lock();
+        let mut text = String::new();
+        let mut at = decision.begun;
+        let mut say = |what: &str, time: Duration| {
+            let comma = if text.is_empty() { "" } else { ", " };
+            text += &format!("{comma}{what} {:.1}ms", time.as_secs_f64() * 1_000.0);
+        };
+        for (index, step) in decision.steps.iter().enumerate() {
+            let gap = step.from.saturating_duration_since(at);
+            if index == 0 {
+                say("queue", gap);
+            } else if gap > Duration::from_millis(1) {
+                say("between", gap);
+            }
+            let to = step.to.unwrap_or(end);
+            let took = to.saturating_duration_since(step.from);
+            say(label(step.point), took);
+            at = to;
+        }
+        say("rest", end.saturating_duration_since(at));
+        text
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Decision> {
+        self.decision.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hook for Stopwatch {
+    /// Bind is timed by whoever sends it.
+    fn points(&self) -> Points {
+        Points::ALL.without(Point::QueueSort).without(Point::Bind)
+    }
+
+    fn rewrites(&self) -> bool {
+        false
+    }
+
+    fn before(&self, point: Point, pod: &Pod) {
+        let mut decision = self.lock();
+        if !decision.is_on {
+            // One at a time; nobody wants to know them all.
+            decision.steps.clear();
+        }
+        decision.steps.push(Step {
+            point,
+            uid: pod.uid.clone(),
+            from: Instant::now(),
+            to: None,
+        });
+    }
+
+    fn asked(&self, point: Point, pod: &Pod, plugins: &[(usize, usize)]) {
+        let mut profiles = self.profiles.iter();
+        let Some(profile) = profiles.find(|it| it.name == pod.scheduler_name) else {
+            return;
+        };
+        if point == Point::PostFilter {
+            let preempts = |(index, _): &(usize, usize)| Some(*index) == profile.preemption;
+            if plugins.iter().any(preempts) {
+                self.metrics.preemption_attempts.inc();
+            }
+            return;
+        }
+        let Some(at) = COUNTED.iter().position(|it| *it == point) else {
+            return;
+        };
+        for (index, nodes) in plugins {
+            if let Some(Some(counter)) = profile.points[at].get(*index) {
+                counter.inc_by(*nodes as u64);
+            }
+        }
+    }
+
+    fn after(&self, point: Point, pod: &Pod, said: &Said) {
+        let now = Instant::now();
+        let mut decision = self.lock();
+        let mut steps = decision.steps.iter_mut().rev();
+        let open = steps.find(|it| it.point == point && it.uid == pod.uid && it.to.is_none());
+        // What began in another decision ended elsewhere, and is timed there.
+        let Some(step) = open else {
+            return;
+        };
+        step.to = Some(now);
+        let took = now.saturating_duration_since(step.from);
+        drop(decision);
+        let at = AtPoint {
+            extension_point: label(point),
+            status: status(point, said),
+            profile: pod.scheduler_name.clone(),
+        };
+        let duration = self.metrics.point_duration.get_or_create(&at);
+        duration.observe(took.as_secs_f64());
+    }
+}
+
+/// The name of a status, as kube-scheduler labels it.
+fn status(point: Point, said: &Said) -> &'static str {
+    match said {
+        Said::Fine => "Success",
+        Said::Wait => "Wait",
+        // A search that found no node has not failed, and who is kept out of the queue is not counted here.
+        Said::No(no) if point == Point::Filter && !no.is_failure() => "Success",
+        Said::No(_) if point == Point::PreEnqueue => "Success",
+        Said::No(no) => match no.status {
+            Status::Error => "Error",
+            Status::Unschedulable => "Unschedulable",
+            Status::Unresolvable => "UnschedulableAndUnresolvable",
+            Status::Pending => "Pending",
+        },
+    }
+}
+
+fn label(point: Point) -> &'static str {
+    match point {
+        Point::PreEnqueue => "PreEnqueue",
+        Point::QueueSort => "QueueSort",
+        Point::PreFilter => "PreFilter",
+        Point::Filter => "Filter",
+        Point::PostFilter => "PostFilter",
+        Point::PreScore => "PreScore",
+        Point::Score => "Score",
+        Point::Reserve => "Reserve",
+        Point::Permit => "Permit",
+        Point::PreBind => "PreBind",
+        Point::Bind => "Bind",
+        Point::PostBind => "PostBind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::framework::Rejection;
+
+    use super::*;
+
+    fn stopwatch() -> (Stopwatch, Arc<Metrics>) {
+        let metrics = Arc::new(Metrics::new());
+        (Stopwatch::new(metrics.clone(), &[]), metrics)
+    }
+
+    fn pod(uid: &str) -> Pod {
+        Pod {
+            uid: uid.into(),
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn a_slow_decision_is_told_with_its_steps() {
+        let (stopwatch, _) = stopwatch();
+        let pod = pod("a");
+        stopwatch.begin(Instant::now());
+        let pause = || std::thread::sleep(Duration::from_millis(3));
+        pause();
+        stopwatch.before(Point::PreFilter, &pod);
+        pause();
+        stopwatch.after(Point::PreFilter, &pod, &Said::Fine);
+        pause();
+        stopwatch.before(Point::PreBind, &pod);
+        pause();
+        let text = stopwatch.tell(Instant::now());
+        let steps: Vec<(&str, f64)> = text
+            .split(", ")
+            .map(|step| {
+                let (name, time) = step.split_once(' ').unwrap();
+                (name, time.strip_suffix("ms").unwrap().parse().unwrap())
+            })
+            .collect();
+        let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["queue", "PreFilter", "between", "PreBind", "rest"]);
+        // What has not ended takes until now, so that nothing is left.
+        assert!(steps[..4].iter().all(|(_, time)| *time >= 3.0), "{text}");
+        assert_eq!(steps[4].1, 0.0, "{text}");
+        // The next decision begins anew.
+        stopwatch.begin(Instant::now());
+        assert!(stopwatch.tell(Instant::now()).starts_with("rest"));
+    }
+
+    #[test]
+    fn what_began_in_another_decision_is_not_measured() {
+        let (stopwatch, metrics) = stopwatch();
+        let (a, b) = (pod("a"), pod("b"));
+        stopwatch.begin(Instant::now());
+        stopwatch.before(Point::PreBind, &a);
+        stopwatch.after(Point::PreBind, &b, &Said::Fine);
+        stopwatch.end();
+        stopwatch.after(Point::PreBind, &a, &Said::Fine);
+        assert!(!metrics.text().contains("extension_point=\"PreBind\""));
+    }
+
+    #[test]
+    fn pods_that_come_between_decisions_leave_nothing_behind() {
+        let (stopwatch, metrics) = stopwatch();
+        for uid in ["a", "b", "c"] {
+            stopwatch.before(Point::PreEnqueue, &pod(uid));
+            stopwatch.after(Point::PreEnqueue, &pod(uid), &Said::Fine);
+        }
+        assert_eq!(stopwatch.lock().steps.len(), 1);
+        let line = "extension_point_duration_seconds_count{extension_point=\"PreEnqueue\",status=\"Success\",profile=\"\"} 3";
+        assert!(metrics.text().contains(line), "{}", metrics.text());
+    }
+
+    #[test]
+    fn statuses_are_kube_schedulers() {
+        let no = |status| Said::No(Rejection::new(status, "no"));
+        for (point, said, want) in [
+            (Point::PreFilter, Said::Fine, "Success"),
+            (Point::Permit, Said::Wait, "Wait"),
+            (Point::Filter, no(Status::Unschedulable), "Success"),
+            (Point::Filter, no(Status::Error), "Error"),
+            (Point::PreEnqueue, no(Status::Unresolvable), "Success"),
+            (Point::PostFilter, no(Status::Unschedulable), "Unschedulable"),
+            (
+                Point::PreFilter,
+                no(Status::Unresolvable),
+                "UnschedulableAndUnresolvable",
+            ),
+            (Point::Reserve, no(Status::Pending), "Pending"),
+        ] {
+            assert_eq!(status(point, &said), want, "{point:?}");
+        }
+    }
+}
