@@ -13,6 +13,7 @@ use engine::scheduler::{Binder, Failure, FailureReason, Input, Nomination, Outco
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::StatusCode;
+use indexmap::IndexSet;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::mpsc;
 
@@ -41,6 +42,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const MENTION: Duration = Duration::from_secs(60);
 /// Complaints that wait until we may write.
 const MOST_HELD: usize = 1_000;
+/// Victims that are remembered. They are chosen again only while they are leaving.
+const MOST_TOLD: usize = 10_000;
 const NO_MANDATE: &str = "the Lease may have run out";
 
 /// Work of a kind, counted while it is under way.
@@ -67,6 +70,8 @@ pub(super) struct CarryOut {
     recorder: Recorder,
     under_way: FuturesUnordered<Work>,
     mentioned: Option<Instant>,
+    /// Victims that were told so, by uid, the latest last.
+    told: IndexSet<Name>,
     /// What is to be said once we may.
     held: Vec<Unreadable>,
 }
@@ -110,6 +115,7 @@ impl CarryOut {
             recorder: Recorder::new(host),
             under_way: FuturesUnordered::new(),
             mentioned: None,
+            told: IndexSet::new(),
             held: Vec::new(),
         }
     }
@@ -173,8 +179,11 @@ impl CarryOut {
                     Done::Patch(pod, result.map(drop))
                 }),
                 Job::Event(call) => Box::pin(async move {
-                    let result = call.send_repeatedly(&api).await;
-                    Done::Event(result.map(drop))
+                    Done::Event(match call.send_until_told(&api).await {
+                        // Its name is its own: an answer was lost, and it is there.
+                        (Err(refusal), true) if is_there(&refusal) => Ok(()),
+                        (result, _) => result.map(drop),
+                    })
                 }),
             });
         }
@@ -457,6 +466,13 @@ impl CarryOut {
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
         for victim in evicted.victims {
+            if !self.told.insert(victim.uid.clone()) {
+                // It goes for two pods, and was told when it went for the first.
+                continue;
+            }
+            if self.told.len() > MOST_TOLD {
+                self.told.drain(..MOST_TOLD / 2);
+            }
             Counters::add(&self.counters.victims);
             let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
             let report = Report {
@@ -591,6 +607,10 @@ impl CarryOut {
 
 fn news(input: Input) -> Done {
     Done::News(Box::new(input))
+}
+
+fn is_there(refusal: &Refusal) -> bool {
+    refusal.status() == Some(StatusCode::CONFLICT)
 }
 
 fn is_gone(refusal: &Refusal) -> bool {

@@ -39,7 +39,7 @@ impl Configure for Holds {
     }
 }
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let text = format!(
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: {SCHEDULER}\n  plugins: {{permit: {{enabled: [{{name: Holds}}]}}}}\n"
     );
@@ -57,7 +57,7 @@ fn options() -> Options {
     options
 }
 
-async fn metrics(fixture: &Fixture) -> String {
+pub(crate) async fn metrics(fixture: &Fixture) -> String {
     let mut stream = tokio::net::TcpStream::connect(fixture.server())
         .await
         .unwrap();
@@ -69,7 +69,7 @@ async fn metrics(fixture: &Fixture) -> String {
 }
 
 /// The value of the line that starts so, if it is there.
-fn value(text: &str, series: &str) -> Option<f64> {
+pub(crate) fn value(text: &str, series: &str) -> Option<f64> {
     let line = text.lines().find(|line| {
         line.strip_prefix(series)
             .is_some_and(|rest| rest.starts_with(' '))

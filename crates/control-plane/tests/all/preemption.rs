@@ -1,8 +1,11 @@
 //! Room is made for pods with a higher priority.
 
+use std::time::Duration;
+
 use apiserver::faults::{Fault, Matching};
 
-use crate::support::{Fixture, condition, eventually};
+use crate::measuring::{metrics, options, value};
+use crate::support::{Fixture, condition, eventually, pod};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn victims_are_deleted_before_the_pod_is_bound() {
@@ -70,7 +73,7 @@ async fn a_victim_is_told_even_if_the_answer_to_its_deletion_is_lost() {
     fixture.add_node("node", "1", 110).await;
     fixture.schedule();
     // Without a grace period it is gone at once, so that the second attempt finds nothing.
-    let mut victim = crate::support::pod("victim", "900m");
+    let mut victim = pod("victim", "900m");
     victim["spec"]["terminationGracePeriodSeconds"] = 0.into();
     fixture.create_pod(victim).await;
     fixture.all_placed(1).await;
@@ -89,5 +92,47 @@ async fn a_victim_is_told_even_if_the_answer_to_its_deletion_is_lost() {
         fixture.placed().await.remove("urgent").ok_or("it waits")
     })
     .await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_victim_of_two_pods_is_told_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "1", 110).await;
+    fixture.schedule_with_options(options());
+    fixture.add_pod("victim", "900m").await;
+    fixture.all_placed(1).await;
+    // It stays long enough to be chosen twice.
+    let mark = Matching::new("patch", "pods/status");
+    let slow = Fault::Delay(Duration::from_secs(2));
+    fixture.faults.every(1, mark, slow);
+    fixture.add_urgent_pod("urgent-1", "400m").await;
+    let mut second = pod("urgent-2", "450m");
+    second["spec"]["priorityClassName"] = "high".into();
+    fixture.create_pod(second).await;
+    eventually("it was chosen twice, and all is done", || async {
+        let text = metrics(&fixture).await;
+        let chosen = value(&text, "scheduler_preemption_victims_count");
+        let busy = value(&text, r#"scheduler_goroutines{operation="DefaultPreemption"}"#);
+        match (chosen, busy) {
+            (Some(2.0), Some(0.0)) => Ok(()),
+            found => Err(found),
+        }
+    })
+    .await;
+    fixture.kill("victim").await;
+    fixture.all_placed(2).await;
+    let events = eventually("both pods have their events", || async {
+        let events = fixture.events().await;
+        let scheduled = events.iter().filter(|event| event.1 == "Scheduled");
+        if scheduled.count() == 3 {
+            Ok(events)
+        } else {
+            Err(events)
+        }
+    })
+    .await;
+    let preempted = events.iter().filter(|event| event.1 == "Preempted");
+    assert_eq!(preempted.count(), 1, "{events:?}");
     fixture.stop().await;
 }

@@ -1,5 +1,6 @@
 //! What people are told.
 
+use apiserver::faults::{Fault, Matching};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
@@ -7,6 +8,7 @@ use kube::Client;
 use kube::client::Body;
 use tower::ServiceExt;
 
+use crate::measuring::{metrics, options, value};
 use crate::support::{Fixture, NAMESPACE, condition, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,5 +99,34 @@ async fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
     })
     .await;
     assert_eq!(said, ("False".into(), "SchedulerError".into(), note));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_answer_was_lost_is_written_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    let create = || Matching::new("create", "events");
+    fixture.faults.next(1, create(), Fault::LostAnswer);
+    fixture.faults.next(1, create(), Fault::InternalError);
+    fixture.schedule_with_options(options());
+    for name in ["a", "b"] {
+        fixture.add_pod(name, "1").await;
+    }
+    fixture.all_placed(2).await;
+    let count = |text: &str, result: &str| {
+        value(text, &format!(r#"tidepool_events_total{{result="{result}"}}"#))
+    };
+    let text = eventually("both are written", || async {
+        let text = metrics(&fixture).await;
+        match count(&text, "written") {
+            Some(2.0) => Ok(text),
+            found => Err((found, count(&text, "refused"))),
+        }
+    })
+    .await;
+    assert_eq!(count(&text, "refused"), None);
+    let events = fixture.events().await;
+    assert_eq!(events.len(), 2, "{events:?}");
     fixture.stop().await;
 }
