@@ -1,7 +1,8 @@
 //! What the cluster looks like, as a stream of news for the engine.
 //!
-//! Every kind has one follower ([`follow`]): it lists in pages, then watches, resumes where it stood when the stream
-//! ends, and lists again when the server has forgotten that place. Objects are read into the engine's types at once and
+//! Every kind has one follower ([`follow`]): it has everything streamed (or lists in pages, where the server is too old
+//! for that), then watches, resumes where it stood when the stream ends, and lists again when the server has forgotten
+//! that place. Objects are read into the engine's types at once and
 //! dropped; what is kept per object is its name, uid and version, to find what vanished while nobody was watching.
 //! Nothing is decided here.
 
@@ -9,6 +10,7 @@ mod follow;
 mod frames;
 mod kinds;
 mod known;
+mod pages;
 mod progress;
 
 use std::sync::Arc;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::wire::envelope::{self, ListMeta, Status};
+use api::wire::envelope::Status;
 use api::wire::meta::Partial;
-use bytes::Bytes;
 use engine::scheduler::Input;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
@@ -13,8 +12,6 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use prost::Message;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Sink;
@@ -25,14 +22,15 @@ use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
 use crate::link::News;
 
-/// Objects per page: the larger, the more memory; the smaller, the more requests.
-const PAGE: usize = 500;
-const LIST: Duration = Duration::from_secs(60);
 /// A watch is ended by the server after half of this to all of it, and begun anew. So a stream that died without a word
 /// is noticed in time.
 const WATCH: Duration = Duration::from_secs(120);
 /// How long after that the end may take to reach us.
 const GRACE: Duration = Duration::from_secs(10);
+/// Between two pieces of a list that is streamed.
+const LIST_SILENCE: Duration = Duration::from_secs(15);
+/// On the bookmark that ends a list.
+const LIST_ENDS: &str = "k8s.io/initial-events-end";
 /// A watch that ends sooner, without a word, is a failure.
 const SHORT: Duration = Duration::from_secs(1);
 /// How often a kind that the server does not have is asked for.
@@ -42,7 +40,6 @@ const MISSING: Duration = Duration::from_secs(10);
 const MOST_SPOILED: usize = 10_000;
 
 const JSON: &str = "application/json";
-const PROTOBUF_LIST: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
 const PROTOBUF_WATCH: &str =
     "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.5";
 
@@ -56,32 +53,48 @@ pub(crate) async fn follow(kind: &'static Kind, client: kube::Client, sink: Sink
         spoiled: BTreeMap::new(),
         position: String::new(),
         synced: false,
+        way: Way::Stream,
+        listing: None,
         trouble: None,
     };
     follower.run().await;
 }
 
-struct Follower {
-    kind: &'static Kind,
-    client: kube::Client,
-    sink: Sink,
-    known: Known,
+pub(super) struct Follower {
+    pub(super) kind: &'static Kind,
+    pub(super) client: kube::Client,
+    pub(super) sink: Sink,
+    pub(super) known: Known,
     /// Objects that could not be read, and the complaint about each.
     spoiled: BTreeMap<Key, String>,
     /// The version up to which everything has been told.
-    position: String,
+    pub(super) position: String,
     synced: bool,
+    /// What a list is asked for in.
+    way: Way,
+    /// A list that is being streamed, and when it began.
+    listing: Option<std::time::Instant>,
     /// What was complained of last; the same is said once.
     trouble: Option<String>,
 }
 
+/// How everything there is comes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    /// Object by object, at the head of a watch: nothing is held here, and the server reads nothing from its store.
+    Stream,
+    Pages,
+}
+
 /// Why following has to change its way.
 #[derive(Debug, PartialEq)]
-enum Trouble {
+pub(super) enum Trouble {
     /// The server does not have the kind.
     Missing,
     /// The server does not know the position any more.
     Expired,
+    /// The server does not stream lists.
+    NoStreams(String),
     Other(String),
 }
 
@@ -98,11 +111,20 @@ impl From<Refusal> for Trouble {
 impl Follower {
     async fn run(mut self) {
         let mut backoff = Backoff::default();
+        let mut broke = false;
         loop {
-            match self.list().await {
-                Ok(()) => {
-                    self.sink.progress.mended(self.kind.name);
-                    backoff.reset();
+            // Small pieces get through where a long stream does not.
+            let listed = match self.way {
+                Way::Stream if !broke => self.stream().await,
+                Way::Stream | Way::Pages => self.list().await,
+            };
+            broke = matches!(listed, Err(Trouble::Other(_)));
+            match listed {
+                Ok(()) => backoff.reset(),
+                Err(Trouble::NoStreams(text)) => {
+                    tracing::debug!("{}: lists are not streamed: {text}", self.kind.name);
+                    self.way = Way::Pages;
+                    continue;
                 }
                 Err(Trouble::Missing) => {
                     self.nothing_there().await;
@@ -119,9 +141,32 @@ impl Follower {
                     continue;
                 }
             }
-            self.now_synced().await;
             self.watch_on().await;
         }
+    }
+
+    /// Everything there is, at the head of a watch, which is then followed to its end. An error if it did not come that
+    /// far.
+    async fn stream(&mut self) -> Result<(), Trouble> {
+        self.known.begin();
+        self.listing = Some(std::time::Instant::now());
+        let end = self.watch().await;
+        if self.listing.take().is_none() {
+            // How the watch ended is seen when it is taken up again.
+            return Ok(());
+        }
+        end?;
+        Err(Trouble::Other("the list broke off".to_owned()))
+    }
+
+    /// A list that began then has been told in full.
+    pub(super) async fn listed(&mut self, begun: std::time::Instant) {
+        self.tell_vanished().await;
+        let progress = &self.sink.progress;
+        progress.listed(self.kind.name, begun, &self.position);
+        progress.mended(self.kind.name);
+        self.trouble = None;
+        self.now_synced().await;
     }
 
     /// Watches again and again, until the position is of no use any more.
@@ -134,7 +179,7 @@ impl Follower {
                 Ok(()) if begun.elapsed() > SHORT || self.position != before => backoff.reset(),
                 Ok(()) => backoff.wait().await,
                 Err(Trouble::Expired | Trouble::Missing) => return,
-                Err(Trouble::Other(text)) => {
+                Err(Trouble::NoStreams(text) | Trouble::Other(text)) => {
                     self.complain(format!("the watch broke: {text}"));
                     if self.position != before {
                         backoff.reset();
@@ -184,63 +229,19 @@ impl Follower {
         self.sink.tell(gone.collect()).await;
     }
 
-    /// Tells everything there is, page by page, and what is not there any more.
-    async fn list(&mut self) -> Result<(), Trouble> {
-        let begun = std::time::Instant::now();
-        self.known.begin();
-        let mut token = String::new();
-        loop {
-            let (bytes, protobuf) = self.page(&token).await?;
-            let (meta, items) = read_page(bytes, protobuf).map_err(Trouble::Other)?;
-            let mut inputs = Vec::with_capacity(items.len());
-            for raw in items {
-                match (self.kind.read)(&raw) {
-                    Ok(item) => self.seen(item, &mut inputs),
-                    Err(error) => self.unreadable(&raw, error),
-                }
-            }
-            self.sink.tell(inputs).await;
-            token = meta.continue_token;
-            if token.is_empty() {
-                self.position = meta.resource_version;
-                break;
-            }
-        }
-        self.tell_vanished().await;
-        self.sink
-            .progress
-            .listed(self.kind.name, begun, &self.position);
-        self.trouble = None;
-        Ok(())
-    }
-
-    async fn page(&self, token: &str) -> Result<(Bytes, bool), Trouble> {
-        let mut uri = format!("{}?limit={PAGE}", self.kind.path);
-        if !self.kind.fields.is_empty() {
-            uri += &format!("&fieldSelector={}", self.kind.fields);
-        }
-        if !token.is_empty() {
-            // Tokens are base64 for URLs, but nobody promises it.
-            uri += &format!("&continue={}", percent(token));
-        }
-        let accept = if self.kind.protobuf {
-            PROTOBUF_LIST
-        } else {
-            JSON
-        };
-        let request = get(uri, accept)?;
-        Ok(client::receive(&self.client, request, LIST).await?)
-    }
-
     /// One watch, to its end.
     async fn watch(&mut self) -> Result<(), Trouble> {
         let time = jittered(WATCH);
         let mut uri = format!(
-            "{}?watch=1&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={}",
+            "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={}",
             self.kind.path,
-            percent(&self.position),
             time.as_secs()
         );
+        match self.listing {
+            // Without a version: at least as new as the store is now.
+            Some(_) => uri += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+            None => uri += &format!("&resourceVersion={}", percent(&self.position)),
+        }
         if !self.kind.fields.is_empty() {
             uri += &format!("&fieldSelector={}", self.kind.fields);
         }
@@ -254,16 +255,23 @@ impl Follower {
         let answer = client::stream(&self.client, get(uri, accept)?);
         let answer = tokio::time::timeout_at(deadline, answer)
             .await
-            .map_err(late)??;
+            .map_err(late)?
+            .map_err(|refusal| self.refused(refusal))?;
         let mut frames = Frames::new(client::is_protobuf(answer.headers()));
         let mut body = answer.into_body().into_data_stream();
         let progress = self.sink.progress.clone();
-        progress.mended(self.kind.name);
+        if self.listing.is_none() {
+            progress.mended(self.kind.name);
+        }
         loop {
+            let (deadline, lists) = match self.listing {
+                Some(_) => (deadline.min(Instant::now() + LIST_SILENCE), true),
+                None => (deadline, false),
+            };
             // What has come is told in full before anything else happens.
             let chunk = tokio::select! {
                 chunk = tokio::time::timeout_at(deadline, client::chunk(&mut body)) => chunk,
-                () = progress.asked_again(self.kind.name) => return Err(Trouble::Expired),
+                () = progress.asked_again(self.kind.name), if !lists => return Err(Trouble::Expired),
             };
             let chunk = chunk.map_err(late)?.map_err(Trouble::Other)?;
             let Some(chunk) = chunk else {
@@ -277,11 +285,16 @@ impl Follower {
     /// Tells all events that have come in full, at once.
     async fn take_in(&mut self, frames: &mut Frames) -> Result<(), Trouble> {
         let mut inputs = Vec::new();
+        let mut listed = None;
         let end = loop {
             match frames.next() {
                 Ok(None) => break Ok(()),
-                Ok(Some(Event::Error(status))) => break Err(ended(&status)),
-                Ok(Some(Event::Bookmark(raw))) => self.bookmark(&raw),
+                Ok(Some(Event::Error(status))) => break Err(self.ended(&status)),
+                Ok(Some(Event::Bookmark(raw))) => {
+                    if self.bookmark(&raw) {
+                        listed = self.listing.take().or(listed);
+                    }
+                }
                 Ok(Some(Event::Changed(raw))) => match (self.kind.read)(&raw) {
                     Ok(item) => self.seen(item, &mut inputs),
                     Err(error) => self.unreadable(&raw, error),
@@ -291,11 +304,37 @@ impl Follower {
             }
         };
         self.sink.tell(inputs).await;
-        self.sink.progress.passed(self.kind.name, &self.position);
+        if let Some(begun) = listed {
+            self.listed(begun).await;
+        }
+        if self.listing.is_none() {
+            self.sink.progress.passed(self.kind.name, &self.position);
+        }
         end
     }
 
-    fn seen(&mut self, item: Item, inputs: &mut Vec<Input>) {
+    fn refused(&self, refusal: Refusal) -> Trouble {
+        // Older servers know no such parameter, or not for a watch.
+        let unknown = [StatusCode::BAD_REQUEST, StatusCode::UNPROCESSABLE_ENTITY];
+        match refusal.status() {
+            Some(status) if self.listing.is_some() && unknown.contains(&status) => {
+                Trouble::NoStreams(refusal.to_string())
+            }
+            _ => refusal.into(),
+        }
+    }
+
+    /// What an error in the stream means.
+    fn ended(&self, status: &Status) -> Trouble {
+        match (status.code, &status.reason[..]) {
+            (410, _) | (_, "Expired" | "Gone") => Trouble::Expired,
+            // An etcd that cannot say how far it is (before 3.5.13) is found out only here.
+            (500, _) if self.listing.is_some() => Trouble::NoStreams(status.message.clone()),
+            _ => Trouble::Other(status.message.clone()),
+        }
+    }
+
+    pub(super) fn seen(&mut self, item: Item, inputs: &mut Vec<Input>) {
         let Item {
             key,
             uid,
@@ -335,7 +374,7 @@ impl Follower {
                 What::Over => {}
             }
         }
-        self.position = version;
+        self.passed(version);
     }
 
     fn deleted(&mut self, raw: &Raw, inputs: &mut Vec<Input>) {
@@ -349,23 +388,35 @@ impl Follower {
         let uid = self.known.forget(&key).unwrap_or_else(|| meta.uid.into());
         self.sink.notes.forget(&uid);
         inputs.push((self.kind.gone)(key, uid));
-        self.position = meta.resource_version;
+        self.passed(meta.resource_version);
     }
 
-    fn bookmark(&mut self, raw: &Raw) {
-        if let Some(partial) = partial(raw)
-            && !partial.metadata.resource_version.is_empty()
-        {
-            self.position = partial.metadata.resource_version;
+    /// Returns whether it ends a list.
+    fn bookmark(&mut self, raw: &Raw) -> bool {
+        let Some(Partial { metadata }) = partial(raw) else {
+            return false;
+        };
+        let ends = metadata.annotations.contains_key(LIST_ENDS);
+        // Objects of a list come in any order: only its end says where it stands.
+        if !metadata.resource_version.is_empty() && (ends || self.listing.is_none()) {
+            self.position = metadata.resource_version;
+        }
+        ends
+    }
+
+    /// An object of this version was told.
+    fn passed(&mut self, version: String) {
+        if self.listing.is_none() {
+            self.position = version;
         }
     }
 
     /// What was known of the object stays as it was. Complains once per object and fault.
-    fn unreadable(&mut self, raw: &Raw, error: Unreadable) {
+    pub(super) fn unreadable(&mut self, raw: &Raw, error: Unreadable) {
         if let Some(meta) = partial(raw).map(|partial| partial.metadata) {
             let key: Key = (meta.namespace.into(), meta.name.into());
             self.known.keep(&key);
-            self.position = meta.resource_version;
+            self.passed(meta.resource_version);
             return self.object_to(key, error);
         }
         self.sink.complain(error);
@@ -385,18 +436,11 @@ impl Follower {
     }
 }
 
-fn get(uri: String, accept: &'static str) -> Result<Request<Body>, Trouble> {
+pub(super) fn get(uri: String, accept: &'static str) -> Result<Request<Body>, Trouble> {
     Request::get(uri)
         .header(ACCEPT, accept)
         .body(Body::empty())
         .map_err(|error| Trouble::Other(error.to_string()))
-}
-
-fn ended(status: &Status) -> Trouble {
-    match (status.code, &status.reason[..]) {
-        (410, _) | (_, "Expired" | "Gone") => Trouble::Expired,
-        _ => Trouble::Other(status.message.clone()),
-    }
 }
 
 fn partial(raw: &Raw) -> Option<Partial> {
@@ -406,50 +450,7 @@ fn partial(raw: &Raw) -> Option<Partial> {
     }
 }
 
-#[derive(Deserialize)]
-struct Page<'a> {
-    metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Vec<&'a RawValue>,
-}
-
-fn read_page(bytes: Bytes, protobuf: bool) -> Result<(ListMeta, Vec<Raw>), String> {
-    if protobuf {
-        let message = envelope::open(&bytes).map_err(|error| error.to_string())?;
-        let list = envelope::List::decode(message).map_err(|error| error.to_string())?;
-        let items = list.items.into_iter().map(Raw::Protobuf).collect();
-        return Ok((list.metadata, items));
-    }
-    let page: Page = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    let item = |raw: &&RawValue| Raw::Json(bytes.slice_ref(raw.get().as_bytes()));
-    let items = page.items.iter().map(item).collect();
-    Ok((page.metadata, items))
-}
-
 /// Encodes what has a meaning in a query.
-fn percent(text: &str) -> impl std::fmt::Display {
+pub(super) fn percent(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_of_either_form() {
-        let json = br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1},{"b":2}]}"#;
-        let (meta, items) = read_page(Bytes::from_static(json), false).unwrap();
-        assert_eq!((&*meta.resource_version, &*meta.continue_token), ("7", "t"));
-        let raw = |text: &'static str| Raw::Json(Bytes::from_static(text.as_bytes()));
-        assert_eq!(items, [raw(r#"{"a":1}"#), raw(r#"{"b":2}"#)]);
-
-        let list = envelope::List {
-            metadata: meta.clone(),
-            items: vec![Bytes::from_static(b"x")],
-        };
-        let bytes = envelope::wrap("v1", "PodList", &list);
-        let read = read_page(bytes.into(), true).unwrap();
-        assert_eq!(read, (meta, vec![Raw::Protobuf(Bytes::from_static(b"x"))]));
-        assert!(read_page(Bytes::from_static(b"{}"), false).is_err());
-    }
 }

@@ -202,7 +202,12 @@ async fn the_next_leader_knows_what_the_last_one_did() {
         move |mut request: Request<Body>| {
             let uri = request.uri();
             let query = uri.query().unwrap_or_default();
-            if uri.path() == "/api/v1/pods" && query.contains("watch=1") {
+            let (path, streams) = (uri.path(), query.contains("sendInitialEvents"));
+            if path == "/api/v1/pods" && streams {
+                // As if it were too old to stream lists.
+                let query = query.replace("NotOlderThan", "Exact");
+                *request.uri_mut() = format!("{path}?{query}").parse::<Uri>().unwrap();
+            } else if path == "/api/v1/pods" && query.contains("watch=1") {
                 let empty = format!("/api/v1/namespaces/empty/pods?{query}");
                 *request.uri_mut() = empty.parse::<Uri>().unwrap();
             }

@@ -11,6 +11,7 @@ mod placing;
 mod preemption;
 mod reclaimed;
 mod rights;
+mod streaming;
 mod support;
 mod telling;
 mod volumes;

@@ -1,0 +1,105 @@
+//! Lists in pages, for servers that cannot stream them, and when a stream broke off.
+
+use std::time::Duration;
+
+use api::wire::envelope::{self, ListMeta};
+use bytes::Bytes;
+use prost::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::follow::{Follower, Trouble, get, percent};
+use super::kinds::Raw;
+use crate::client;
+
+/// Objects per page: the larger, the more memory; the smaller, the more requests.
+const PAGE: usize = 500;
+const LIST: Duration = Duration::from_secs(60);
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
+
+impl Follower {
+    /// Tells everything there is, page by page, and what is not there any more.
+    pub(super) async fn list(&mut self) -> Result<(), Trouble> {
+        let begun = std::time::Instant::now();
+        self.known.begin();
+        let mut token = String::new();
+        loop {
+            let (bytes, protobuf) = self.page(&token).await?;
+            let (meta, items) = read_page(bytes, protobuf).map_err(Trouble::Other)?;
+            let mut inputs = Vec::with_capacity(items.len());
+            for raw in items {
+                match (self.kind.read)(&raw) {
+                    Ok(item) => self.seen(item, &mut inputs),
+                    Err(error) => self.unreadable(&raw, error),
+                }
+            }
+            self.sink.tell(inputs).await;
+            token = meta.continue_token;
+            if token.is_empty() {
+                self.position = meta.resource_version;
+                break;
+            }
+        }
+        self.listed(begun).await;
+        Ok(())
+    }
+
+    async fn page(&self, token: &str) -> Result<(Bytes, bool), Trouble> {
+        let mut uri = format!("{}?limit={PAGE}", self.kind.path);
+        if !self.kind.fields.is_empty() {
+            uri += &format!("&fieldSelector={}", self.kind.fields);
+        }
+        if !token.is_empty() {
+            // Tokens are base64 for URLs, but nobody promises it.
+            uri += &format!("&continue={}", percent(token));
+        }
+        let accept = if self.kind.protobuf { PROTOBUF } else { JSON };
+        let request = get(uri, accept)?;
+        Ok(client::receive(&self.client, request, LIST).await?)
+    }
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Vec<&'a RawValue>,
+}
+
+fn read_page(bytes: Bytes, protobuf: bool) -> Result<(ListMeta, Vec<Raw>), String> {
+    if protobuf {
+        let message = envelope::open(&bytes).map_err(|error| error.to_string())?;
+        let list = envelope::List::decode(message).map_err(|error| error.to_string())?;
+        let items = list.items.into_iter().map(Raw::Protobuf).collect();
+        return Ok((list.metadata, items));
+    }
+    let page: Page = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+    let item = |raw: &&RawValue| Raw::Json(bytes.slice_ref(raw.get().as_bytes()));
+    let items = page.items.iter().map(item).collect();
+    Ok((page.metadata, items))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_either_form() {
+        let json = br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1},{"b":2}]}"#;
+        let (meta, items) = read_page(Bytes::from_static(json), false).unwrap();
+        assert_eq!((&*meta.resource_version, &*meta.continue_token), ("7", "t"));
+        let raw = |text: &'static str| Raw::Json(Bytes::from_static(text.as_bytes()));
+        assert_eq!(items, [raw(r#"{"a":1}"#), raw(r#"{"b":2}"#)]);
+
+        let list = envelope::List {
+            metadata: meta.clone(),
+            items: vec![Bytes::from_static(b"x")],
+        };
+        let bytes = envelope::wrap("v1", "PodList", &list);
+        let read = read_page(bytes.into(), true).unwrap();
+        assert_eq!(read, (meta, vec![Raw::Protobuf(Bytes::from_static(b"x"))]));
+        assert!(read_page(Bytes::from_static(b"{}"), false).is_err());
+    }
+}
