@@ -123,7 +123,12 @@ fn rounded(figure: f64) -> f64 {
 fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures.get(figures.len() / 2).copied().unwrap_or(0.0)
+    let middle = figures.len() / 2;
+    match figures.len() {
+        0 => 0.0,
+        even if even.is_multiple_of(2) => f64::midpoint(figures[middle - 1], figures[middle]),
+        _ => figures[middle],
+    }
 }
 
 impl Drain {
@@ -345,4 +350,22 @@ async fn decided(client: &Client) -> Result<Placements> {
             .map(|node| (name, node))
     };
     Ok(pods.items.into_iter().filter_map(node).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        for (figures, want) in [
+            (vec![], 0.0),
+            (vec![3.0], 3.0),
+            (vec![4.0, 1.0], 2.5),
+            (vec![9.0, 1.0, 2.0], 2.0),
+            (vec![9.0, 1.0, 2.0, 4.0], 3.0),
+        ] {
+            assert_eq!(median(figures.into_iter()), want);
+        }
+    }
 }
