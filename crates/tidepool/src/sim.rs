@@ -57,14 +57,11 @@ fn play_all(flags: &RunFlags) -> Result<()> {
 
 /// What to say about a scenario, and whether it holds.
 fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
-    let name = file.display();
+    let name = file.display().to_string();
     let report = match sim::run(&crate::read_input(file)?) {
         Ok(report) => report,
         Err(bad) => {
-            let lines = bad
-                .0
-                .iter()
-                .map(|finding| format!("{name}: error: {finding}"));
+            let lines = bad.0.iter().map(|it| it.in_file(&name, "error"));
             return Ok((lines.collect(), false));
         }
     };
@@ -74,7 +71,7 @@ fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
         lines.extend(report.log.iter().map(|line| format!("  {line}")));
     }
     let unmet = report.failures.iter();
-    lines.extend(unmet.map(|failure| format!("{name}: not met: {failure}")));
+    lines.extend(unmet.map(|failure| failure.in_file(&name, "not met")));
     let holds = report.failures.is_empty();
     if holds {
         lines.push(format!("{name}: ok"));

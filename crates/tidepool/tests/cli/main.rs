@@ -389,7 +389,7 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..], &output.stderr[..]),
         (
             Some(1),
-            "FILE: not met: line 3: expect.p: it should be on b, but it is on a\n",
+            "FILE:3: not met: expect.p: it should be on b, but it is on a\n",
             "tidepool: 1 of 1 scenarios failed\n"
         )
     );
@@ -398,7 +398,7 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..]),
         (
             Some(1),
-            "FILE: error: line 1: cluster.node: unknown field `node`, did you mean `nodes`?\n"
+            "FILE:1: error: cluster.node: unknown field `node`, did you mean `nodes`?\n"
         )
     );
 }
