@@ -8,22 +8,64 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
-/// Says so once if there are any. A cluster that does not have the kind, or does not show it, has no need of it.
+/// Says so once if there are any.
 pub(super) async fn warn(client: kube::Client) {
+    if are_there(&client).await {
+        tracing::warn!(
+            "this cluster has ResourceClaims: devices are not allocated by this scheduler, and pods that need them stay pending"
+        );
+    }
+}
+
+/// A cluster that does not have the kind, or does not show it, has no need of it.
+async fn are_there(client: &kube::Client) -> bool {
     for version in VERSIONS {
         let path = format!("/apis/resource.k8s.io/{version}/resourceclaims?limit=1");
-        let Ok(answer) = Call::get(path).send_within(&client, LIMIT).await else {
-            continue;
-        };
-        let list: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
-        if list["items"]
-            .as_array()
-            .is_some_and(|items| !items.is_empty())
-        {
-            tracing::warn!(
-                "this cluster has ResourceClaims: devices are not allocated by this scheduler, and pods that need them stay pending"
-            );
+        if let Ok(answer) = Call::get(path).send_within(client, LIMIT).await {
+            let list: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
+            let items = list["items"].as_array();
+            return items.is_some_and(|items| !items.is_empty());
         }
-        return;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    /// A server that has the kind in this version, with these objects.
+    fn server(version: &'static str, items: &'static str) -> kube::Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let path = request.uri().path();
+            let known = path.contains(&format!("/{version}/"));
+            let (code, body) = match known {
+                true => (200, format!(r#"{{"items":{items}}}"#)),
+                false => (404, "{}".to_owned()),
+            };
+            let mut response = Response::new(Body::from(body.into_bytes()));
+            *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
+            Ok::<_, Infallible>(response)
+        });
+        kube::Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn claims_of_any_version_are_found() {
+        for (version, items, want) in [
+            ("v1", "[{}]", true),
+            ("v1beta2", "[{}]", true),
+            ("v1beta1", "[{}]", true),
+            ("v1", "[]", false),
+            ("v2", "[{}]", false),
+        ] {
+            let client = server(version, items);
+            assert_eq!(are_there(&client).await, want, "{version} {items}");
+        }
     }
 }
