@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use engine::scheduler::{Input, Outcome, PodReport};
 use tokio::sync::{Notify, oneshot};
 
+use crate::status::Waiting;
+
 /// News that may wait for the engine: a few pages of lists.
 const MOST_NEWS: usize = 4_096;
 /// Instructions that may wait to be taken up, beyond those under way.
@@ -29,6 +31,8 @@ pub(crate) enum News {
     Decide(bool),
     /// Somebody wants to know about a pod.
     Question(Question),
+    /// Somebody wants to know which pod waits longest.
+    Oldest(oneshot::Sender<Option<Waiting>>),
 }
 
 /// About one pod.
@@ -97,6 +101,12 @@ impl Link {
     pub(crate) fn ask(&self, question: Question) {
         let mut state = self.lock();
         self.put(&mut state, vec![News::Question(question)]);
+    }
+
+    /// Asks which pod waits longest. Whoever does sees to it that not too many do.
+    pub(crate) fn ask_for_oldest(&self, answer: oneshot::Sender<Option<Waiting>>) {
+        let mut state = self.lock();
+        self.put(&mut state, vec![News::Oldest(answer)]);
     }
 
     fn put(&self, state: &mut State, news: Vec<News>) {

@@ -25,6 +25,8 @@ pub struct Status {
     pub deciding: bool,
     pub cluster: ClusterSize,
     pub queue: Queue,
+    /// The pod that waits longest; absent if none does, or if there was no time to look.
+    pub oldest_waiting: Option<Waiting>,
     pub since_start: SinceStart,
     /// One entry per kind, by name.
     pub watches: Vec<Watch>,
@@ -56,6 +58,19 @@ pub struct Queue {
     pub unschedulable: u64,
     pub gated: u64,
     pub in_flight: u64,
+}
+
+/// A pod that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub namespace: String,
+    pub name: String,
+    /// When it could first be tried, or when it came if it never could (RFC 3339).
+    pub since: String,
+    pub waiting_seconds: f64,
+    /// What the last attempt came to, or what keeps it from being tried.
+    pub why: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -139,6 +139,12 @@ impl Queue {
         self.arrivals.take()
     }
 
+    /// The pod that waits longest.
+    pub fn oldest(&self) -> Option<&Ticket> {
+        let tickets = self.entries.values().map(|entry| &entry.ticket);
+        tickets.min_by_key(|ticket| (ticket.waits_since(), ticket.sequence))
+    }
+
     /// The pod as last heard of, wherever it waits.
     pub fn get(&self, uid: &str) -> Option<&Ticket> {
         Some(&self.entries.get(uid)?.ticket)

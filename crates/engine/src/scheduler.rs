@@ -110,6 +110,11 @@ impl Scheduler {
         self.queue.get(uid)
     }
 
+    /// The pod that waits longest. Looks at all of them.
+    pub fn oldest(&self) -> Option<&Ticket> {
+        self.queue.oldest()
+    }
+
     /// The history of a pod that waits, is being decided about, or is on its way to a node.
     pub fn ticket(&self, uid: &str) -> Option<&Ticket> {
         let under_way = self.under_way.get(uid).and_then(UnderWay::ticket);

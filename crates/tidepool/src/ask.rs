@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
     Api, Client, Config,
+    api::ListParams,
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
@@ -31,6 +32,8 @@ const LONGEST_ANSWER: usize = 256 << 20;
 
 #[derive(Args)]
 #[command(next_help_heading = "Which scheduler")]
+// Those who take these in have a group of the same name.
+#[group(skip)]
 pub(crate) struct Flags {
     /// The address of the scheduler [default: as its Lease says, or a running `tidepool up`]
     #[arg(long, value_name = "URL")]
@@ -41,9 +44,12 @@ pub(crate) struct Flags {
     /// Which context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The namespace of the scheduler's Lease
-    #[arg(long, value_name = "NAME", default_value = "kube-system")]
-    lease_namespace: String,
+    /// The Lease of the scheduler, as NAMESPACE/NAME [default: the one that names a scheduler]
+    #[arg(long, value_name = "LEASE", value_parser = parse_lease)]
+    lease: Option<(String, String)>,
+    /// Where to look for the Lease [default: in all namespaces that you may see]
+    #[arg(long, value_name = "NAME", conflicts_with = "lease")]
+    lease_namespace: Option<String>,
     /// Certificates by which to know the scheduler, in PEM [default: those of the cluster]
     #[arg(long, value_name = "PATH")]
     certificate_authority: Option<PathBuf>,
@@ -175,7 +181,7 @@ impl Cluster {
     /// The one that the Lease names, else the one that `up` wrote down.
     async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
         let config = self.config(flags).await?;
-        let server = match on_lease(&config, &flags.lease_namespace).await {
+        let server = match on_lease(&config, flags).await {
             Ok(server) => server,
             Err(why) => self.written_down().ok_or(why)?,
         };
@@ -193,33 +199,71 @@ impl Cluster {
     }
 }
 
+fn parse_lease(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("give it as NAMESPACE/NAME, such as kube-system/tidepool-scheduler".to_owned()),
+    }
+}
+
 /// The address that a leader wrote on its Lease.
-async fn on_lease(config: &Config, namespace: &str) -> Result<String, String> {
+async fn on_lease(config: &Config, flags: &Flags) -> Result<String, String> {
     let server = &config.cluster_url;
     let client = Client::try_from(config.clone()).map_err(|why| why.to_string())?;
-    let leases: Api<Lease> = Api::namespaced(client, namespace);
-    let found = leases.list(&Default::default()).await;
-    let leases = found.map_err(|why| match why {
+    let (leases, place) = leases(client, flags).await.map_err(|why| match why {
         kube::Error::Api(status) => format!("{server} says: {}", status.message),
         other => format!("{server} does not answer ({})", root_cause(&other)),
     })?;
-    let mut servers: Vec<String> = leases
+    let mut found: Vec<(String, String)> = leases
         .into_iter()
         .filter(|lease| holder(lease).is_some_and(|holder| !holder.is_empty()))
-        .filter_map(|lease| lease.metadata.annotations?.remove(SERVER))
+        .filter_map(|lease| {
+            let meta = lease.metadata;
+            let name = format!("{}/{}", meta.namespace?, meta.name?);
+            Some((meta.annotations?.remove(SERVER)?, name))
+        })
         .collect();
-    servers.sort();
-    servers.dedup();
-    match &servers[..] {
-        [] => Err(format!(
-            "no Lease in namespace {namespace} of {server} names one"
-        )),
-        [only] => Ok(only.clone()),
-        several => Err(format!(
-            "there are several at {server}, {}",
-            several.join(" and ")
-        )),
+    found.sort();
+    found.dedup_by(|a, b| a.0 == b.0);
+    match &found[..] {
+        [] => Err(format!("no Lease {place} of {server} names one")),
+        [(only, _)] => Ok(only.clone()),
+        several => {
+            let several: Vec<String> = several
+                .iter()
+                .map(|(address, lease)| format!("{address} (--lease {lease})"))
+                .collect();
+            Err(format!("there are several, {}", several.join(" and ")))
+        }
     }
+}
+
+/// Leases that may be a scheduler's, and where they were looked for.
+async fn leases(client: Client, flags: &Flags) -> Result<(Vec<Lease>, String), kube::Error> {
+    if let Some((namespace, name)) = &flags.lease {
+        let one = Api::namespaced(client, namespace).get_opt(name).await?;
+        return Ok((one.into_iter().collect(), format!("{namespace}/{name}")));
+    }
+    let namespace = match &flags.lease_namespace {
+        Some(namespace) => namespace,
+        None => {
+            let all = Api::all(client.clone());
+            // There is one for every node, and none of them is a scheduler's.
+            let but_nodes = ListParams::default().fields("metadata.namespace!=kube-node-lease");
+            match all.list(&but_nodes).await {
+                Ok(found) => return Ok((found.items, "in any namespace".to_owned())),
+                // Who may not see all may see the usual one.
+                Err(kube::Error::Api(status)) if status.code == 403 => "kube-system",
+                Err(why) => return Err(why),
+            }
+        }
+    };
+    let found = Api::namespaced(client, namespace)
+        .list(&ListParams::default())
+        .await?;
+    Ok((found.items, format!("in namespace {namespace}")))
 }
 
 /// Somebody waits for the answer: nothing is tried for long, nor twice.

@@ -48,6 +48,7 @@ struct Status {
     schedulers: Vec<String>,
     cluster: ClusterSize,
     queue: Queue,
+    oldest_waiting: Option<Waiting>,
     since_start: SinceStart,
     watches: Vec<Watch>,
 }
@@ -78,6 +79,16 @@ struct Queue {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+struct Waiting {
+    namespace: String,
+    name: String,
+    since: String,
+    waiting_seconds: f64,
+    why: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct SinceStart {
     bound: u64,
     bind_failures: u64,
@@ -100,7 +111,6 @@ fn table(status: &Status, server: &Uri) -> String {
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<10} {value}");
     };
-    let uptime = Duration::from_secs(status.uptime_seconds.max(0.0) as u64);
     let server = server.to_string();
     row(
         "scheduler",
@@ -108,7 +118,7 @@ fn table(status: &Status, server: &Uri) -> String {
             "{} at {}, up {}",
             status.version,
             server.trim_end_matches('/'),
-            humantime::format_duration(uptime)
+            whole(status.uptime_seconds)
         ),
     );
     row("mode", format!("{}, {}", status.mode, role(status)));
@@ -130,6 +140,20 @@ fn table(status: &Status, server: &Uri) -> String {
             queue.active, queue.backoff, queue.unschedulable, queue.gated, queue.in_flight
         ),
     );
+    if let Some(oldest) = &status.oldest_waiting {
+        let Waiting {
+            namespace,
+            name,
+            since,
+            waiting_seconds,
+            why,
+        } = oldest;
+        let waits = whole(*waiting_seconds);
+        row(
+            "longest",
+            format!("{namespace}/{name}, for {waits} (since {since}): {why}"),
+        );
+    }
     let done = &status.since_start;
     row(
         "done",
@@ -145,6 +169,11 @@ fn table(status: &Status, server: &Uri) -> String {
         }
     }
     text
+}
+
+/// Seconds, in words.
+fn whole(seconds: f64) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(seconds.max(0.0) as u64))
 }
 
 fn role(status: &Status) -> String {
@@ -201,6 +230,8 @@ mod tests {
             "uptimeSeconds": 61.9, "schedulers": ["default-scheduler"], "deciding": true,
             "cluster": {"nodes": 6, "placedPods": 45},
             "queue": {"active": 0, "backoff": 1, "unschedulable": 4, "gated": 0, "inFlight": 2},
+            "oldestWaiting": {"namespace": "demo", "name": "train-large", "since": "2026-01-02T03:04:05Z",
+                "waitingSeconds": 303.7, "why": "0/6 nodes are available: 6 Insufficient cpu."},
             "sinceStart": {"bound": 45, "bindFailures": 0, "bindUnknown": 0, "eventsWritten": 50,
                 "eventsDropped": 0, "statusPatches": 9, "victims": 3},
             "watches": [
@@ -218,6 +249,7 @@ mode       primary, leader by kube-system/kube-scheduler
 pods of    default-scheduler
 cluster    6 nodes, 45 pods on them
 waiting    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 2 under way
+longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes are available: 6 Insufficient cpu.
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
 watches    3 of 3 kinds followed; the cluster has no csistoragecapacities
            nodes: the connection was lost

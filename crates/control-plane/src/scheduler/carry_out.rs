@@ -396,13 +396,7 @@ impl CarryOut {
     }
 
     /// An extension point that ends in the world.
-    fn time(
-        &self,
-        extension_point: &'static str,
-        status: &'static str,
-        pod: &Pod,
-        took: Duration,
-    ) {
+    fn time(&self, extension_point: &'static str, status: &'static str, pod: &Pod, took: Duration) {
         let at = AtPoint {
             extension_point,
             status,

@@ -11,7 +11,9 @@ use engine::scheduler::{Input, Scheduler};
 use super::DECIDE_THREAD;
 use super::handle::Board;
 use super::observer::Observer;
+use super::requests::seconds;
 use crate::link::{Link, News, Question, Until};
+use crate::status::Waiting;
 use crate::watch;
 
 /// Decisions are handed over at the latest after this time, so that binding begins while the next ones are made.
@@ -131,7 +133,29 @@ impl Driver {
             }
             News::Decide(decide) => self.decide = decide,
             News::Question(question) => self.questions.push_back(question),
+            News::Oldest(answer) => {
+                // Nobody may be waiting for it any more.
+                let _ = answer.send(self.oldest());
+            }
         }
+    }
+
+    fn oldest(&self) -> Option<Waiting> {
+        let ticket = self.engine.oldest()?;
+        let since = ticket.waits_since();
+        let time = jiff::Timestamp::from_nanosecond(i128::from(since.0)).ok()?;
+        let waited = self.clock.now().0.saturating_sub(since.0);
+        Some(Waiting {
+            namespace: ticket.pod.namespace().to_string(),
+            name: ticket.pod.name.to_string(),
+            since: seconds(time),
+            waiting_seconds: Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64(),
+            why: match (ticket.gate(), &ticket.last) {
+                (Some(gate), _) => format!("{gate} keeps it out of the queue"),
+                (None, Some(attempt)) => attempt.message.clone(),
+                (None, None) => "it has not been tried yet".to_owned(),
+            },
+        })
     }
 
     /// Decides for a while, and returns what to wait for.

@@ -25,6 +25,8 @@ const LONGEST_BROKEN: Duration = Duration::from_secs(30);
 const MOST_QUESTIONS: usize = 8;
 /// An answer takes milliseconds; this is for a thread that is stuck.
 const LONGEST_QUESTION: Duration = Duration::from_secs(10);
+/// The rest of a status is worth more than the pod that waits longest.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
 /// Why there is no answer about a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -162,6 +164,7 @@ impl Handle {
                 gated: get(&board.gated),
                 in_flight: get(&board.in_flight),
             },
+            oldest_waiting: None,
             since_start: SinceStart {
                 bound: get(&counters.bound),
                 bind_failures: get(&counters.bind_failures),
@@ -173,6 +176,18 @@ impl Handle {
             },
             watches: watches.collect(),
         }
+    }
+
+    /// The same with the pod that waits longest, which only the deciding thread knows.
+    pub async fn whole_status(&self) -> Status {
+        let mut status = self.status();
+        if let Ok(_permit) = self.0.questions.try_acquire() {
+            let (answer, answered) = oneshot::channel();
+            self.0.link.ask_for_oldest(answer);
+            let answered = tokio::time::timeout(LONGEST_LOOK, answered).await;
+            status.oldest_waiting = answered.ok().and_then(Result::ok).flatten();
+        }
+        status
     }
 
     /// All there is to say about a pod; `None` if it is not known here.

@@ -318,7 +318,11 @@ mod tests {
             (Point::Filter, no(Status::Unschedulable), "Success"),
             (Point::Filter, no(Status::Error), "Error"),
             (Point::PreEnqueue, no(Status::Unresolvable), "Success"),
-            (Point::PostFilter, no(Status::Unschedulable), "Unschedulable"),
+            (
+                Point::PostFilter,
+                no(Status::Unschedulable),
+                "Unschedulable",
+            ),
             (
                 Point::PreFilter,
                 no(Status::Unresolvable),

@@ -109,7 +109,7 @@ async fn configz(State(handle): State<Handle>) -> Response {
 }
 
 async fn status(State(handle): State<Handle>) -> Response {
-    to_json(&handle.status())
+    to_json(&handle.whole_status().await)
 }
 
 async fn explain(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use apiserver::faults::{Fault, Matching};
 use control_plane::scheduler::StartError;
 use control_plane::serve::{Port, Serve, ServeError, TlsFiles};
 use serde_json::{Value, json};
@@ -80,6 +81,12 @@ async fn health_status_and_configuration() {
     assert_eq!(status["cluster"], json!({"nodes": 1, "placedPods": 1}));
     assert_eq!(status["sinceStart"]["bound"], 1);
     assert_eq!(status["lease"], Value::Null);
+    let oldest = &status["oldestWaiting"];
+    let whose = (&oldest["namespace"], &oldest["name"]);
+    assert_eq!(whose, (&json!("default"), &json!("waits")));
+    let why = oldest["why"].as_str().unwrap();
+    assert!(why.starts_with("0/1 nodes are available: "), "{why}");
+    assert!(oldest["waitingSeconds"].as_f64().unwrap() < 120.0);
     let watches = status["watches"].as_array().unwrap();
     let pods = watches
         .iter()
@@ -138,10 +145,11 @@ async fn pods_are_explained() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scheduler_that_knows_too_little_is_not_ready() {
     let mut fixture = Fixture::new().await;
-    let nodes = apiserver::faults::Matching::new("list", "nodes");
-    fixture
-        .faults
-        .every(1, nodes, apiserver::faults::Fault::InternalError);
+    // Neither in pages nor as a stream.
+    for verb in ["list", "watch"] {
+        let nodes = Matching::new(verb, "nodes");
+        fixture.faults.every(1, nodes, Fault::InternalError);
+    }
     let mut options = options();
     options.serve = Some(any_port());
     fixture.schedule_with_options(options);

@@ -188,7 +188,11 @@ async fn each_moves() {
         ("InterPodAffinity", "Score"),
         ("VolumeBinding", "PreScore"),
     ] {
-        assert_eq!(value(&text, &evaluated(plugin, point)), Some(0.0), "{plugin}");
+        assert_eq!(
+            value(&text, &evaluated(plugin, point)),
+            Some(0.0),
+            "{plugin}"
+        );
     }
     assert_eq!(value(&text, &point("Filter", "Unschedulable")), None);
     are_kube_schedulers(&text);
@@ -279,9 +283,16 @@ fn are_kube_schedulers(text: &str) {
         });
         // Values have no commas and no equals signs.
         let of_it: Vec<Vec<(&str, &str)>> = of_it
-            .map(|inside| inside.split(',').filter_map(|it| it.split_once('=')).collect())
+            .map(|inside| {
+                inside
+                    .split(',')
+                    .filter_map(|it| it.split_once('='))
+                    .collect()
+            })
             .collect();
-        let first = of_it.first().unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        let first = of_it
+            .first()
+            .unwrap_or_else(|| panic!("no {series} in\n{text}"));
         let mut found: Vec<&str> = first.iter().map(|(label, _)| *label).collect();
         found.retain(|label| *label != "le");
         found.sort_unstable();

@@ -113,7 +113,10 @@ async fn a_victim_of_two_pods_is_told_once() {
     eventually("it was chosen twice, and all is done", || async {
         let text = metrics(&fixture).await;
         let chosen = value(&text, "scheduler_preemption_victims_count");
-        let busy = value(&text, r#"scheduler_goroutines{operation="DefaultPreemption"}"#);
+        let busy = value(
+            &text,
+            r#"scheduler_goroutines{operation="DefaultPreemption"}"#,
+        );
         match (chosen, busy) {
             (Some(2.0), Some(0.0)) => Ok(()),
             found => Err(found),

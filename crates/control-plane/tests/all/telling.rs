@@ -115,7 +115,10 @@ async fn an_event_whose_answer_was_lost_is_written_once() {
     }
     fixture.all_placed(2).await;
     let count = |text: &str, result: &str| {
-        value(text, &format!(r#"tidepool_events_total{{result="{result}"}}"#))
+        value(
+            text,
+            &format!(r#"tidepool_events_total{{result="{result}"}}"#),
+        )
     };
     let text = eventually("both are written", || async {
         let text = metrics(&fixture).await;

@@ -22,7 +22,11 @@ impl Scan<'_> {
         };
         let asked = &order[..last.map_or(order.len(), |last| last + 1)];
         let speaks = |index: &&usize| !self.skips(Point::PreFilter, **index);
-        asked.iter().filter(speaks).map(|index| (*index, 1)).collect()
+        asked
+            .iter()
+            .filter(speaks)
+            .map(|index| (*index, 1))
+            .collect()
     }
 
     /// Plugins that filtered, each asked about the nodes that the ones before it let pass.

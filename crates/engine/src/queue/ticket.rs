@@ -70,6 +70,11 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// Since it could first be tried, or since it came if it never could.
+    pub fn waits_since(&self) -> Timestamp {
+        self.first_tried.unwrap_or(self.since)
+    }
+
     /// Kept out of the queue by a PreEnqueue plugin.
     pub fn is_gated(&self) -> bool {
         self.gate.is_some()

@@ -195,3 +195,39 @@ fn a_running_cluster_is_found_and_explained() {
         output.stderr
     );
 }
+
+#[test]
+fn a_scheduler_is_found_wherever_its_lease_is() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |name: &str| home.path().join(name);
+    let configuration = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {resourceNamespace: infra, resourceName: lock}
+";
+    let (config, kubeconfig) = (file("config.yaml"), file("kubeconfig"));
+    std::fs::write(&config, configuration).unwrap();
+    let path = kubeconfig.to_str().unwrap();
+    let config = config.to_str().unwrap();
+    let _up = Up::start(&["--config", config, "--kubeconfig-out", path]);
+    // Without it, only the Lease can tell.
+    std::fs::remove_file(file("kubeconfig.scheduler.yaml")).unwrap();
+    for (flags, code, words) in [
+        (&[][..], 0, "leader by infra/lock"),
+        (&["--lease", "infra/lock"], 0, "leader by infra/lock"),
+        (&["--lease-namespace", "infra"], 0, "leader by infra/lock"),
+        (&["--lease", "infra/other"], 4, "no Lease infra/other of"),
+        (
+            &["--lease-namespace", "default"],
+            4,
+            "no Lease in namespace default of",
+        ),
+        (&["--lease", "infra"], 2, "NAMESPACE/NAME"),
+    ] {
+        let arguments = [&["status", "--kubeconfig", path], flags].concat();
+        let output = ask(home.path(), &arguments);
+        let told = output.stdout + &output.stderr;
+        assert_eq!(output.code, Some(code), "{flags:?}: {told}");
+        assert!(told.contains(words), "{flags:?}: {told}");
+    }
+}

@@ -238,10 +238,7 @@ fn only_those_who_have_something_to_say_are_asked() {
     // A node that was rejected is nobody else's concern, and a lone one is taken unscored.
     let picky = asked(&cores("b", "1").node_selector("name", "x"));
     assert_eq!(picky[0], (Point::PreFilter, vec![(affinity, 1), (fit, 1)]));
-    assert_eq!(
-        picky[1].1,
-        [(name, 3), (taint, 3), (affinity, 2), (fit, 0)]
-    );
+    assert_eq!(picky[1].1, [(name, 3), (taint, 3), (affinity, 2), (fit, 0)]);
     let big = asked(&cores("big", "9"));
     let room = (Point::PostFilter, vec![(preemption, 1)]);
     assert_eq!(big, [first, filters(2), room]);
