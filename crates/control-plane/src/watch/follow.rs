@@ -203,7 +203,11 @@ impl Follower {
 
     /// The server does not have the kind (any more): what was known of it is gone.
     async fn nothing_there(&mut self) {
-        self.complain("are not known to the API server; they are watched once they are".to_owned());
+        let text = "are not known to the API server; they are watched once they are";
+        // No fault: not every cluster has every kind.
+        if self.is_new(text) {
+            tracing::info!("{}: {text}", self.kind.name);
+        }
         self.known.begin();
         self.tell_vanished().await;
         self.sink.progress.missing(self.kind.name);
@@ -213,10 +217,18 @@ impl Follower {
 
     fn complain(&mut self, text: String) {
         self.sink.progress.broken(self.kind.name, &text);
-        if self.trouble.as_ref() != Some(&text) {
+        if self.is_new(&text) {
             tracing::warn!("{}: {text}", self.kind.name);
-            self.trouble = Some(text);
         }
+    }
+
+    /// Whether this was not the last thing said.
+    fn is_new(&mut self, text: &str) -> bool {
+        let is_new = self.trouble.as_deref() != Some(text);
+        if is_new {
+            self.trouble = Some(text.to_owned());
+        }
+        is_new
     }
 
     async fn tell_vanished(&mut self) {
