@@ -2,6 +2,7 @@
 
 use super::extenders::{answer, kept};
 use super::*;
+use crate::evaluate::Asked;
 use crate::hooks::{Hook, Said};
 use crate::model::{Node, Resource};
 
@@ -182,7 +183,7 @@ fn rounds_with_extenders_end_what_they_begin() {
 
 /// Who was asked about how many nodes.
 #[derive(Default)]
-struct Census(Mutex<Vec<(Point, Vec<(usize, usize)>)>>);
+struct Census(Mutex<Vec<(Point, Asked)>>);
 
 impl Hook for Census {
     fn rewrites(&self) -> bool {
