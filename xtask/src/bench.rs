@@ -42,11 +42,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the scheduler and the benchmark together, because the one starts the other.
+/// Builds the scheduler and the benchmark together, because the one starts the other; with the features of the whole
+/// workspace, as the tests do, so that the dependencies are not compiled a second time.
 fn drain(flags: &[String]) -> Result<()> {
     let mut build = process::cargo();
-    build.args(["build", "--release", "--quiet"]);
-    build.args(["--package", "tidepool", "--package", "e2e"]);
+    build.args(["build", "--release", "--quiet", "--workspace"]);
     build.args(["--bin", "tidepool", "--example", "bench-drain"]);
     process::run(&mut build)?;
     let ourselves = std::env::current_exe().context("we do not know where we are")?;
