@@ -38,7 +38,7 @@ func judge(c *Case) (*Verdicts, error) {
 	if len(nodes) < 2 {
 		return v, nil
 	}
-	v.Cycle.Totals = make([]int64, len(nodes))
+	totals := make([]int64, len(nodes))
 	for _, entry := range c.Profile.Plugins.Score.Enabled {
 		plugin, err := newPlugin(ctx, c, entry.Name)
 		if err != nil {
@@ -46,16 +46,34 @@ func judge(c *Case) (*Verdicts, error) {
 		}
 		scores, failure := score(ctx, plugin, c.Pod, nodes)
 		if failure != "" {
-			v.Cycle.Failure, v.Cycle.Scores, v.Cycle.Totals = failure, nil, nil
+			v.Cycle.Failure, v.Cycle.Scores = failure, nil
 			return v, nil
 		}
 		// Neither plugin normalises.
 		v.Cycle.Scores = append(v.Cycle.Scores, PluginScores{Plugin: entry.Name, Weight: entry.Weight, Raw: scores, Normalized: scores})
 		for i, score := range scores {
-			v.Cycle.Totals[i] += score * entry.Weight
+			totals[i] += score * entry.Weight
 		}
 	}
+	if failure := invalid(v.Cycle.Scores); failure != "" {
+		v.Cycle.Failure, v.Cycle.Scores = failure, nil
+		return v, nil
+	}
+	v.Cycle.Totals = totals
 	return v, nil
+}
+
+// invalid says what the framework says of a score that is out of range, once all plugins have scored.
+func invalid(scored []PluginScores) string {
+	for _, plugin := range scored {
+		for _, score := range plugin.Normalized {
+			if score < fwk.MinNodeScore || score > fwk.MaxNodeScore {
+				return fmt.Sprintf("applying score defaultWeights on Score plugins: plugin %q returns an invalid score %v, "+
+					"it should in the range of [%v, %v] after normalizing", plugin.Plugin, score, fwk.MinNodeScore, fwk.MaxNodeScore)
+			}
+		}
+	}
+	return ""
 }
 
 func newPlugin(ctx context.Context, c *Case, name string) (fwk.Plugin, error) {
