@@ -19,6 +19,7 @@ mod mandate;
 mod metrics;
 mod notes;
 pub mod scheduler;
+pub mod scores;
 pub mod serve;
 pub mod status;
 pub mod watch;

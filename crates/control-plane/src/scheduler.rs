@@ -23,6 +23,7 @@ mod log;
 mod mode;
 mod observer;
 mod options;
+mod recorder;
 pub mod replay;
 mod requests;
 mod status;
@@ -57,6 +58,7 @@ pub use handle::{Handle, Unanswered};
 pub use mode::{Mode, ModeError};
 use observer::Observer;
 pub use options::Options;
+pub(crate) use recorder::Recorder;
 use stopwatch::Stopwatch;
 
 /// The threads' names, for whoever measures them.
@@ -155,6 +157,7 @@ impl Running {
             election,
             serve,
             configuration,
+            debug_scores,
         } = options;
         if settings.extenders.len() != extenders.len() {
             return Err(StartError::Extenders {
@@ -179,7 +182,9 @@ impl Running {
             (_, Some(_)) => Role::Candidate,
             (_, None) => Role::Alone,
         };
+        let (recorder, log) = Recorder::new(debug_scores);
         let shared = Shared {
+            recorder,
             link: Arc::default(),
             notes: Arc::new(Notes::new(names)),
             counters: Arc::default(),
@@ -200,7 +205,7 @@ impl Running {
         let handle = Handle::new(about, &shared, board.clone(), seen.clone());
         let observer = Observer::new(metrics, stopwatch, engine.profiles());
         let decide = decide && election.is_none();
-        let decide = decide::start(engine, shared.link.clone(), observer, board, decide)?;
+        let decide = decide::start(engine, &shared, observer, board, decide)?;
         let aside = Aside {
             connect: connect.clone(),
             election,
@@ -224,6 +229,7 @@ impl Running {
             decide: Some(decide),
             aside,
             ended: spawn(IO_THREAD, Some(NAP), async move {
+                tokio::spawn(log.write(shared.recorder.clone()));
                 talk(connect, shared, extenders, host, mode, stopped).await
             })?,
         };
@@ -319,6 +325,7 @@ struct Shared {
     progress: Arc<Progress>,
     mandate: Arc<Mandate>,
     metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
 }
 
 fn start_aside(aside: Aside, shared: Shared) -> std::io::Result<Beside> {

@@ -7,14 +7,17 @@
 //! | `/configz` | `{"componentconfig": KubeSchedulerConfiguration}` |
 //! | `/apis/v1/status` | [`crate::status::Status`] |
 //! | `/apis/v1/pods/{namespace}/{name}/explain` | the engine's report about a pod |
+//! | `/debug/scores` | the scores behind the latest decisions; `?output=table`; `PUT ?top=N` records those of N nodes |
+//! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
 //!
 //! Plain HTTP on loopback, open to whoever is on this machine. Everywhere else TLS, and the API server is asked who the
-//! caller is and whether he may. Errors are `{"error": "a sentence"}`. Nothing here changes anything.
+//! caller is and whether he may. Errors are `{"error": "a sentence"}`. Nothing here changes what is decided.
 
 mod auth;
 mod connections;
 mod health;
 mod routes;
+mod scores;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -30,6 +30,9 @@ pub struct Status {
     pub since_start: SinceStart,
     /// One entry per kind, by name.
     pub watches: Vec<Watch>,
+    /// What of the configuration does not suit the cluster, a sentence each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

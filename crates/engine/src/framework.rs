@@ -53,12 +53,17 @@ pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
 pub(crate) use plan::Need;
 pub(crate) use rule::NodeFacts;
 
-use crate::model::{NodeSpec, Pod, Timestamp};
+use crate::model::{NodeSpec, Pod, Resource, Timestamp};
 
 /// A scheduling plugin, configured. Every method but `prepare` has a default that does nothing.
 pub trait Plugin: Send + Sync {
     /// Declares what this pod needs to know about nodes. See the module's documentation.
     fn prepare(&self, pod: &Pod, catalog: &Catalog, plan: &mut Plan);
+
+    /// Resources that the arguments name to score by, so that people can be told of one that no node has.
+    fn scored_resources(&self) -> Vec<Resource> {
+        Vec::new()
+    }
 
     /// Events that may help a pod this plugin rejected. Without it: everything that can happen.
     fn events(&self) -> Vec<EventPattern> {

@@ -1,6 +1,7 @@
 //! What one scheduler name runs: plugins, their order at each point, and their weights.
 
 mod profiles;
+mod unoffered;
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use crate::framework::{ConfigureError, Entry, Plugin, Point, Points};
 use crate::model::Name;
 
 pub use profiles::{EXTENDER, Hint, Profiles, ProfilesError};
+pub use unoffered::Unoffered;
 
 /// A plugin as a profile has it.
 #[derive(Clone)]

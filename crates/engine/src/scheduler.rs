@@ -12,6 +12,7 @@ mod news;
 mod outcome;
 mod permit;
 mod room;
+mod scores;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub use explain::{
 };
 pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
 pub use room::{PostFiltered, post_filter};
+pub use scores::{NodeScores, ScoreCountError, Scores, score_count};
 
 use crate::cluster::Cluster;
 use crate::evaluate::{Cursor, Diagnosis};
@@ -34,7 +36,7 @@ use crate::extender::Extender;
 use crate::framework::{Event, Rejection, Status};
 use crate::hooks::Hooks;
 use crate::model::{Name, Pod, Timestamp};
-use crate::profile::{Profile, Profiles, ProfilesError};
+use crate::profile::{Profile, Profiles, ProfilesError, Unoffered};
 use crate::queue::{
     Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
 };
@@ -72,6 +74,10 @@ pub struct Scheduler {
     ready: VecDeque<Outcome>,
     /// What extenders said in the latest conversations, for whoever asks.
     heard: VecDeque<(Name, Vec<Heard>)>,
+    /// Of how many nodes the scores are told.
+    show_scores: u16,
+    /// Behind the last decision, if somebody wants to see them.
+    scores: Option<Box<Scores>>,
     checks_itself: bool,
 }
 
@@ -89,6 +95,8 @@ impl Scheduler {
             unconfirmed: BTreeSet::new(),
             ready: VecDeque::new(),
             heard: VecDeque::new(),
+            show_scores: 0,
+            scores: None,
             checks_itself: settings.checks_itself,
         })
     }
@@ -99,6 +107,14 @@ impl Scheduler {
 
     pub fn profiles(&self) -> &Profiles {
         &self.profiles
+    }
+
+    /// Resources that the configuration names and no node has; none while there are no nodes to tell.
+    pub fn unoffered(&self) -> Vec<Unoffered> {
+        match self.cluster.nodes().is_empty() {
+            true => Vec::new(),
+            false => Unoffered::among(self.profiles.iter(), &self.cluster.catalog().offered()),
+        }
     }
 
     pub fn cursor(&self) -> Cursor {
@@ -150,7 +166,10 @@ impl Scheduler {
                 continue;
             }
             match self.decide(&pod, now) {
-                Decision::Node { slot } => self.commit(pod, slot, now),
+                Decision::Node { slot, scores } => {
+                    self.scores = scores;
+                    self.commit(pod, slot, now);
+                }
                 Decision::NoNode { diagnosis, room } => self.park(pod, diagnosis, room, now),
                 Decision::Ask(questions) => self.ready.push_back(Outcome::Ask { pod, questions }),
                 Decision::Broken(text) => self.fail(Failure::error(pod, text), now),

@@ -49,6 +49,11 @@ pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario
     for (i, step) in scenario.steps.iter().enumerate() {
         player.step(&format!("steps[{i}]"), step)?;
     }
+    let unoffered = player.world.unoffered();
+    let warnings = unoffered
+        .iter()
+        .map(|it| format!("warning: configuration: {it}"));
+    player.world.log.extend(warnings);
     Ok(Report {
         log: player.world.log,
         failures: player.failures,

@@ -9,7 +9,8 @@ use api::parse;
 use api::wire::core;
 use api::wire::meta::Time;
 use engine::cluster::Update;
-use engine::model::{Name, Pod, Timestamp};
+use engine::model::{Name, Pod, Resource, Timestamp};
+use engine::profile::Unoffered;
 use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
@@ -23,6 +24,8 @@ pub(crate) struct World {
     pub(crate) scheduler: Scheduler,
     pub(crate) now: Timestamp,
     pub(crate) nodes: IndexMap<String, core::Node>,
+    /// Resources that some node had at some time.
+    offered: BTreeSet<Resource>,
     /// By namespace and name; those that are gone too.
     pub(crate) pods: IndexMap<String, SimPod>,
     pub(crate) storage: Storage,
@@ -89,6 +92,7 @@ impl World {
             scheduler,
             now: Timestamp(0),
             nodes: IndexMap::new(),
+            offered: BTreeSet::new(),
             pods: IndexMap::new(),
             storage: Storage::default(),
             others: BTreeSet::new(),
@@ -138,7 +142,19 @@ impl World {
     pub(crate) fn set_node(&mut self, node: core::Node) -> Result<(), String> {
         let parsed = parse::node(&node).map_err(|error| error.to_string())?;
         self.nodes.insert(node.metadata.name.clone(), node);
-        self.update(Update::Node(parsed))
+        self.update(Update::Node(parsed))?;
+        let catalog = self.scheduler.cluster().catalog();
+        self.offered.extend(catalog.offered());
+        Ok(())
+    }
+
+    /// Resources that the configuration names and no node ever had; none if there was no node.
+    pub(crate) fn unoffered(&self) -> Vec<Unoffered> {
+        let offered: Vec<Resource> = self.offered.iter().cloned().collect();
+        match offered.is_empty() {
+            true => Vec::new(),
+            false => Unoffered::among(self.scheduler.profiles().iter(), &offered),
+        }
     }
 
     /// Pods stay where they were, as they do until somebody collects them.

@@ -108,6 +108,32 @@ fn gpu_machines_are_kept_for_gpu_work() {
     );
 }
 
+/// A name that no node has is most likely misspelt; a node that comes later is soon enough.
+#[test]
+fn a_resource_that_no_node_has_is_warned_of() {
+    let args = "configuration: |\n  apiVersion: kubescheduler.config.k8s.io/v1\n  kind: KubeSchedulerConfiguration\n  \
+        profiles:\n  - plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}\n    \
+        pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpus]}}]\n";
+    let later =
+        "steps: [{create: {nodes: [{name: b, cpu: 1, resources: {nvidia.com/gpus: 1}}]}}]\n";
+    for (case, more, warned) in [("never", "", true), ("later", later, false)] {
+        let report = sim::run(&[args, SMALL, "expect: {p: a}\n", more].concat()).unwrap();
+        let want = "warning: configuration: no node has `nvidia.com/gpus`, which ScarceResourceAvoidance would score by; \
+            nodes have cpu, memory, ephemeral-storage, pods";
+        let found: Vec<_> = report
+            .log
+            .iter()
+            .filter(|line| line.contains("gpus`"))
+            .collect();
+        assert_eq!(
+            found,
+            [want; 1][..usize::from(warned)].to_vec(),
+            "{case}: {:?}",
+            report.log
+        );
+    }
+}
+
 /// Every kind that can be created can be deleted, once.
 #[test]
 fn whatever_is_created_can_be_deleted() {

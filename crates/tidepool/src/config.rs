@@ -1,5 +1,7 @@
 //! `tidepool config`: what a scheduler's configuration means, before it is used.
 
+mod nodes;
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,10 @@ enum Command {
 struct CheckFlags {
     #[command(flatten)]
     input: Input,
+    /// The nodes of the cluster, as `kubectl get nodes -o yaml` prints them, or - for standard input: resources are then
+    /// warned of that none of them has
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -96,7 +102,13 @@ pub(crate) fn run(flags: Flags) -> Result<()> {
 
 fn check(flags: &CheckFlags) -> Result<()> {
     let name = flags.input.file.display().to_string();
-    let found = config::check(&crate::read_input(&flags.input.file)?, plugins::ALL);
+    let configuration = crate::read_input(&flags.input.file)?;
+    let mut found = config::check(&configuration, plugins::ALL);
+    if let Some(nodes) = &flags.nodes {
+        found
+            .warnings
+            .extend(nodes::unoffered(nodes, &configuration)?);
+    }
     let text = match flags.output.output {
         Format::Json => api::config::to_json(&found),
         Format::Yaml => api::config::to_yaml(&found),

@@ -69,7 +69,9 @@ impl Flags {
         let ours = ["tidepool", "apiserver", "control_plane", "local"]
             .map(|crate_| format!("{crate_}={level}"));
         // What kube's client logs it also returns, and then it is said in our words.
-        let filter = EnvFilter::new(format!("{others},kube_client=off,{}", ours.join(",")));
+        let ours = ours.join(",");
+        // Scores are there only if somebody asked for them.
+        let filter = EnvFilter::new(format!("{others},kube_client=off,scores=info,{ours}"));
         let log = tracing_subscriber::fmt()
             .with_writer(|| Stderr)
             .with_ansi(false)

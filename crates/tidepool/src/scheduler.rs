@@ -86,6 +86,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
         .then(|| Election::new(election, &host));
     options.mode = mode;
     options.serve = flags.serve();
+    options.debug_scores = flags.debug_scores;
     if let Some(longest) = flags.longest_parked() {
         options.settings.timing.longest_parked = longest;
     }

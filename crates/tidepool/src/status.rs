@@ -51,6 +51,7 @@ struct Status {
     oldest_waiting: Option<Waiting>,
     since_start: SinceStart,
     watches: Vec<Watch>,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -168,6 +169,9 @@ fn table(status: &Status, server: &Uri) -> String {
             row("", format!("{}: {trouble}", watch.kind));
         }
     }
+    for warning in &status.warnings {
+        row("warning", warning.clone());
+    }
     text
 }
 
@@ -242,6 +246,7 @@ mod tests {
                 {"kind": "nodes", "resourceVersion": "9", "synced": true, "missing": false, "silentSeconds": 1.0,
                     "trouble": "the connection was lost"},
             ],
+            "warnings": ["no node has `nvidia.com/gpus`"],
         }));
         let want = "\
 scheduler  0.0.0 at http://127.0.0.1:10259, up 1m 1s
@@ -253,6 +258,7 @@ longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes a
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
 watches    3 of 3 kinds followed; the cluster has no csistoragecapacities
            nodes: the connection was lost
+warning    no node has `nvidia.com/gpus`
 ";
         assert_eq!(text, want);
     }

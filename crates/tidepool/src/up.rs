@@ -58,6 +58,9 @@ pub(crate) struct Flags {
     /// Stop by itself after this time, such as 20s or 1h30m
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     run_for: Option<Duration>,
+    /// Log the scores of so many nodes with every decision, plugin by plugin; 0 logs none
+    #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = engine::scheduler::score_count)]
+    debug_scores: u16,
     /// Leave out the demo workload
     #[arg(long)]
     no_demo: bool,
@@ -151,6 +154,7 @@ impl Running {
         };
         let configuration = configuration(flags.config.as_deref())?;
         let mut options = scheduler_options(&configuration, flags.config.as_deref())?;
+        options.debug_scores = flags.debug_scores;
         options.serve = Some(Serve {
             // Whoever leaves the choice of one port to us leaves that of the other too.
             port: match flags.port {

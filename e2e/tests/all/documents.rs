@@ -1,4 +1,4 @@
-//! The commands of the getting-started page and of the README, run as they stand there.
+//! The commands of pages that people follow, run as they stand there.
 
 use std::{
     path::Path,
@@ -44,23 +44,57 @@ fn shell(up: &Up, script: &str, directory: &Path) -> String {
     stdout
 }
 
-/// The first words of a line: what follows differs from run to run.
-fn beginning(line: &str) -> &str {
-    line.split_whitespace().next().unwrap_or_default()
+/// What of a line is the same in every run: its first word, or all of it in a table of scores.
+fn lasting(line: &str) -> &str {
+    match line.starts_with(['|', 'T']) {
+        true => line,
+        false => line.split_whitespace().next().unwrap_or_default(),
+    }
 }
 
-/// Runs every `sh` block, in one shell each; what a `text` block behind it shows begins as what was printed.
+/// The arguments of a block that starts `tidepool up`, which runs in another terminal.
+fn up_arguments<'a>(block: &Block<'a>) -> Option<Vec<&'a str>> {
+    let starts = ["cargo run --release -- up", "tidepool up"];
+    let command = block
+        .text
+        .strip_suffix('\n')
+        .filter(|_| block.language == "sh")?;
+    let rest = starts
+        .iter()
+        .find_map(|start| command.strip_prefix(start))?;
+    assert!(!rest.contains('\n'), "it does not end by itself: {command}");
+    Some(rest.split_whitespace().collect())
+}
+
+/// Runs every `sh` block, in one shell each; what a `text` block behind it shows was printed. A `yaml` block that begins with
+/// a name, as `# gpu.yaml`, is a file.
 fn follow(document: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let document = std::fs::read_to_string(root.join(document)).unwrap();
-    let up = Up::start(&[]);
+    let blocks = blocks(&document);
     let directory = tempfile::tempdir().unwrap();
+    for block in blocks.iter().filter(|block| block.language == "yaml") {
+        let first = block.text.lines().next().unwrap_or_default();
+        if let Some(name) = first.strip_prefix("# ") {
+            std::fs::write(directory.path().join(name), block.text).unwrap();
+        }
+    }
+    let arguments = blocks.iter().find_map(up_arguments).unwrap_or_default();
+    let arguments = arguments.iter().map(|argument| {
+        let file = directory.path().join(argument);
+        let argument = if file.is_file() {
+            file
+        } else {
+            argument.into()
+        };
+        argument.display().to_string()
+    });
+    let arguments: Vec<String> = arguments.collect();
+    let up = Up::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let (mut printed, mut ran) = (None, 0);
-    for block in blocks(&document) {
+    for block in blocks {
         match block.language {
-            "sh" if block.text.starts_with("cargo run --release -- up\n") => {
-                assert_eq!(block.text.lines().count(), 1, "it does not end by itself");
-            }
+            "sh" if up_arguments(&block).is_some() => {}
             "sh" => {
                 let export = "export KUBECONFIG=~/.cache/tidepool/kubeconfig\n";
                 printed = Some(shell(&up, &[export, block.text].concat(), directory.path()));
@@ -68,8 +102,8 @@ fn follow(document: &str) {
             }
             "text" => {
                 if let Some(printed) = printed.take() {
-                    let shown: Vec<&str> = block.text.lines().map(beginning).collect();
-                    let lines: Vec<&str> = printed.lines().map(beginning).collect();
+                    let shown: Vec<&str> = block.text.lines().map(lasting).collect();
+                    let lines: Vec<&str> = printed.lines().map(lasting).collect();
                     let is_there = |word: &&&str| !lines.contains(word);
                     let missing: Vec<_> = shown.iter().filter(is_there).collect();
                     assert!(missing.is_empty(), "{missing:?} are not in:\n{printed}");
@@ -89,4 +123,9 @@ fn the_first_five_minutes_work() {
 #[test]
 fn the_readme_works() {
     follow("README.md");
+}
+
+#[test]
+fn gpu_machines_are_kept_for_gpu_work() {
+    follow("docs/keep-gpu-machines-for-gpu-work.md");
 }

@@ -6,6 +6,7 @@ mod beside;
 mod documents;
 mod faults;
 mod features;
+mod gpu;
 mod harness;
 mod preemption;
 mod scheduler;

@@ -8,6 +8,7 @@ use engine::model::{
     RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint, StatusResources,
     Toleration, TolerationOperator, Unsatisfiable, Volume, VolumeSource,
 };
+use engine::scheduler::score_count;
 
 use super::katalyst;
 use super::selector::{label_selector, node_selector, node_term};
@@ -16,6 +17,7 @@ use crate::wire::core;
 
 const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
 const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
+const DEBUG_SCORES: &str = "tidepool.io/debug-scores";
 
 pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
     let object = object("pod", &pod.metadata);
@@ -31,6 +33,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
     let affinity = spec.affinity.node_affinity.as_ref();
     let mut warnings = Vec::new();
     let level = katalyst::level(pod, &mut warnings);
+    let show_scores = show_scores(pod, &mut warnings);
     let qos = QosLabels {
         katalyst_level: meta.annotations.get(katalyst::LEVEL).map(String::as_str),
         koordinator_class: meta.labels.get(KOORDINATOR_CLASS).map(String::as_str),
@@ -111,12 +114,26 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             }),
         affinity_errors,
         spread_errors,
+        show_scores,
         warnings: Vec::new(),
         kind: Arc::new(kind),
     };
     katalyst::warn_of_native_requests(&parsed, &mut warnings);
     parsed.warnings = warnings;
     Ok(parsed)
+}
+
+fn show_scores(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<u16> {
+    let text = pod.metadata.annotations.get(DEBUG_SCORES)?;
+    match score_count(text) {
+        Ok(count) => Some(count),
+        Err(error) => {
+            warnings.push(format!(
+                "annotation {DEBUG_SCORES} is left out: found `{text}`; {error}"
+            ));
+            None
+        }
+    }
 }
 
 fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {

@@ -1,17 +1,18 @@
 //! The deciding thread: news into the engine, instructions out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::model::Timestamp;
+use engine::cluster::Update;
+use engine::model::{Resource, Timestamp};
 use engine::scheduler::{Input, Scheduler};
 
-use super::DECIDE_THREAD;
 use super::handle::Board;
 use super::observer::Observer;
 use super::requests::seconds;
+use super::{DECIDE_THREAD, Recorder, Shared};
 use crate::link::{Link, News, Question, Until};
 use crate::status::Waiting;
 use crate::watch;
@@ -23,11 +24,12 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
 
 pub(super) fn start(
     engine: Scheduler,
-    link: Arc<Link>,
+    shared: &Shared,
     observer: Observer,
     board: Arc<Board>,
     decide: bool,
 ) -> std::io::Result<JoinHandle<()>> {
+    let (link, recorder) = (shared.link.clone(), shared.recorder.clone());
     std::thread::Builder::new()
         .name(DECIDE_THREAD.into())
         .spawn(move || {
@@ -36,11 +38,14 @@ pub(super) fn start(
             let mut driver = Driver {
                 engine,
                 observer,
+                recorder,
                 board,
                 clock: Clock::new(),
                 missing: watch::ALL.iter().map(|kind| kind.name).collect(),
                 decide,
                 questions: VecDeque::new(),
+                nodes_changed: false,
+                warned: BTreeSet::new(),
             };
             driver.run(&link);
         })
@@ -57,12 +62,17 @@ impl Drop for CloseAtEnd<'_> {
 struct Driver {
     engine: Scheduler,
     observer: Observer,
+    recorder: Arc<Recorder>,
     board: Arc<Board>,
     clock: Clock,
     /// Kinds that have not been told in full yet. Deciding without them would be guessing.
     missing: Vec<&'static str>,
     decide: bool,
     questions: VecDeque<Question>,
+    /// Since it was last looked which resources they have.
+    nodes_changed: bool,
+    /// Resources that no node had, of which people were told.
+    warned: BTreeSet<Resource>,
 }
 
 impl Driver {
@@ -72,6 +82,7 @@ impl Driver {
             for news in news {
                 self.hear(news);
             }
+            self.look_for_unoffered();
             self.answer_one();
             until = if self.decides() {
                 self.go_on(link)
@@ -104,6 +115,22 @@ impl Driver {
         }
     }
 
+    /// Says once of each resource that the configuration names that no node has it; the board shows what is so now.
+    fn look_for_unoffered(&mut self) {
+        if !self.nodes_changed || !self.missing.is_empty() {
+            return;
+        }
+        self.nodes_changed = false;
+        let unoffered = self.engine.unoffered();
+        for it in &unoffered {
+            if self.warned.insert(it.resource.clone()) {
+                tracing::warn!("{it}");
+            }
+        }
+        self.board
+            .warn(unoffered.iter().map(ToString::to_string).collect());
+    }
+
     fn decides(&self) -> bool {
         self.decide && self.missing.is_empty()
     }
@@ -112,6 +139,7 @@ impl Driver {
         match news {
             News::Input(input) => {
                 let now = self.clock.now();
+                self.nodes_changed |= is_about_nodes(&input);
                 self.observer.hear(&input, now);
                 let waits = match &input {
                     Input::Pod(pod) if pod.node.is_none() => Some(pod.uid.clone()),
@@ -163,12 +191,16 @@ impl Driver {
         let mut now = Instant::now();
         let end = now + SLICE;
         let room = link.room();
+        self.engine.show_scores(self.recorder.top());
         let mut outcomes = Vec::new();
         while outcomes.len() < room && now < end {
             self.observer.begin(now);
             match self.engine.schedule_next(self.clock.at(now)) {
                 Some(outcome) => {
                     now = self.observer.decided(&self.engine, &outcome, now);
+                    if let Some(scores) = self.engine.take_scores() {
+                        self.recorder.add(scores);
+                    }
                     outcomes.push(outcome);
                 }
                 None => {
@@ -193,6 +225,10 @@ impl Driver {
             }
         }
     }
+}
+
+fn is_about_nodes(input: &Input) -> bool {
+    matches!(input, Input::Object(Update::Node(_) | Update::NodeGone(_)))
 }
 
 /// The time of day at the start, and a clock that never jumps since.

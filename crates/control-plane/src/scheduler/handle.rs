@@ -1,14 +1,14 @@
 //! What may be asked of a running scheduler, from any thread and without holding it up.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::scheduler::{PodReport, Scheduler};
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{Counters, Mode};
+use super::{Counters, Mode, Recorder};
 use crate::lease::{Election, Seen};
 use crate::link::{Link, Question};
 use crate::mandate::{Mandate, Role};
@@ -49,6 +49,7 @@ struct Inner {
     progress: Arc<Progress>,
     mandate: Arc<Mandate>,
     metrics: Arc<Metrics>,
+    recorder: Arc<Recorder>,
     board: Arc<Board>,
     seen: Arc<Seen>,
     stopping: AtomicBool,
@@ -76,9 +77,15 @@ pub(super) struct Board {
     unschedulable: AtomicU64,
     gated: AtomicU64,
     in_flight: AtomicU64,
+    warnings: Mutex<Vec<String>>,
 }
 
 impl Board {
+    /// What people should know of the configuration, now that nodes are known.
+    pub(super) fn warn(&self, warnings: Vec<String>) {
+        *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
+    }
+
     pub(super) fn show(&self, engine: &Scheduler, deciding: bool) {
         let sizes = engine.sizes();
         let cluster = engine.cluster();
@@ -112,6 +119,7 @@ impl Handle {
             progress: shared.progress.clone(),
             mandate: shared.mandate.clone(),
             metrics: shared.metrics.clone(),
+            recorder: shared.recorder.clone(),
             board,
             seen,
             stopping: AtomicBool::new(false),
@@ -175,6 +183,11 @@ impl Handle {
                 victims: get(&counters.victims),
             },
             watches: watches.collect(),
+            warnings: board
+                .warnings
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
         }
     }
 
@@ -264,6 +277,11 @@ impl Handle {
         check(!leads || age <= election.lease_duration + OVERDUE, || {
             format!("the Lease was last renewed {age:?} ago")
         })
+    }
+
+    /// For `/debug/scores`.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
     }
 
     /// For `/configz`.

@@ -30,6 +30,8 @@ pub struct Options {
     pub serve: Option<Serve>,
     /// The configuration as `/configz` shows it.
     pub configuration: Value,
+    /// Of how many nodes the scores are logged for each decision, until somebody says otherwise; 0 for none.
+    pub debug_scores: u16,
 }
 
 impl Options {
@@ -51,6 +53,7 @@ impl Options {
             election: None,
             serve: None,
             configuration: serde_json::to_value(&shown).unwrap_or_default(),
+            debug_scores: 0,
         };
         Ok((options, warnings))
     }

@@ -15,10 +15,11 @@ use serde_json::json;
 
 use super::auth::{Guard, Wish};
 use super::health::{self, Asked, Check};
+use super::scores;
 use crate::scheduler::{Handle, Unanswered};
 
 const JSON: &str = "application/json";
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What is looked at, and how it is.
@@ -30,7 +31,9 @@ pub(crate) fn routes(handle: Handle, guard: Option<Guard>) -> Router {
         .route("/metrics", get(metrics))
         .route("/configz", get(configz))
         .route("/apis/v1/status", get(status))
-        .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain));
+        .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain))
+        .route("/debug/scores", get(scores::show).put(scores::switch))
+        .route("/debug/flags/s", get(scores::flag).put(scores::set_flag));
     let endpoints: [(&'static str, Checks); 3] = [
         ("livez", Handle::alive),
         ("healthz", Handle::healthy),
@@ -54,18 +57,28 @@ pub(crate) fn routes(handle: Handle, guard: Option<Guard>) -> Router {
         .layer(middleware::from_fn_with_state(guard.map(Arc::new), let_in))
 }
 
-/// Nothing changes anything here, and nobody sees what he may not.
+/// Nothing changes but by a switch, and nobody sees or switches what he may not.
 async fn let_in(State(guard): State<Option<Arc<Guard>>>, request: Request, next: Next) -> Response {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "only GET works here");
-        let allow = HeaderValue::from_static("GET, HEAD");
-        response.headers_mut().insert(ALLOW, allow);
-        return response;
-    }
     let path = request.uri().path();
+    let verb = match *request.method() {
+        Method::GET | Method::HEAD => "get",
+        Method::PUT if is_switch(path) => "put",
+        _ => {
+            let works = if is_switch(path) {
+                "GET, HEAD, PUT"
+            } else {
+                "GET, HEAD"
+            };
+            let text = format!("only {works} work here");
+            let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &text);
+            let allow = HeaderValue::from_static(works);
+            response.headers_mut().insert(ALLOW, allow);
+            return response;
+        }
+    };
     if let Some(guard) = guard
         && !guard.is_open(path)
-        && let Err((code, text)) = guard.allow(request.headers(), &wishes(path)).await
+        && let Err((code, text)) = guard.allow(request.headers(), &wishes(path, verb)).await
     {
         let mut response = refuse(code, &text);
         if code == StatusCode::UNAUTHORIZED {
@@ -82,11 +95,16 @@ async fn let_in(State(guard): State<Option<Arc<Guard>>>, request: Request, next:
     response
 }
 
+/// Whether something can be switched there. Browsers ask before they send a PUT to strangers, and nobody answers them.
+fn is_switch(path: &str) -> bool {
+    matches!(path, "/debug/scores" | "/debug/flags/s")
+}
+
 /// What somebody must be allowed to do who asks for this path.
-fn wishes(path: &str) -> Vec<Wish> {
+fn wishes(path: &str, verb: &str) -> Vec<Wish> {
     let mut wishes = vec![Wish::Path {
         path: path.to_owned(),
-        verb: "get".to_owned(),
+        verb: verb.to_owned(),
     }];
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     if let ["apis", "v1", "pods", namespace, name, ..] = parts[..] {
@@ -130,18 +148,18 @@ async fn explain(
     }
 }
 
-fn to_json(value: &impl Serialize) -> Response {
+pub(super) fn to_json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => answer(StatusCode::OK, JSON, text),
         Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }
 }
 
-fn refuse(code: StatusCode, text: &str) -> Response {
+pub(super) fn refuse(code: StatusCode, text: &str) -> Response {
     answer(code, JSON, json!({"error": text}).to_string())
 }
 
-fn answer(code: StatusCode, kind: &'static str, text: String) -> Response {
+pub(super) fn answer(code: StatusCode, kind: &'static str, text: String) -> Response {
     (code, [(CONTENT_TYPE, kind)], Body::from(text)).into_response()
 }
 
@@ -151,11 +169,11 @@ mod tests {
 
     #[test]
     fn who_asks_about_a_pod_must_be_allowed_to_see_it() {
-        assert_eq!(wishes("/metrics").len(), 1);
+        assert_eq!(wishes("/metrics", "get").len(), 1);
         let pod = Wish::Pod {
             namespace: "a".into(),
             name: "b".into(),
         };
-        assert_eq!(wishes("/apis/v1/pods/a/b/explain")[1], pod);
+        assert_eq!(wishes("/apis/v1/pods/a/b/explain", "get")[1], pod);
     }
 }

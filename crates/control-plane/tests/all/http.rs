@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
-use control_plane::scheduler::StartError;
+use control_plane::scheduler::{Options, StartError};
 use control_plane::serve::{Port, Serve, ServeError, TlsFiles};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,9 +28,16 @@ async fn serving() -> Fixture {
 
 /// Status and body of a plain request.
 async fn get(fixture: &Fixture, path: &str) -> (u16, String) {
+    send(fixture, "GET", path, "").await
+}
+
+async fn send(fixture: &Fixture, method: &str, path: &str, body: &str) -> (u16, String) {
     let address = fixture.server();
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -204,6 +211,142 @@ async fn other_machines_need_a_certificate() {
     assert!(error.to_string().contains("--tls-cert-file"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_are_switched_on_and_off() {
+    let mut fixture = serving().await;
+    fixture.add_node("small", "2", 110).await;
+    fixture.add_node("large", "4", 110).await;
+    fixture.add_pod("unseen", "1").await;
+    fixture.all_placed(1).await;
+    let nothing = json!({"top": 0, "scores": []});
+    assert_eq!(get_json(&fixture, "/debug/scores").await, nothing);
+
+    let on = send(&fixture, "PUT", "/debug/scores?top=1", "").await;
+    assert_eq!(on, (200, r#"{"top":1}"#.to_owned()));
+    fixture.add_pod("seen", "1").await;
+    fixture.all_placed(2).await;
+    let shown = get_json(&fixture, "/debug/scores").await;
+    assert_eq!(shown["top"], 1);
+    let [seen] = &shown["scores"].as_array().unwrap()[..] else {
+        panic!("{shown}")
+    };
+    assert_eq!(
+        (&seen["name"], &seen["node"], &seen["feasibleNodes"]),
+        (&json!("seen"), &json!("large"), &json!(2))
+    );
+    assert_eq!(seen["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["nodes"][0]["node"], "large");
+    let (code, table) = get(&fixture, "/debug/scores?output=table").await;
+    let first = "Top1 scores for Pod: default/seen, feasibleNodes: 2, plugins:[";
+    assert!(code == 200 && table.starts_with(first), "{table}");
+    assert_eq!(table.lines().count(), 4, "{table}");
+
+    // The same switch under its other name.
+    let off = send(&fixture, "PUT", "/debug/flags/s", "0\n").await;
+    let said = "successfully set debugTopNScores to 0\n";
+    assert_eq!(off, (200, said.to_owned()));
+    let flag = get(&fixture, "/debug/flags/s").await;
+    assert_eq!(flag, (200, "0\n".to_owned()));
+    fixture.add_pod("unseen-again", "1").await;
+    fixture.all_placed(3).await;
+    let shown = get_json(&fixture, "/debug/scores").await;
+    assert_eq!(shown["scores"].as_array().unwrap().len(), 1);
+
+    for (method, path, body, code, words) in [
+        ("PUT", "/debug/scores", "", 400, "?top=10"),
+        (
+            "PUT",
+            "/debug/scores?top=-1",
+            "",
+            400,
+            "is `-1`; use a whole number from 0 to 1000",
+        ),
+        ("PUT", "/debug/scores?top=1001", "", 400, "from 0 to 1000"),
+        (
+            "PUT",
+            "/debug/scores?Top=1",
+            "",
+            400,
+            "`Top` means nothing here; use top",
+        ),
+        (
+            "GET",
+            "/debug/scores?output=xml",
+            "",
+            400,
+            "`xml`; use json or table",
+        ),
+        (
+            "PUT",
+            "/debug/flags/s",
+            "many",
+            400,
+            "is `many`; use a whole number",
+        ),
+        ("PUT", "/debug/flags/s", &"1".repeat(99), 400, "too long"),
+        ("POST", "/debug/scores?top=1", "", 405, "GET, HEAD, PUT"),
+        ("PUT", "/metrics", "", 405, "only GET, HEAD work here"),
+    ] {
+        let (found, text) = send(&fixture, method, path, body).await;
+        assert_eq!(found, code, "{method} {path}: {text}");
+        assert!(text.contains(words), "{method} {path}: {text}");
+    }
+    assert_eq!(get_json(&fixture, "/debug/scores").await["top"], 0);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_can_ask_for_its_scores_even_with_one_node() {
+    let mut fixture = serving().await;
+    fixture.add_node("only", "4", 110).await;
+    let mut asks = crate::support::pod("asks", "1");
+    asks["metadata"]["annotations"] = json!({"tidepool.io/debug-scores": "3"});
+    fixture.create_pod(asks).await;
+    fixture.add_pod("silent", "1").await;
+    fixture.all_placed(2).await;
+    let shown = get_json(&fixture, "/debug/scores").await;
+    let scores = shown["scores"].as_array().unwrap().iter();
+    let told: Vec<_> = scores
+        .map(|it| (&it["name"], &it["top"], &it["node"]))
+        .collect();
+    assert_eq!(told, [(&json!("asks"), &json!(3), &json!("only"))]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_no_node_has_is_in_the_status() {
+    let text = "
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: tidepool
+  plugins: {score: {enabled: [{name: ScarceResourceAvoidance}]}}
+  pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpus]}}]
+";
+    let (configuration, _) = api::config::load(text).unwrap();
+    let (mut options, _) = Options::new(&configuration, engine::plugins::ALL, "host").unwrap();
+    options.serve = Some(any_port());
+    let mut fixture = Fixture::new().await;
+    fixture.schedule_with_options(options);
+    ready(&fixture).await;
+    // Without nodes nobody can tell.
+    let status = get_json(&fixture, "/apis/v1/status").await;
+    assert_eq!(status["warnings"], json!([]));
+    fixture.add_node("node", "4", 110).await;
+    let told = eventually("it is told", || async {
+        let status = get_json(&fixture, "/apis/v1/status").await;
+        match status["warnings"] == json!([]) {
+            true => Err(status),
+            false => Ok(status["warnings"].clone()),
+        }
+    })
+    .await;
+    let want = "no node has `nvidia.com/gpus`, which ScarceResourceAvoidance would score by; nodes have cpu, memory, \
+        ephemeral-storage, pods";
+    assert_eq!(told, json!([want]));
+    fixture.stop().await;
+}
+
 /// TLS on loopback, so that callers are asked who they are; the reviews are answered by the test.
 #[tokio::test(flavor = "multi_thread")]
 async fn with_tls_the_api_server_says_who_may_see_what() {
@@ -239,12 +382,12 @@ async fn with_tls_the_api_server_says_who_may_see_what() {
         .with_no_client_auth();
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config));
     let address = fixture.server();
-    let get = async |path: &str, token: &str| {
+    let send = async |method: &str, path: &str, token: &str| {
         let stream = TcpStream::connect(address).await.unwrap();
         let name = "localhost".try_into().unwrap();
         let mut stream = connector.connect(name, stream).await.unwrap();
         let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -264,10 +407,21 @@ async fn with_tls_the_api_server_says_who_may_see_what() {
         ("/apis/v1/pods/default/a/explain", "reader", 404),
         ("/metrics", "reader", 200),
     ] {
-        let (code, body) = get(path, token).await;
+        let (code, body) = send("GET", path, token).await;
         assert_eq!(code, want, "{path} as `{token}`: {body}");
     }
     // Six different wishes and three callers, some of them twice: each was asked for once.
     assert_eq!(reviews.counts(), (3, 6));
+    // Who may look may not switch.
+    for (wish, token, want) in [
+        ("GET /debug/scores", "reader", 200),
+        ("PUT /debug/scores?top=5", "reader", 403),
+        ("PUT /debug/scores?top=5", "", 401),
+        ("PUT /debug/scores?top=5", "master", 200),
+    ] {
+        let (method, path) = wish.split_once(' ').unwrap();
+        let (code, body) = send(method, path, token).await;
+        assert_eq!(code, want, "{wish} as `{token}`: {body}");
+    }
     fixture.stop().await;
 }

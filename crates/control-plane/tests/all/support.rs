@@ -245,9 +245,13 @@ impl Reviews {
             (&spec["user"], &spec["groups"]),
             (&json!("reader"), &json!(["g"]))
         );
-        let path = &spec["nonResourceAttributes"]["path"];
+        let (path, verb) = (
+            &spec["nonResourceAttributes"]["path"],
+            &spec["nonResourceAttributes"]["verb"],
+        );
         let pod = &spec["resourceAttributes"];
         let allowed = *path == "/metrics"
+            || (*path == "/debug/scores" && *verb == "get")
             || path
                 .as_str()
                 .is_some_and(|path| path.starts_with("/apis/v1/pods/"))

@@ -110,6 +110,21 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// What each plugin gives these slots, weights included. Plugins that skip are not in it.
+    pub(crate) fn weighted(
+        &mut self,
+        slots: &[usize],
+    ) -> Result<Vec<(&'static str, Vec<i64>)>, String> {
+        let places: Vec<(u32, u32)> = slots.iter().map(|slot| (*slot as u32, 1)).collect();
+        let mut columns = Vec::new();
+        let profile = self.profile;
+        self.score(&places, |weight, plugin, _, normalized| {
+            let scores = normalized.iter().map(|score| weight * score).collect();
+            columns.push((profile.plugins()[plugin].name, scores));
+        })?;
+        Ok(columns)
+    }
+
     fn score_rows(&self, plugin: usize, which: usize, feasible: &[(u32, u32)], out: &mut Vec<i64>) {
         let Score::Rows(check) = &self.plan.plugins[plugin].scores[which] else {
             return;

@@ -52,6 +52,8 @@ pub struct Pod {
     pub spread_errors: Vec<(Unsatisfiable, String)>,
     /// What whoever made the pod should be told: words that mean nothing, and what is done instead.
     pub warnings: Vec<String>,
+    /// Of how many nodes the scores are told when the pod gets one, if it says so itself; 0 for none.
+    pub show_scores: Option<u16>,
 }
 
 /// What a pod asks for beyond its level.

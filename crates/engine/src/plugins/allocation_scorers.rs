@@ -6,7 +6,7 @@ use super::resource_strategy::{
     Fullness, Strategy, UtilizationShapePoint, WeightedResource, check_weights, shape,
 };
 use crate::framework::{ArgsError, Catalog, Configure, EventPattern, Plan, Plugin, Point, Points};
-use crate::model::Pod;
+use crate::model::{Pod, Resource};
 
 const POINTS: Points = Points::of(&[Point::Score]);
 
@@ -101,6 +101,10 @@ macro_rules! scores_fullness {
         impl Plugin for $plugin {
             fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
                 self.0.prepare(pod, plan);
+            }
+
+            fn scored_resources(&self) -> Vec<Resource> {
+                self.0.resources()
             }
 
             fn events(&self) -> Vec<EventPattern> {

@@ -83,6 +83,10 @@ impl Plugin for NodeResourcesBalancedAllocation {
         plan.score_rows(check);
     }
 
+    fn scored_resources(&self) -> Vec<Resource> {
+        self.resources.clone()
+    }
+
     fn events(&self) -> Vec<EventPattern> {
         Vec::new()
     }

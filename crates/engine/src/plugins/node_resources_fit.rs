@@ -157,6 +157,10 @@ impl Plugin for NodeResourcesFit {
         self.scorer.prepare(pod, plan);
     }
 
+    fn scored_resources(&self) -> Vec<Resource> {
+        self.scorer.resources()
+    }
+
     fn events(&self) -> Vec<EventPattern> {
         vec![
             EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),

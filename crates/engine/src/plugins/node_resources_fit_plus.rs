@@ -106,6 +106,11 @@ impl Plugin for NodeResourcesFitPlus {
         plan.score_rows(check);
     }
 
+    fn scored_resources(&self) -> Vec<Resource> {
+        let names = self.resources.iter().map(|(resource, ..)| resource);
+        names.cloned().collect()
+    }
+
     fn events(&self) -> Vec<EventPattern> {
         Vec::new()
     }

@@ -136,6 +136,11 @@ impl Fullness {
         }
     }
 
+    pub fn resources(&self) -> Vec<Resource> {
+        let names = self.resources.iter().map(|(resource, _)| resource);
+        names.cloned().collect()
+    }
+
     pub fn prepare(&self, pod: &Pod, plan: &mut Plan) {
         let usages = self.resources.iter().filter_map(|(resource, weight)| {
             let requested = match resource {

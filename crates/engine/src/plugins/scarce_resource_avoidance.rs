@@ -67,6 +67,10 @@ impl Plugin for ScarceResourceAvoidance {
         plan.score_rows(check);
     }
 
+    fn scored_resources(&self) -> Vec<Resource> {
+        self.scarce.clone()
+    }
+
     fn events(&self) -> Vec<EventPattern> {
         Vec::new()
     }

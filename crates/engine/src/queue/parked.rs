@@ -175,6 +175,7 @@ impl PartialEq for Alike {
             uid: _,
             created: _,
             started: _,
+            show_scores: _,
             kind,
             node,
             nominated_node,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Scheduler;
 use super::room::{self, Room};
 use super::talk::{Answered, Talk};
+use super::{Scheduler, Scores};
 use crate::cluster::Cluster;
 use crate::evaluate::{Diagnosis, Narrowed, Outcome as Verdict, Scan};
 use crate::extender::Question;
@@ -21,6 +21,8 @@ use crate::profile::Profile;
 pub(super) enum Decision {
     Node {
         slot: usize,
+        /// If somebody wants to see them.
+        scores: Option<Box<Scores>>,
     },
     NoNode {
         diagnosis: Diagnosis,
@@ -86,17 +88,25 @@ impl Scheduler {
         let mut scan = Scan::new(&self.cluster, profile, pod);
         let diagnosis = match talk {
             None => match scan.decide(self.cursor) {
-                Verdict::Chosen { slot, .. } => return Ok(Decision::Node { slot }),
+                Verdict::Chosen { slot, .. } => {
+                    let scores = self.scores(&mut scan, pod, slot, now, |scan| scan.filter());
+                    return Ok(Decision::Node { slot, scores });
+                }
                 Verdict::Rejected(diagnosis) => diagnosis,
                 Verdict::Failed(text) => return Err(text),
             },
             Some(talk) => {
                 let feasible = scan.feasible()?;
                 match talk.go_on(&feasible, &self.cluster, pod, &self.extenders) {
-                    Answered::One(slot) => return Ok(Decision::Node { slot }),
+                    Answered::One(slot) => {
+                        let scores = self.scores(&mut scan, pod, slot, now, |_| Ok(vec![slot]));
+                        return Ok(Decision::Node { slot, scores });
+                    }
                     Answered::Several(among) => {
                         let (slot, _) = scan.choose(&among, self.cursor)?;
-                        return Ok(Decision::Node { slot });
+                        let among = |_: &mut Scan| Ok(slots(&among));
+                        let scores = self.scores(&mut scan, pod, slot, now, among);
+                        return Ok(Decision::Node { slot, scores });
                     }
                     Answered::Ask(questions) => return Ok(Decision::Ask(questions)),
                     Answered::None => talk.complain(scan.diagnose(), &self.cluster),
@@ -183,11 +193,15 @@ impl Scheduler {
                     None => Answered::without_extenders(&feasible),
                 };
                 match (answered, talk.as_ref()) {
-                    (Answered::One(slot), _) => return Ok(Decision::Node { slot }),
+                    (Answered::One(slot), _) => {
+                        let scores = looks.scores(slot, now, || vec![slot]);
+                        return Ok(Decision::Node { slot, scores });
+                    }
                     (Answered::Ask(questions), _) => return Ok(Decision::Ask(questions)),
                     (Answered::Several(among), _) => {
                         let slot = self.choose_by_steps(&mut looks, &among)?;
-                        return Ok(Decision::Node { slot });
+                        let scores = looks.scores(slot, now, || slots(&among));
+                        return Ok(Decision::Node { slot, scores });
                     }
                     (Answered::None, Some(talk)) => talk.complain(diagnosis, &self.cluster),
                     (Answered::None, None) => diagnosis,
@@ -284,7 +298,28 @@ struct Looks<'a> {
     shared: Option<Option<Scan<'a>>>,
 }
 
+fn slots(among: &[(usize, i64)]) -> Vec<usize> {
+    among.iter().map(|(slot, _)| *slot).collect()
+}
+
 impl Looks<'_> {
+    /// For whoever wants to see them; the plugins' turn is over.
+    fn scores(
+        &mut self,
+        slot: usize,
+        now: Timestamp,
+        among: impl FnOnce() -> Vec<usize>,
+    ) -> Option<Box<Scores>> {
+        let (scheduler, pod) = (self.scheduler, self.pod);
+        if scheduler.wanted_scores(pod) == 0 {
+            return None;
+        }
+        let seen = scheduler.profiles.hooks().pod(Point::Score, pod);
+        self.at(Point::Score, &seen, |_, scan| {
+            scheduler.scores(scan, pod, slot, now, |_| Ok(among()))
+        })
+    }
+
     fn at<T>(
         &mut self,
         point: Point,

@@ -18,6 +18,7 @@ mod explain;
 mod extenders;
 mod histories;
 mod hooks;
+mod scores;
 
 /// Orders by priority and time, and binds.
 struct Path;

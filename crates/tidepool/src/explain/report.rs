@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use control_plane::scores::{ScoreRow, ScoreTable};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
@@ -219,31 +220,31 @@ impl Report {
         output::columns(&rows)
     }
 
-    /// The best nodes with the score that each plugin gives them, weights included.
+    /// The table of the best nodes, as the scheduler's log has it.
     pub(super) fn scores(&self, top: usize) -> String {
         let mut nodes: Vec<&Node> = self.fitting().collect();
         if nodes.is_empty() {
             return "scores     no node fits, so there are none\n".to_owned();
         }
-        nodes.sort_by_key(|node| std::cmp::Reverse(node.total));
+        nodes.sort_by_key(|node| {
+            let is_chosen = matches!(&self.verdict, Verdict::Node(chosen) if *chosen == node.node);
+            (std::cmp::Reverse(node.total), !is_chosen)
+        });
         let plugins: Vec<&str> = nodes[0].scores.iter().map(|it| &it.plugin[..]).collect();
-        let mut head = vec!["#", "Pod", "Node", "Score"];
-        head.extend(&plugins);
-        let mut rows = vec![head.into_iter().map(str::to_owned).collect()];
-        for (place, node) in nodes.iter().take(top).enumerate() {
-            let mut row = vec![
-                place.to_string(),
-                format!("{}/{}", self.namespace, self.name),
-                node.node.clone(),
-                node.total.to_string(),
-            ];
-            row.extend(plugins.iter().map(|plugin| {
-                let score = node.scores.iter().find(|it| it.plugin == *plugin);
-                score.map_or_else(|| "-".to_owned(), |it| it.weighted.to_string())
-            }));
-            rows.push(row);
-        }
-        format!("\n{}", output::columns(&rows))
+        let rows = nodes.iter().take(top).map(|node| ScoreRow {
+            node: &node.node,
+            score: node.total,
+            scores: node.scores.iter().map(|it| it.weighted).collect(),
+        });
+        let table = ScoreTable {
+            namespace: &self.namespace,
+            name: &self.name,
+            top,
+            feasible_nodes: nodes.len(),
+            plugins,
+            rows: rows.collect(),
+        };
+        format!("\n{table}\n")
     }
 }
 
@@ -342,9 +343,11 @@ now        3/3 nodes fit, and it would go there again
 ";
         assert_eq!(report.summary_at(now()), want);
         let want = "
-#  Pod       Node  Score  NodeResourcesFit  TaintToleration
-0  demo/web  b       190                90              100
-1  demo/web  c       170                70              100
+Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit TaintToleration]
+| # | Pod | Node | Score | NodeResourcesFit | TaintToleration |
+| --- | --- | --- | ---:| ---:| ---:|
+| 0 | demo/web | b | 190 | 90 | 100 |
+| 1 | demo/web | c | 170 | 70 | 100 |
 ";
         assert_eq!(report.scores(2), want);
     }

@@ -9,6 +9,7 @@ use api::config::Configuration;
 use clap::Args;
 use control_plane::scheduler::Mode;
 use control_plane::serve::{PORT, Port, Serve, TlsFiles};
+use engine::scheduler::score_count;
 
 /// Schedule the pods of a cluster.
 #[derive(Args)]
@@ -32,6 +33,9 @@ pub(crate) struct Flags {
     election: ElectionFlags,
     #[command(flatten)]
     serving: ServingFlags,
+    /// Log the scores of so many nodes with every decision, plugin by plugin; 0 logs none.
+    #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = score_count)]
+    pub(super) debug_scores: u16,
     /// A pod that nothing helps is tried again after this time [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pod_max_in_unschedulable_pods_duration: Option<Duration>,

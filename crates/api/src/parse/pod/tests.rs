@@ -12,7 +12,7 @@ fn parsed(json: &str) -> Result<Pod, ParseError> {
 fn a_pod_with_everything() {
     let pod = parsed(
         r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","namespace":"shop","uid":"u1","labels":{"app":"web","v":"2"},
-        "annotations":{"katalyst.kubewharf.io/qos_level":"reclaimed_cores"},"creationTimestamp":"2026-01-01T00:00:01Z",
+        "annotations":{"katalyst.kubewharf.io/qos_level":"reclaimed_cores","tidepool.io/debug-scores":"3"},"creationTimestamp":"2026-01-01T00:00:01Z",
         "ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n"},{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"rs","uid":"r","controller":true}],
         "managedFields":[{"anything":{}}]},
         "spec":{"schedulerName":"default-scheduler","priority":7,"preemptionPolicy":"Never","hostNetwork":true,"hostUsers":false,
@@ -41,6 +41,7 @@ fn a_pod_with_everything() {
         (pod.priority, pod.preemption_policy, pod.qos),
         (7, PreemptionPolicy::Never, QosClass::Lent)
     );
+    assert_eq!(pod.show_scores, Some(3));
     assert_eq!(pod.created.0, 1_767_225_601_000_000_000);
     assert_eq!(pod.requests.wanted.get(&Resource::Cpu), 1100);
     assert_eq!(

@@ -1,0 +1,120 @@
+//! The table of the best nodes for a pod, as people read it: in the log, from the Score API, and by `tidepool explain pod
+//! --scores`. It looks as Koordinator's does, so that tools for one read the other. Where scores come from is no matter here.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use engine::scheduler::Scores;
+
+/// Displayed without an end of line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScoreTable<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// How many nodes were wanted; there may be fewer.
+    pub top: usize,
+    pub feasible_nodes: usize,
+    pub plugins: Vec<&'a str>,
+    /// Best first.
+    pub rows: Vec<ScoreRow<'a>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScoreRow<'a> {
+    pub node: &'a str,
+    pub score: i64,
+    /// In the order of the plugins, weights included.
+    pub scores: Cow<'a, [i64]>,
+}
+
+impl<'a> From<&'a Scores> for ScoreTable<'a> {
+    fn from(scores: &'a Scores) -> Self {
+        let rows = scores.nodes.iter().map(|row| ScoreRow {
+            node: &row.node,
+            score: row.score,
+            scores: Cow::Borrowed(&row.scores),
+        });
+        Self {
+            namespace: &scores.namespace,
+            name: &scores.name,
+            top: scores.top.into(),
+            feasible_nodes: scores.feasible_nodes,
+            plugins: scores.plugins.clone(),
+            rows: rows.collect(),
+        }
+    }
+}
+
+impl fmt::Display for ScoreTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            namespace,
+            name,
+            top,
+            feasible_nodes,
+            plugins,
+            rows,
+        } = self;
+        let named = plugins.join(" ");
+        write!(
+            f,
+            "Top{top} scores for Pod: {namespace}/{name}, feasibleNodes: {feasible_nodes}, plugins:[{named}]"
+        )?;
+        f.write_str("\n| # | Pod | Node | Score |")?;
+        plugins
+            .iter()
+            .try_for_each(|plugin| write!(f, " {plugin} |"))?;
+        // Numbers go to the right.
+        f.write_str("\n| --- | --- | --- | ---:|")?;
+        plugins.iter().try_for_each(|_| f.write_str(" ---:|"))?;
+        for (
+            rank,
+            ScoreRow {
+                node,
+                score,
+                scores,
+            },
+        ) in rows.iter().enumerate()
+        {
+            write!(f, "\n| {rank} | {namespace}/{name} | {node} | {score} |")?;
+            scores
+                .iter()
+                .try_for_each(|score| write!(f, " {score} |"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::model::Timestamp;
+    use engine::scheduler::NodeScores;
+
+    use super::*;
+
+    #[test]
+    fn a_table_is_markdown_under_a_heading() {
+        let row = |node: &str, plus| NodeScores {
+            node: node.into(),
+            score: plus + 200,
+            scores: vec![plus, 200],
+        };
+        let scores = Scores {
+            at: Timestamp::default(),
+            namespace: "default".into(),
+            name: "web-1".into(),
+            node: "n1".into(),
+            top: 10,
+            feasible_nodes: 2,
+            plugins: vec!["NodeResourcesFitPlus", "ScarceResourceAvoidance"],
+            nodes: vec![row("n1", 160), row("n2", 110)],
+        };
+        let want = "\
+Top10 scores for Pod: default/web-1, feasibleNodes: 2, plugins:[NodeResourcesFitPlus ScarceResourceAvoidance]
+| # | Pod | Node | Score | NodeResourcesFitPlus | ScarceResourceAvoidance |
+| --- | --- | --- | ---:| ---:| ---:|
+| 0 | default/web-1 | n1 | 360 | 160 | 200 |
+| 1 | default/web-1 | n2 | 310 | 110 | 200 |";
+        assert_eq!(ScoreTable::from(&scores).to_string(), want);
+    }
+}

@@ -1,0 +1,111 @@
+//! The Score API: `/debug/scores` switches the scores behind decisions on and shows the latest ones, and `/debug/flags/s`
+//! is its switch under Koordinator's name.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use engine::scheduler::{Scores, score_count};
+use http::StatusCode;
+use serde::Serialize;
+
+use super::routes::{TEXT, answer, refuse, to_json};
+use crate::scheduler::Handle;
+use crate::scores::ScoreTable;
+
+/// No number is longer.
+const LONGEST_NUMBER: usize = 32;
+
+/// The answer of `/debug/scores`.
+#[derive(Serialize)]
+struct Shown<'a> {
+    /// Of how many nodes scores are recorded; 0 for none.
+    top: u16,
+    /// The latest ones, newest first; left out where the switch answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scores: Option<Vec<&'a Scores>>,
+}
+
+/// `GET /debug/scores`
+pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
+    let latest = handle.recorder().latest();
+    match value(query.as_deref(), "output") {
+        Ok(Some("json") | None) => to_json(&Shown {
+            top: handle.recorder().top(),
+            scores: Some(latest.iter().map(Arc::as_ref).collect()),
+        }),
+        Ok(Some("table")) => {
+            let tables = latest
+                .iter()
+                .map(|scores| format!("{}\n", ScoreTable::from(&**scores)));
+            let tables: Vec<String> = tables.collect();
+            answer(StatusCode::OK, TEXT, tables.join("\n"))
+        }
+        Ok(Some(other)) => bad(&format!("output is `{other}`; use json or table")),
+        Err(text) => bad(&text),
+    }
+}
+
+/// `PUT /debug/scores?top=N`
+pub(super) async fn switch(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
+    let top = match value(query.as_deref(), "top") {
+        Ok(Some(top)) => number(top),
+        Ok(None) => Err("say how many nodes are to be shown: ?top=10, or 0 for none".to_owned()),
+        Err(text) => Err(text),
+    };
+    match top {
+        Ok(top) => {
+            handle.recorder().switch(top);
+            to_json(&Shown { top, scores: None })
+        }
+        Err(text) => bad(&text),
+    }
+}
+
+/// `GET /debug/flags/s`
+pub(super) async fn flag(State(handle): State<Handle>) -> Response {
+    let top = handle.recorder().top();
+    answer(StatusCode::OK, TEXT, format!("{top}\n"))
+}
+
+/// `PUT /debug/flags/s`; the number is the body.
+pub(super) async fn set_flag(State(handle): State<Handle>, body: Body) -> Response {
+    let Ok(body) = axum::body::to_bytes(body, LONGEST_NUMBER).await else {
+        return bad("the body is no number: it is too long");
+    };
+    match number(&String::from_utf8_lossy(&body)) {
+        Ok(top) => {
+            handle.recorder().switch(top);
+            let text = format!("successfully set debugTopNScores to {top}\n");
+            answer(StatusCode::OK, TEXT, text)
+        }
+        Err(text) => bad(&text),
+    }
+}
+
+fn number(text: &str) -> Result<u16, String> {
+    let text = text.trim();
+    score_count(text).map_err(|error| format!("the number of nodes is `{text}`; {error}"))
+}
+
+/// What a query gives for the one key that it may have.
+fn value<'a>(query: Option<&'a str>, key: &str) -> Result<Option<&'a str>, String> {
+    let mut found = None;
+    for pair in query
+        .unwrap_or_default()
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+    {
+        let (given, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if given != key {
+            return Err(format!("`{given}` means nothing here; use {key}"));
+        }
+        found = Some(value);
+    }
+    Ok(found)
+}
+
+fn bad(text: &str) -> Response {
+    refuse(StatusCode::BAD_REQUEST, text)
+}

@@ -1,0 +1,58 @@
+//! Resources that a configuration names and no node has: most likely misspelt, and without effect.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Profile;
+use crate::framework::Point;
+use crate::model::Resource;
+
+/// Displayed as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unoffered {
+    pub resource: Resource,
+    /// Who scores by it.
+    pub plugins: Vec<&'static str>,
+    /// What there is instead.
+    offered: Vec<Resource>,
+}
+
+impl Unoffered {
+    /// All of them, if these are the resources that nodes have.
+    pub fn among<'a>(
+        profiles: impl Iterator<Item = &'a Profile>,
+        offered: &[Resource],
+    ) -> Vec<Self> {
+        let mut named: BTreeMap<Resource, Vec<&'static str>> = BTreeMap::new();
+        for profile in profiles {
+            for &index in profile.at(Point::Score) {
+                let enabled = &profile.plugins()[index];
+                let unknown = enabled.plugin.scored_resources().into_iter();
+                for resource in unknown.filter(|resource| !offered.contains(resource)) {
+                    let plugins = named.entry(resource).or_default();
+                    if !plugins.contains(&enabled.name) {
+                        plugins.push(enabled.name);
+                    }
+                }
+            }
+        }
+        let named = named.into_iter().map(|(resource, plugins)| Self {
+            resource,
+            plugins,
+            offered: offered.to_vec(),
+        });
+        named.collect()
+    }
+}
+
+impl fmt::Display for Unoffered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (resource, plugins) = (self.resource.name(), self.plugins.join(" and "));
+        let offered: Vec<&str> = self.offered.iter().map(Resource::name).collect();
+        write!(
+            f,
+            "no node has `{resource}`, which {plugins} would score by; nodes have {}",
+            offered.join(", ")
+        )
+    }
+}
