@@ -58,6 +58,59 @@ fn check_names_file_line_and_field() {
     );
 }
 
+/// A resource that no node has is most likely misspelt.
+#[test]
+fn check_looks_at_nodes_if_it_is_given_some() {
+    let folder = tempfile::tempdir().unwrap();
+    let misspelt = file(
+        folder.path(),
+        "misspelt.yaml",
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n\
+         - plugins: {score: {enabled: [{name: NodeResourcesFitPlus}, {name: ScarceResourceAvoidance}], \
+         disabled: [{name: NodeResourcesFit}]}}\n  pluginConfig:\n  \
+         - {name: NodeResourcesFitPlus, args: {resources: {nvidia.com/gpus: {type: MostAllocated, weight: 1}}}}\n  \
+         - {name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpus]}}\n",
+    );
+    let node = |gpu: &str| {
+        format!(
+            r#"{{"kind": "Node", "status": {{"allocatable": {{"cpu": "8", "pods": "9", "{gpu}": "1"}}}}}}"#
+        )
+    };
+    let list = |nodes: &str| format!(r#"{{"kind": "List", "items": [{nodes}]}}"#);
+    let warning = "warning: no node has `nvidia.com/gpus`, which NodeResourcesFitPlus and ScarceResourceAvoidance would \
+        score by; nodes have cpu, pods, nvidia.com/gpu\n";
+    let two = format!("{}, {}", node("memory"), node("nvidia.com/gpus"));
+    for (case, nodes, code, said) in [
+        ("none has it", list(&node("nvidia.com/gpu")), 0, warning),
+        ("one has it", list(&two), 0, "misspelt.yaml: good\n"),
+        ("a node alone", node("nvidia.com/gpu"), 0, warning),
+        (
+            "no node",
+            list(""),
+            1,
+            "nodes.json holds no nodes: give what `kubectl get nodes -o yaml` prints\n",
+        ),
+        (
+            "something else",
+            list(r#"{"kind": "Pod"}"#),
+            1,
+            "nodes.json holds a `Pod`, which is no Node: give what `kubectl get nodes -o yaml` prints\n",
+        ),
+        (
+            "no object",
+            "[1]".to_owned(),
+            1,
+            "nodes.json cannot be read as nodes: ",
+        ),
+    ] {
+        let nodes = file(folder.path(), "nodes.json", &nodes);
+        let (found, out, err) = config(&["check", &misspelt, "--nodes", &nodes]);
+        assert_eq!(found, code, "{case}: {out}{err}");
+        assert!((out.clone() + &err).contains(said), "{case}: {out}{err}");
+        assert_eq!(out.contains("warning"), said == warning, "{case}: {out}");
+    }
+}
+
 #[test]
 fn show_writes_every_default() {
     let (code, table, _) = config(&["show"]);

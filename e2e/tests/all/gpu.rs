@@ -53,7 +53,7 @@ fn a_gpu_pod_fills_the_fuller_gpu_machine() {
             fill(world, name, more, cpu, memory, gpus);
         }
         let want = [("node1", 354, 154, 200), ("node2", 306, 106, 200)];
-        place(world, DEPLOYMENT, &want);
+        place(world, "gpu", DEPLOYMENT, &want);
     });
 }
 
@@ -73,7 +73,7 @@ fn a_pod_without_gpu_leaves_the_gpu_machine_alone() {
             ("node1", 322, 156, 166),
             ("node2", 298, 98, 200),
         ];
-        place(world, &deployment, &want);
+        place(world, "no-gpu", &deployment, &want);
     });
 }
 
@@ -94,8 +94,8 @@ fn fill(world: &World, name: &str, more: Value, cpu: u32, memory: &str, gpus: u3
 }
 
 /// Applies the Deployment as a person would. Its pod goes to the first of these nodes, and the log has the table with
-/// these numbers.
-fn place(world: &World, deployment: &str, want: &[(&str, i64, i64, i64)]) {
+/// these numbers. `log` is the name of that log.
+fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i64)]) {
     let (_, configuration) = SCENARIO.split_once("configuration: |\n").unwrap();
     let lines = configuration.lines();
     let lines = lines.map_while(|line| line.strip_prefix("  "));
@@ -109,11 +109,8 @@ fn place(world: &World, deployment: &str, want: &[(&str, i64, i64, i64)]) {
         "--leader-elect=false",
         "--secure-port=0",
     ];
-    let log = world.control_plane.logs().join("koord-scheduler.log");
-    let _scheduler = world
-        .control_plane
-        .tidepool("koord-scheduler", "admin", &flags)
-        .unwrap();
+    let _scheduler = world.control_plane.tidepool(log, "admin", &flags).unwrap();
+    let log = world.control_plane.logs().join(format!("{log}.log"));
     std::fs::write(kubectl.directory().join("deployment.yaml"), deployment).unwrap();
     let applied = kubectl
         .run(&["apply", "-f", "deployment.yaml"], Duration::from_secs(60))
@@ -142,11 +139,24 @@ fn place(world: &World, deployment: &str, want: &[(&str, i64, i64, i64)]) {
     for (rank, (node, total, plus, scarce)) in want.iter().enumerate() {
         table += &format!("| {rank} | default/{name} | {node} | {total} | {plus} | {scarce} |\n");
     }
-    eventually("the table is in the log", SHORT, || {
-        let log = std::fs::read_to_string(&log).unwrap();
-        match log.contains(&table) {
-            true => Ok(()),
-            false => Err(format!("not\n{table}but\n{log}")),
-        }
-    });
+    let logged = |what: &str| {
+        eventually("it is in the log", SHORT, || {
+            let log = std::fs::read_to_string(&log).unwrap();
+            match log.contains(what) {
+                true => Ok(log),
+                false => Err(format!("not\n{what}\nbut\n{log}")),
+            }
+        })
+    };
+    logged(&table);
+
+    // A pod that asks oddly is told so, once, and goes its way.
+    let spec = json!({"schedulerName": "koord-scheduler"});
+    let mut odd = crate::world::pod("odd", spec);
+    odd["metadata"]["annotations"] = json!({"tidepool.io/debug-scores": "many"});
+    world.create(&odd);
+    world.node_of("odd");
+    let warning = "pod default/odd: annotation tidepool.io/debug-scores is `many`; use a whole number from 0 to 1000";
+    let log = logged("Top10 scores for Pod: default/odd, ");
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
 }

@@ -312,6 +312,16 @@ fn flags_that_make_no_sense_are_refused() {
             "'http' for '--port <PORT>': use a whole number from 0 to 65535",
         ),
         (
+            "more scores than anybody reads",
+            vec!["scheduler", "--debug-scores=1001"],
+            "'1001' for '--debug-scores <COUNT>': use a whole number from 0 to 1000",
+        ),
+        (
+            "no number of scores",
+            vec!["up", "-s", "all"],
+            "'all' for '--debug-scores <COUNT>': use a whole number from 0 to 1000",
+        ),
+        (
             "two wishes",
             vec!["up", "--empty", "--nodes", "3"],
             "--nodes",
