@@ -324,7 +324,10 @@ async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Resu
     };
     let request = http::Request::builder().method(method).uri(path);
     let request = request.header("content-type", kind).body(bytes)?;
-    client.request(request).await.with_context(|| path.to_owned())
+    client
+        .request(request)
+        .await
+        .with_context(|| path.to_owned())
 }
 
 async fn create<K>(api: &Api<K>, object: Value) -> Result<K>

@@ -109,7 +109,8 @@ pub(crate) fn node(index: usize) -> Value {
 /// What the agent of a node says about it, as Katalyst's agents do: with what every NUMA node lends.
 pub(crate) fn report(index: usize) -> Value {
     let offer = |cores: u32, gib: u32| {
-        let amounts = json!({RECLAIMED_CPU: format!("{cores}k"), RECLAIMED_MEMORY: format!("{gib}Gi")});
+        let amounts =
+            json!({RECLAIMED_CPU: format!("{cores}k"), RECLAIMED_MEMORY: format!("{gib}Gi")});
         json!({"allocatable": amounts, "capacity": amounts})
     };
     let socket = |id: u32| {

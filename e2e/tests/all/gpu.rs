@@ -154,9 +154,17 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
     let spec = json!({"schedulerName": "koord-scheduler"});
     let mut odd = crate::world::pod("odd", spec);
     odd["metadata"]["annotations"] = json!({"tidepool.io/debug-scores": "many"});
-    world.create(&odd);
+    let uid = text(&world.create(&odd)["metadata"]["uid"]);
     world.node_of("odd");
-    let warning = "pod default/odd: annotation tidepool.io/debug-scores is `many`; use a whole number from 0 to 1000";
+    let warning = "annotation tidepool.io/debug-scores is left out: found `many`; use a whole number from 0 to 1000";
     let log = logged("Top10 scores for Pod: default/odd, ");
     assert_eq!(log.matches(warning).count(), 1, "{log}");
+    eventually("the pod is told", SHORT, || {
+        let events = world.events(&uid);
+        let told = events.iter().filter(|event| event["note"] == warning);
+        match told.count() {
+            1 => Ok(()),
+            _ => Err(format!("{events:?}")),
+        }
+    });
 }
