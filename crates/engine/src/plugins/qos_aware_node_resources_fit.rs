@@ -16,7 +16,7 @@ use crate::framework::{
     NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
     Verdict, Watched,
 };
-use crate::model::{NodeSpec, Pod, PreemptionPolicy, Reclaimed, ReclaimedResource};
+use crate::model::{NodeSpec, Pod, PreemptionPolicy, Reclaimed, ReclaimedResource, Resource};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -139,6 +139,11 @@ impl Plugin for QoSAwareNodeResourcesFit {
         });
         let usages = usages.collect();
         plan.score_rows(FullnessOfNode::new(self.reclaimed.clone(), usages));
+    }
+
+    /// What nodes lend has names of its own, which are checked with the arguments.
+    fn scored_resources(&self) -> Vec<Resource> {
+        self.native.resources()
     }
 
     fn events(&self) -> Vec<EventPattern> {
