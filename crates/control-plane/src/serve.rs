@@ -10,8 +10,9 @@
 //! | `/debug/scores` | the scores behind the latest decisions; `?output=table`; `PUT ?top=N` records those of N nodes |
 //! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
 //!
-//! Plain HTTP on loopback, open to whoever is on this machine. Everywhere else TLS, and the API server is asked who the
-//! caller is and whether he may. Errors are `{"error": "a sentence"}`. Nothing here changes what is decided.
+//! Plain HTTP on loopback, open to whoever is on this machine. Everywhere else TLS, with a certificate of its own making
+//! if none is given, and the API server is asked who the caller is and whether he may. Errors are
+//! `{"error": "a sentence"}`. Nothing here changes what is decided.
 
 mod auth;
 mod connections;
@@ -36,7 +37,7 @@ pub const PORT: u16 = 10259;
 pub struct Serve {
     pub address: IpAddr,
     pub port: Port,
-    /// Needed on any address but loopback.
+    /// On any address but loopback there is TLS without it, too.
     pub tls: Option<TlsFiles>,
     /// Paths that need no permission; `*` at the end stands for anything.
     pub always_allow: Vec<String>,
@@ -75,10 +76,6 @@ pub enum ServeError {
         address: SocketAddr,
         source: std::io::Error,
     },
-    #[error(
-        "{0} can be reached from other machines, so a certificate is needed: give --tls-cert-file and --tls-private-key-file, or --bind-address 127.0.0.1"
-    )]
-    Plain(IpAddr),
     #[error("cannot read {}", path.display())]
     Pem {
         path: PathBuf,
@@ -91,6 +88,10 @@ pub enum ServeError {
         certificate: PathBuf,
         source: rustls::Error,
     },
+    #[error("no certificate can be made; give one with --tls-cert-file and --tls-private-key-file")]
+    Make(#[from] rcgen::Error),
+    #[error("the certificate that was made cannot be used")]
+    Made(#[source] rustls::Error),
 }
 
 /// A listener with what it needs to answer safely.
@@ -104,10 +105,11 @@ pub(crate) struct Listening {
 
 impl Serve {
     pub(crate) fn listen(self) -> Result<Listening, ServeError> {
-        if self.tls.is_none() && !self.address.is_loopback() {
-            return Err(ServeError::Plain(self.address));
-        }
-        let tls = self.tls.as_ref().map(tls::config).transpose()?;
+        let tls = match &self.tls {
+            Some(files) => Some(tls::from_files(files)?),
+            None if self.address.is_loopback() => None,
+            None => Some(tls::self_signed()?),
+        };
         let (Port::Exactly(port) | Port::Rather(port)) = self.port;
         let wanted = SocketAddr::new(self.address, port);
         let mut bound = TcpListener::bind(wanted);

@@ -1,5 +1,6 @@
-//! Certificate and key, read once at the start.
+//! Certificate and key: read once at the start, or made then.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -8,8 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{ServeError, TlsFiles};
 
-pub(super) fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServeError> {
-    let unreadable = |path: &std::path::PathBuf| {
+pub(super) fn from_files(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServeError> {
+    let unreadable = |path: &PathBuf| {
         let path = path.clone();
         move |source| ServeError::Pem { path, source }
     };
@@ -20,17 +21,32 @@ pub(super) fn config(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServeError> 
         return Err(ServeError::NoCertificate(files.certificate.clone()));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(unreadable(&files.key))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let refuse = |source| ServeError::Tls {
+    config(chain, key).map_err(|source| ServeError::Tls {
         certificate: files.certificate.clone(),
         source,
-    };
+    })
+}
+
+/// A certificate that nobody else signed, as kube-scheduler makes one. Nobody can tell by it who we are, but nobody can
+/// listen either; probes of kubelet and most scrapers ask for no more.
+pub(super) fn self_signed() -> Result<Arc<ServerConfig>, ServeError> {
+    let key = rcgen::KeyPair::generate()?;
+    let names = vec!["localhost".to_owned()];
+    let certificate = rcgen::CertificateParams::new(names)?.self_signed(&key)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der())
+        .map_err(|why| ServeError::Made(rustls::Error::General(why.to_owned())))?;
+    config(vec![certificate.der().clone()], key).map_err(ServeError::Made)
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(refuse)?
+        .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(refuse)?;
+        .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
-use control_plane::scheduler::{Options, StartError};
-use control_plane::serve::{Port, Serve, ServeError, TlsFiles};
+use control_plane::scheduler::Options;
+use control_plane::serve::{Port, Serve, TlsFiles};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -196,19 +196,24 @@ async fn nothing_can_be_changed_and_nobody_waits_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_machines_need_a_certificate() {
+async fn other_machines_get_tls_and_must_say_who_they_are() {
+    let mut fixture = Fixture::new().await;
     let mut options = options();
     options.serve = Some(Serve {
         address: [0, 0, 0, 0].into(),
         ..any_port()
     });
-    let fixture = Fixture::new().await;
-    let error = fixture.start(options).err().unwrap();
-    assert!(
-        matches!(error, StartError::Serve(ServeError::Plain(_))),
-        "{error}"
-    );
-    assert!(error.to_string().contains("--tls-cert-file"), "{error}");
+    fixture.schedule_with_options(options);
+    let port = fixture.server().port();
+    let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    config.accept_invalid_certs = true;
+    let client = kube::Client::try_from(config).unwrap();
+    for (path, want) in [("/livez", 200), ("/metrics", 401)] {
+        let request = http::Request::get(path).body(kube::client::Body::empty());
+        let answer = client.send(request.unwrap()).await.unwrap();
+        assert_eq!(answer.status(), want, "{path}");
+    }
+    fixture.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,13 +70,13 @@ struct ElectionFlags {
 #[derive(Args)]
 #[command(next_help_heading = "HTTP server")]
 struct ServingFlags {
-    /// Where to serve; any address but loopback needs a certificate.
+    /// Where to serve; on any address but loopback with TLS, and to those who have a token.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind_address: IpAddr,
     /// The port to serve on; 0 serves nothing [default: 10259, or a free one if that is taken].
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
-    /// The certificate to serve with, and those that signed it.
+    /// The certificate to serve with, and those that signed it [default: on other addresses than loopback, one that nobody signed].
     #[arg(long, value_name = "PATH", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     #[arg(long, value_name = "PATH", requires = "tls_cert_file")]
