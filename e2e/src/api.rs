@@ -44,6 +44,11 @@ impl Api {
         self.send(Method::POST, &path(object)?, object)
     }
 
+    /// Sends an object to a place that is not its collection.
+    pub fn post(&self, path: &str, object: &Value) -> Result<Value> {
+        self.send(Method::POST, path, object)
+    }
+
     pub fn delete(&self, path: &str) -> Result<Value> {
         self.send(Method::DELETE, path, &Value::Null)
     }
@@ -120,7 +125,11 @@ fn path(object: &Value) -> Result<String> {
         "ClusterRole" => ("clusterroles", false),
         "ClusterRoleBinding" => ("clusterrolebindings", false),
         "CustomNodeResource" => ("customnoderesources", false),
+        "ConfigMap" => ("configmaps", true),
         "Pod" => ("pods", true),
+        "Role" => ("roles", true),
+        "RoleBinding" => ("rolebindings", true),
+        "ServiceAccount" => ("serviceaccounts", true),
         "Deployment" => ("deployments", true),
         "Service" => ("services", true),
         "PersistentVolumeClaim" => ("persistentvolumeclaims", true),

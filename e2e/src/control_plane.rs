@@ -2,16 +2,17 @@
 //!
 //! No kubelet: nodes are objects, and pods run only as far as a test says so.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use crate::loopback::{free_port, post};
+use crate::audit::{self, Request};
+use crate::etcd;
+use crate::loopback::free_port;
 use crate::process::Process;
 use crate::{Binaries, Kubeconfig, Kubectl};
 
@@ -20,6 +21,7 @@ const STARTUP: Duration = Duration::from_secs(120);
 /// How often a start is tried again when a port was taken between choosing and using it.
 const ATTEMPTS: usize = 3;
 const ADMIN: &str = "admin";
+const AUDIT_LOG: &str = "audit.log";
 
 /// What to start besides etcd and kube-apiserver, and for whom.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +35,8 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// The KubeSchedulerConfiguration that kube-scheduler runs with, without its connection.
     pub scheduler: Option<Value>,
+    /// Write down what users of this group ask for; see [`ControlPlane::audit`].
+    pub audited_group: Option<String>,
     /// More kube-apiserver flags.
     pub apiserver_flags: Vec<String>,
 }
@@ -146,14 +150,7 @@ impl ControlPlane {
     /// Makes etcd forget every revision before the present one. A running kube-apiserver still
     /// serves old versions from its cache; after a restart it cannot.
     pub fn compact(&self) -> Result<()> {
-        let now = post(self.etcd_port, "/v3/kv/range", &json!({"key": "AA=="}))?;
-        let revision = now["header"]["revision"].clone();
-        post(
-            self.etcd_port,
-            "/v3/kv/compaction",
-            &json!({"revision": revision, "physical": true}),
-        )?;
-        Ok(())
+        etcd::compact(self.etcd_port)
     }
 
     /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin` and without election.
@@ -168,12 +165,13 @@ impl ControlPlane {
         self.spawn("kube-scheduler", &all)
     }
 
-    /// A scheduler of ours as one of the users; its log is `NAME.log`.
-    pub fn tidepool(&self, name: &str, user: &str, flags: &[&str]) -> Result<Process> {
-        let kubeconfig = self.kubeconfig_file(user)?;
+    /// A scheduler of ours as this user; its log is `NAME.log`.
+    pub fn tidepool(&self, name: &str, user: &Kubeconfig, flags: &[&str]) -> Result<Process> {
+        let kubeconfig = format!("{name}.kubeconfig");
+        self.write(&kubeconfig, &user.to_yaml())?;
         let mut arguments = vec![
             "scheduler".to_owned(),
-            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--kubeconfig={}", self.path(&kubeconfig).display()),
         ];
         arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
         self.run(name, &crate::tidepool::binary()?, &arguments)
@@ -196,21 +194,19 @@ impl ControlPlane {
         self.apiserver.as_ref().map(Process::id)
     }
 
+    /// The requests of the audited group that are over, oldest first.
+    pub fn audit(&self) -> Result<Vec<Request>> {
+        audit::read(&self.path(AUDIT_LOG))
+    }
+
     /// How many objects etcd has below this key, such as `/registry/pods/`. Cheaper than asking the API server.
     pub fn count_objects(&self, prefix: &str) -> Result<u64> {
-        let mut end = prefix.as_bytes().to_vec();
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        let range = json!({
-            "key": BASE64.encode(prefix), "range_end": BASE64.encode(end), "count_only": true,
-        });
-        let answer = post(self.etcd_port, "/v3/kv/range", &range)?;
-        // Zero is left out, and large numbers are strings.
-        match answer["count"].as_str() {
-            Some(count) => Ok(count.parse()?),
-            None => Ok(0),
-        }
+        etcd::count(self.etcd_port, prefix)
+    }
+
+    /// How often each object below this key has been written in etcd, its creation included.
+    pub fn writes(&self, prefix: &str) -> Result<BTreeMap<String, u64>> {
+        etcd::writes(self.etcd_port, prefix)
     }
 
     fn write_credentials(&mut self) -> Result<()> {
@@ -272,9 +268,7 @@ impl ControlPlane {
             ];
             let mut etcd = self.spawn("etcd", &flags)?;
             let port = self.etcd_port;
-            let ready = wait_until("etcd", &mut etcd, || {
-                post(port, "/v3/kv/range", &json!({"key": "AA=="})).map(|_| ())
-            });
+            let ready = wait_until("etcd", &mut etcd, || etcd::revision(port).map(|_| ()));
             match ready {
                 Ok(()) => {
                     self.etcd = Some(etcd);
@@ -321,6 +315,11 @@ impl ControlPlane {
         if !self.options.disable_admission_plugins.is_empty() {
             let plugins = self.options.disable_admission_plugins.join(",");
             flags.push(format!("--disable-admission-plugins={plugins}"));
+        }
+        if let Some(group) = &self.options.audited_group {
+            self.write("audit-policy.yaml", &audit::policy(group).to_string())?;
+            flags.push(file("audit-policy-file", "audit-policy.yaml"));
+            flags.push(file("audit-log-path", AUDIT_LOG));
         }
         flags.extend(self.options.apiserver_flags.iter().cloned());
         self.spawn("kube-apiserver", &flags)

@@ -5,9 +5,11 @@
 //! anything else that a [`Kubeconfig`] reaches. What the tests say is in `tests/`.
 
 pub mod api;
+pub mod audit;
 pub mod binaries;
 pub mod binds;
 pub mod control_plane;
+mod etcd;
 pub mod kubeconfig;
 pub mod kubectl;
 mod loopback;

@@ -87,11 +87,16 @@ impl Process {
         Ok(self.keeper.try_wait()?)
     }
 
+    /// Everything it said so far.
+    pub fn log(&self) -> String {
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     /// The end of its log, for a message about what went wrong.
     pub fn last_words(&self) -> String {
         const LINES: usize = 12;
-        let bytes = std::fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
+        let text = self.log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }

@@ -70,13 +70,13 @@ impl Contestant {
                 std::fs::write(&file, LENDING)?;
                 let file = format!("--config={}", file.display());
                 let flags = ["--leader-elect=false", "--secure-port=0", &file];
-                control_plane.tidepool("tidepool", "admin", &flags)
+                control_plane.tidepool("tidepool", &control_plane.admin(), &flags)
             }
             Self::Tidepool => {
                 let name = format!("--scheduler-name={PROFILE}");
                 // As kube-scheduler is run here.
                 let flags = ["--leader-elect=false", "--secure-port=0", &name];
-                control_plane.tidepool("tidepool", "admin", &flags)
+                control_plane.tidepool("tidepool", &control_plane.admin(), &flags)
             }
             Self::KubeScheduler => control_plane.kube_scheduler(&kube_scheduler(0), &[]),
             Self::KubeSchedulerAll => control_plane.kube_scheduler(&kube_scheduler(100), &[]),

@@ -8,21 +8,12 @@ use e2e::{Api, Binds, ControlPlane, eventually};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
+use crate::deployed::{scheduler, start};
 use crate::world::{SHORT, asks, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(90);
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const NODES: &str = "/api/v1/nodes";
-
-pub(crate) fn start() -> ControlPlane {
-    ControlPlane::start(e2e::Options {
-        disable_admission_plugins: ["ServiceAccount", "TaintNodesByCondition"]
-            .map(str::to_owned)
-            .to_vec(),
-        ..e2e::Options::default()
-    })
-    .unwrap()
-}
 
 /// Creates pods `p0` and so on, many at a time.
 pub(crate) fn create_pods(control_plane: &ControlPlane, count: usize, spec: &Value) {
@@ -75,7 +66,7 @@ fn signal(id: u32, signal: &str) {
 #[test]
 fn an_api_server_that_restarts_in_mid_drain_costs_no_pod() {
     const COUNT: usize = 600;
-    let mut control_plane = start();
+    let mut control_plane = start(&[]);
     let api = Api::new(&control_plane.admin()).unwrap();
     for index in 0..20 {
         api.create(&node(
@@ -92,7 +83,7 @@ fn an_api_server_that_restarts_in_mid_drain_costs_no_pod() {
         &json!({"containers": asks("cpu", "250m")}),
     );
     let binds = Binds::watch(&control_plane.admin()).unwrap();
-    let ours = control_plane.tidepool("tidepool", "admin", &[]).unwrap();
+    let ours = scheduler(&control_plane, "tidepool");
     let before = eventually("a tenth is bound", SHORT, || match binds.count() {
         count if count > COUNT / 10 => Ok(count),
         count => Err(count.to_string()),
@@ -111,13 +102,13 @@ fn an_api_server_that_restarts_in_mid_drain_costs_no_pod() {
 
 #[test]
 fn what_happened_before_a_compaction_is_not_missed() {
-    let mut control_plane = start();
+    let mut control_plane = start(&[]);
     let api = Api::new(&control_plane.admin()).unwrap();
     let full = json!({"containers": asks("cpu", "8")});
     for name in ["stays", "goes"] {
         api.create(&node(name, "a", json!({}))).unwrap();
     }
-    let ours = control_plane.tidepool("tidepool", "admin", &[]).unwrap();
+    let ours = scheduler(&control_plane, "tidepool");
     for (name, on) in [("first", "stays"), ("second", "goes")] {
         let mut spec = full.clone();
         spec["nodeSelector"] = json!({"kubernetes.io/hostname": on});

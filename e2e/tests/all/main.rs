@@ -3,12 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod beside;
+mod deployed;
 mod documents;
 mod faults;
 mod features;
 mod gpu;
 mod harness;
 mod preemption;
+mod rights;
 mod scheduler;
 mod side_by_side;
 mod up;

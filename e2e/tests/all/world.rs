@@ -7,6 +7,8 @@ use std::time::Duration;
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
+use crate::deployed;
+
 /// Our profile.
 pub(crate) const OURS: &str = "tidepool";
 /// kube-scheduler's.
@@ -41,6 +43,7 @@ pub(crate) fn with(test: impl FnOnce(&World)) {
     let world = lock(&shared);
     world.empty();
     test(&world);
+    deployed::check_rights(&world.control_plane);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -49,27 +52,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl World {
     fn start() -> Self {
-        let control_plane = ControlPlane::start(e2e::Options {
-            disable_admission_plugins: ["ServiceAccount", "TaintNodesByCondition"]
-                .map(str::to_owned)
-                .to_vec(),
-            controllers: [
-                "deployment-controller",
-                "replicaset-controller",
-                "persistentvolume-binder-controller",
-                "disruption-controller",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            ..e2e::Options::default()
-        })
-        .unwrap();
+        let control_plane = deployed::start(&[
+            "deployment-controller",
+            "replicaset-controller",
+            "persistentvolume-binder-controller",
+            "disruption-controller",
+        ]);
         let config = json!({
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         });
         // Its log then has the score of every node.
         let theirs = control_plane.kube_scheduler(&config, &["--vmodule=schedule_one=10"]);
-        let ours = control_plane.tidepool("tidepool", "admin", &[]).unwrap();
+        let ours = deployed::scheduler(&control_plane, "tidepool");
         let api = Api::new(&control_plane.admin()).unwrap();
         for (name, value) in [(GREATER, 1_000), (LESSER, -10)] {
             api.create(

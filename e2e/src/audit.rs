@@ -1,0 +1,72 @@
+//! What was asked of the API server, as it wrote it down itself.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+/// The audit policy: every request of this group, once it is over. Watches are over when they end.
+pub(crate) fn policy(group: &str) -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [{"level": "Metadata", "userGroups": [group]}],
+    })
+}
+
+/// One request that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    pub user: String,
+    pub verb: String,
+    /// With its subresource: `pods/binding`.
+    pub resource: String,
+    pub namespace: String,
+    pub name: String,
+    /// 0 if there was no answer, because nobody waited for it any more.
+    pub code: u64,
+    /// When it came.
+    pub received: jiff::Timestamp,
+}
+
+impl Request {
+    pub fn is_write(&self) -> bool {
+        !matches!(&self.verb[..], "get" | "list" | "watch")
+    }
+
+    pub fn is_denied(&self) -> bool {
+        matches!(self.code, 401 | 403)
+    }
+}
+
+/// All requests in a log, oldest first.
+pub(crate) fn read(log: &Path) -> Result<Vec<Request>> {
+    let text = std::fs::read_to_string(log)
+        .with_context(|| format!("cannot read the audit log {}", log.display()))?;
+    // The last line may be on its way.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(request).collect()
+}
+
+fn request(line: &str) -> Result<Request> {
+    let event: Value =
+        serde_json::from_str(line).with_context(|| format!("no audit event: {line}"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let object = &event["objectRef"];
+    let mut resource = text(&object["resource"]);
+    if let Some(sub) = object["subresource"].as_str() {
+        resource += &format!("/{sub}");
+    }
+    let received = text(&event["requestReceivedTimestamp"]);
+    Ok(Request {
+        user: text(&event["user"]["username"]),
+        verb: text(&event["verb"]),
+        resource,
+        namespace: text(&object["namespace"]),
+        name: text(&object["name"]),
+        code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        received: received
+            .parse()
+            .with_context(|| format!("no time: {received}"))?,
+    })
+}

@@ -1,0 +1,100 @@
+//! Our scheduler as deploy/ runs it: with that configuration, as that service account, and so with exactly the rights that
+//! the manifests give. Only the pod around it is missing.
+
+use e2e::audit::Request;
+use e2e::{Api, ControlPlane, Kubeconfig, Process};
+use serde_json::{Value, json};
+
+use crate::world::{SHORT, text};
+
+pub(crate) const NAMESPACE: &str = "tidepool-system";
+const ACCOUNT: &str = "tidepool-scheduler";
+/// The name of that account in requests.
+const USER: &str = "system:serviceaccount:tidepool-system:tidepool-scheduler";
+/// A file in the image, from the ConfigMap.
+const CONFIG: &str = "/etc/tidepool/config.yaml";
+
+/// The objects of deploy/scheduler.yaml.
+pub(crate) fn manifests() -> Vec<Value> {
+    serde_saphyr::from_multiple(include_str!("../../../deploy/scheduler.yaml")).unwrap()
+}
+
+pub(crate) fn of_kind(objects: &[Value], kind: &str) -> Value {
+    let found = objects.iter().find(|object| object["kind"] == kind);
+    found.unwrap().clone()
+}
+
+/// A control plane with what the manifests have.
+pub(crate) fn start(controllers: &[&str]) -> ControlPlane {
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let control_plane = ControlPlane::start(e2e::Options {
+        disable_admission_plugins: names(&["ServiceAccount", "TaintNodesByCondition"]),
+        controllers: names(controllers),
+        audited_group: Some("system:serviceaccounts".to_owned()),
+        ..e2e::Options::default()
+    })
+    .unwrap();
+    apply(&control_plane, manifests());
+    control_plane
+}
+
+/// As `kubectl apply` does, except for Deployments: they would be pods for the schedulers under test.
+pub(crate) fn apply(control_plane: &ControlPlane, mut objects: Vec<Value>) {
+    objects.retain(|object| object["kind"] != "Deployment");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let kubectl = control_plane.kubectl().unwrap();
+    std::fs::write(kubectl.directory().join("list.json"), list.to_string()).unwrap();
+    let applied = kubectl.run(&["apply", "-f", "list.json"], SHORT).unwrap();
+    assert_eq!(applied.code, Some(0), "{applied:?}");
+}
+
+/// One of ours, on loopback and any port.
+pub(crate) fn scheduler(control_plane: &ControlPlane, name: &str) -> Process {
+    let mut flags = flags(control_plane, &manifests());
+    flags.retain(|flag| !flag.starts_with("--bind-address") && !flag.starts_with("--secure-port"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let user = account(control_plane, NAMESPACE, ACCOUNT);
+    control_plane.tidepool(name, &user, &flags).unwrap()
+}
+
+/// The flags that a Deployment gives it, with the configuration where we can read it.
+pub(crate) fn flags(control_plane: &ControlPlane, objects: &[Value]) -> Vec<String> {
+    let config = of_kind(objects, "ConfigMap");
+    let file = control_plane.logs().join("tidepool.yaml");
+    std::fs::write(&file, text(&config["data"]["config.yaml"])).unwrap();
+    let container = container(objects);
+    let arguments = container["args"].as_array().unwrap();
+    assert_eq!(arguments[0], "scheduler");
+    arguments[1..]
+        .iter()
+        .map(|flag| text(flag).replace(CONFIG, &file.display().to_string()))
+        .collect()
+}
+
+pub(crate) fn container(objects: &[Value]) -> Value {
+    of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0].clone()
+}
+
+/// A service account with a token that the API server made, as a pod would have it.
+pub(crate) fn account(control_plane: &ControlPlane, namespace: &str, name: &str) -> Kubeconfig {
+    let admin = control_plane.admin();
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 24 * 3600}});
+    let answer = Api::new(&admin).unwrap().post(&path, &request).unwrap();
+    Kubeconfig {
+        user: name.to_owned(),
+        token: text(&answer["status"]["token"]),
+        ..admin
+    }
+}
+
+/// It asked for something, and for nothing that it may not have. Not for API servers that were restarted: one that begins
+/// denies everything until it has read its roles.
+pub(crate) fn check_rights(control_plane: &ControlPlane) {
+    let mut requests = control_plane.audit().unwrap();
+    requests.retain(|request| request.user == USER);
+    assert!(!requests.is_empty(), "the audit log has nothing of {USER}");
+    requests.retain(Request::is_denied);
+    assert!(requests.is_empty(), "rights are missing: {requests:#?}");
+}

@@ -1,0 +1,202 @@
+//! What the manifests in deploy/ give the scheduler is enough, and it says so when it is not.
+
+use e2e::{Process, eventually};
+use serde_json::{Value, json};
+
+use crate::deployed::{NAMESPACE, account, container, flags, manifests, of_kind};
+use crate::world::{SHORT, World, node, pod, text, with};
+
+const POOR: &str = "poor";
+
+#[test]
+fn kubectl_takes_the_manifests_as_they_are() {
+    with(|world| {
+        let kubectl = world.control_plane.kubectl().unwrap();
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
+        let mut arguments = vec!["apply", "--dry-run=server", "--validate=strict"];
+        let files =
+            ["scheduler.yaml", "scheduler-primary.yaml"].map(|it| format!("{directory}/{it}"));
+        for file in &files {
+            arguments.extend(["-f", file]);
+        }
+        let applied = kubectl.run(&arguments, SHORT).unwrap();
+        assert_eq!(
+            (applied.code, &applied.stderr[..]),
+            (Some(0), ""),
+            "{applied:?}"
+        );
+        let deployment = "deployment.apps/tidepool-scheduler created (server dry run)";
+        assert!(applied.stdout.contains(deployment), "{applied:?}");
+    });
+}
+
+/// What kubelet and Prometheus would see.
+#[test]
+fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
+    with(|world| {
+        let objects = manifests();
+        let mut flags = flags(&world.control_plane, &objects);
+        // Another scheduler may have the port already.
+        flags.retain(|flag| !flag.starts_with("--secure-port"));
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let user = account(&world.control_plane, NAMESPACE, "tidepool-scheduler");
+        let standby = world
+            .control_plane
+            .tidepool("standby", &user, &flags)
+            .unwrap();
+        let port = eventually("it serves", SHORT, || {
+            let log = standby.log();
+            let line = log
+                .split_once("serving on https://0.0.0.0:")
+                .ok_or(log.clone())?;
+            let port: String = line.1.chars().take_while(char::is_ascii_digit).collect();
+            port.parse::<u16>().map_err(|error| error.to_string())
+        });
+        for probe in ["livenessProbe", "readinessProbe"] {
+            let get = container(&objects)[probe]["httpGet"].take();
+            assert_eq!(get["scheme"], "HTTPS", "{probe}");
+            let path = text(&get["path"]);
+            eventually(&format!("{path} is well"), SHORT, || {
+                match ask(port, &path, None) {
+                    (200, _) => Ok(()),
+                    answer => Err(format!("{answer:?}")),
+                }
+            });
+        }
+        let reader = |may: &str| {
+            let name = format!("metrics-{may}");
+            world.create(
+                &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
+            );
+            account(&world.control_plane, "default", &name).token
+        };
+        let (may, may_not) = (reader("may"), reader("may-not"));
+        world.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "metrics"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}));
+        bind(
+            world,
+            "metrics",
+            "metrics",
+            json!({"name": "metrics-may", "namespace": "default"}),
+        );
+        for (token, want) in [(None, 401), (Some("nonsense"), 401), (Some(&*may_not), 403)] {
+            let (code, body) = ask(port, "/metrics", token);
+            assert_eq!(code, want, "{token:?}: {body}");
+        }
+        // The API server takes a moment to know of the right.
+        eventually("metrics may be seen", 2 * SHORT, || {
+            match ask(port, "/metrics", Some(&may)) {
+                (200, text) if text.contains("scheduler_pending_pods") => Ok(()),
+                answer => Err(format!("{answer:?}")),
+            }
+        });
+    });
+}
+
+/// A request to a server whose certificate nobody signed, as kubelet's probes are.
+fn ask(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.auth_info.token = token.map(|token| token.to_owned().into());
+        let client = kube::Client::try_from(config).unwrap();
+        let request = http::Request::get(path)
+            .body(kube::client::Body::empty())
+            .unwrap();
+        let answer = client.send(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body())
+            .await
+            .unwrap();
+        (code, String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    })
+}
+
+/// Every rule of the manifests is missed by somebody who does not have it.
+#[test]
+fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
+    with(|world| {
+        world.create(&node("n", "a", json!({})));
+        world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOR}}));
+        let subject = json!({"name": "scheduler", "namespace": POOR});
+        world.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
+        let user = account(&world.control_plane, POOR, "scheduler");
+        let lease = format!("--leader-elect-resource-namespace={POOR}");
+        let flags = ["--scheduler-name=poor", &lease];
+        let poor = world.control_plane.tidepool(POOR, &user, &flags).unwrap();
+
+        let objects = manifests();
+        let all = of_kind(&objects, "ClusterRole");
+        let is_reading = |rule: &&Value| rule["verbs"] == json!(["list", "watch"]);
+        let reading: Vec<&Value> = all["rules"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(is_reading)
+            .collect();
+        let mut kinds = 0;
+        for rule in &reading {
+            for resource in rule["resources"].as_array().unwrap() {
+                let group = &rule["apiGroups"][0];
+                let list =
+                    format!("list resource {resource} in API group {group} at the cluster scope");
+                assert_eq!(denied(&poor, &list), 1, "it repeats itself");
+                kinds += 1;
+            }
+        }
+        assert!(kinds > 12, "only {kinds} kinds are listed");
+        denied(
+            &poor,
+            r#"get resource "leases" in API group "coordination.k8s.io" in the namespace "poor""#,
+        );
+
+        // It may look now, and lead.
+        world.create(
+            &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "looks"}, "rules": reading}),
+        );
+        bind(world, "looks", "looks", subject.clone());
+        let mut role = of_kind(&objects, "Role");
+        role["metadata"]["namespace"] = json!(POOR);
+        world.create(&role);
+        let mut binding = of_kind(&objects, "RoleBinding");
+        binding["metadata"]["namespace"] = json!(POOR);
+        binding["subjects"][0]["namespace"] = json!(POOR);
+        binding["subjects"][0]["name"] = json!("scheduler");
+        world.create(&binding);
+        world.create(&pod("p", json!({"schedulerName": POOR})));
+        denied(
+            &poor,
+            r#"create resource "pods/binding" in API group "" in the namespace "default""#,
+        );
+        denied(
+            &poor,
+            r#"patch resource "pods/status" in API group "" in the namespace "default""#,
+        );
+
+        bind(world, "works", &text(&all["metadata"]["name"]), subject);
+        assert_eq!(world.node_of("p"), "n");
+    });
+}
+
+/// It says that it may not do this, this many times.
+fn denied(process: &Process, what: &str) -> usize {
+    eventually(&format!("it says that it cannot {what}"), SHORT, || {
+        let log = process.log();
+        match log.lines().filter(|line| line.contains(what)).count() {
+            0 => Err(process.last_words()),
+            times => Ok(times),
+        }
+    })
+}
+
+fn bind(world: &World, name: &str, role: &str, mut subject: Value) {
+    subject["kind"] = json!("ServiceAccount");
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+    world.create(
+        &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "roleRef": role, "subjects": [subject]}),
+    );
+}
