@@ -5,6 +5,7 @@
 mod beside;
 mod deployed;
 mod documents;
+mod failover;
 mod faults;
 mod features;
 mod gpu;
