@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod beside;
+mod controllers;
 mod deployed;
 mod documents;
 mod failover;
