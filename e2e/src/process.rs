@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -22,10 +22,14 @@ exit "$status"
 
 /// How long a shell may take to start a program.
 const STARTUP: Duration = Duration::from_secs(30);
+/// How long a program may take to end in good order.
+const SHUTDOWN: Duration = Duration::from_secs(60);
 
 /// A running program. Dropping it kills it.
 pub struct Process {
     keeper: Child,
+    /// What the keeper listens to. Not in `keeper`, where waiting for it would close it.
+    pipe: Option<ChildStdin>,
     id: u32,
     log: PathBuf,
 }
@@ -39,7 +43,7 @@ impl Process {
             .open(log)
             .with_context(|| format!("cannot write {}", log.display()))?;
         let id_file = tempfile::NamedTempFile::new().context("no file for a process id")?;
-        let keeper = Command::new("sh")
+        let mut keeper = Command::new("sh")
             .args(["-c", KEEPER])
             .arg(id_file.path())
             .arg(program)
@@ -50,6 +54,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let mut process = Self {
+            pipe: keeper.stdin.take(),
             keeper,
             id: 0,
             log: log.to_owned(),
@@ -79,7 +84,16 @@ impl Process {
         if !asked.success() {
             bail!("process {} cannot be asked to end: {asked}", self.id);
         }
-        Ok(self.keeper.wait()?)
+        let deadline = Instant::now() + SHUTDOWN;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!("process {} did not end when it was asked to", self.id);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// How it ended, if it has.
@@ -103,7 +117,7 @@ impl Process {
 
     /// Ends it now, as a crash would.
     pub fn stop(&mut self) {
-        drop(self.keeper.stdin.take());
+        drop(self.pipe.take());
         // Fails only if it was waited for before: then it has ended.
         let _ = self.keeper.wait();
     }
@@ -154,11 +168,26 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_asked_to_end_has_time_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = "trap 'sleep 1; exit 7' TERM; echo ready; while :; do sleep 0.1; done";
+        let arguments = ["-c".to_owned(), script.to_owned()];
+        let log = directory.path().join("log");
+        let mut process = Process::start(Path::new("/bin/sh"), &arguments, &log).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while process.log().is_empty() {
+            assert!(Instant::now() < deadline, "it did not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(process.terminate().unwrap().code(), Some(7));
+    }
+
+    #[test]
     fn a_closed_pipe_ends_it_even_when_nobody_waits() {
         let directory = tempfile::tempdir().unwrap();
         let mut process = sleeper(directory.path());
         // What the kernel does when we are killed.
-        drop(process.keeper.stdin.take());
+        drop(process.pipe.take());
         let deadline = Instant::now() + Duration::from_secs(10);
         while is_running(directory.path()) {
             assert!(Instant::now() < deadline, "it outlived the pipe");
