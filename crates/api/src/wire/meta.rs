@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
 use serde::{Deserialize, Deserializer, de};
 
 use super::nullable;
@@ -47,6 +48,58 @@ pub struct ObjectMeta {
 pub struct Partial {
     #[prost(message, required, tag = "1")]
     pub metadata: ObjectMeta,
+}
+
+impl Partial {
+    /// Which object it is, at least. The API server keeps text that is no UTF-8 where it was sent in protobuf, and a message
+    /// with such text in it cannot be decoded as a whole.
+    pub fn decode_what_can_be(message: &[u8]) -> Result<Self, prost::DecodeError> {
+        Self::decode(message).or_else(|_| {
+            let Identified { metadata } = Identified::decode(message)?;
+            let metadata = metadata.into();
+            Ok(Self { metadata })
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Identified {
+    #[prost(message, required, tag = "1")]
+    metadata: Identity,
+}
+
+/// Which object it is: what the API server itself made or checked.
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Identity {
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "5")]
+    pub uid: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "6")]
+    pub resource_version: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(int64, tag = "7")]
+    pub generation: i64,
+}
+
+impl From<Identity> for ObjectMeta {
+    fn from(identity: Identity) -> Self {
+        Self {
+            name: identity.name,
+            namespace: identity.namespace,
+            uid: identity.uid,
+            resource_version: identity.resource_version,
+            generation: identity.generation,
+            ..Self::default()
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::parse;
 use api::wire::core::{self, PodStatus};
-use api::wire::meta::ObjectMeta;
+use api::wire::meta::{Identity, ObjectMeta};
 use api::wire::{katalyst, storage, workload};
 use bytes::Bytes;
 use engine::cluster::Update;
@@ -283,16 +283,28 @@ fn json<T: DeserializeOwned>(
     let Raw::Json(bytes) = raw else {
         return Err(Unreadable::other("an object came in protobuf, unasked"));
     };
-    let object = serde_json::from_slice(bytes).map_err(|error| spoiled(bytes, &error))?;
+    let object = serde_json::from_slice(bytes).map_err(|error| {
+        // Items of lists do not say what they are.
+        let typed: Option<Typed> = serde_json::from_slice(bytes).ok();
+        let kind = typed.map_or("object".to_owned(), |it| it.kind.to_lowercase());
+        let ruin = serde_json::from_slice(bytes).ok();
+        spoiled(&kind, ruin, &error.to_string())
+    })?;
     parse(object).map_err(|error| Unreadable::other(error.to_string()))
 }
 
-fn either<T: DeserializeOwned + Message + Default>(raw: &Raw) -> Result<T, Unreadable> {
-    match raw {
-        Raw::Json(bytes) => serde_json::from_slice(bytes).map_err(|error| spoiled(bytes, &error)),
-        Raw::Protobuf(bytes) => T::decode(&**bytes)
-            .map_err(|error| Unreadable::other(format!("an object cannot be read: {error}"))),
-    }
+fn either<T: DeserializeOwned + Message + Default>(kind: &str, raw: &Raw) -> Result<T, Unreadable> {
+    let (ruin, error) = match raw {
+        Raw::Json(bytes) => match serde_json::from_slice(bytes) {
+            Ok(object) => return Ok(object),
+            Err(error) => (serde_json::from_slice(bytes).ok(), error.to_string()),
+        },
+        Raw::Protobuf(bytes) => match T::decode(&**bytes) {
+            Ok(object) => return Ok(object),
+            Err(error) => (Ruin::decode(&**bytes).ok(), error.to_string()),
+        },
+    };
+    Err(spoiled(kind, ruin, &error))
 }
 
 fn workload(kind: WorkloadKind, raw: &Raw) -> Result<Item, Unreadable> {
@@ -311,13 +323,13 @@ fn workload_gone(kind: WorkloadKind, (namespace, name): Key) -> Input {
 }
 
 fn node(raw: &Raw) -> Result<Item, Unreadable> {
-    let node: core::Node = either(raw)?;
+    let node: core::Node = either("node", raw)?;
     let update = parse::node(&node).map_err(|error| Unreadable::other(error.to_string()))?;
     item(node.metadata, Update::Node(update)).map_err(|error| Unreadable::other(error.to_string()))
 }
 
 fn pod(raw: &Raw) -> Result<Item, Unreadable> {
-    let mut pod: core::Pod = either(raw)?;
+    let mut pod: core::Pod = either("pod", raw)?;
     let what = if pod.is_finished() {
         What::Over
     } else {
@@ -371,32 +383,41 @@ fn named(meta: &ObjectMeta, scheduler_name: &str) -> Arc<Pod> {
     })
 }
 
-/// What is left to read of a JSON object that does not have the types it should have.
-#[derive(Default, Deserialize)]
+/// What is left to read of an object that does not have the types it should have, or text that is none.
+#[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default)]
 struct Ruin {
-    kind: String,
-    metadata: ObjectMeta,
+    #[prost(message, required, tag = "1")]
+    metadata: Identity,
+    #[prost(message, required, tag = "2")]
     spec: RuinSpec,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
+struct Typed {
+    kind: String,
+}
+
+/// Of pods.
+#[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RuinSpec {
+    #[prost(string, tag = "10")]
     node_name: String,
+    #[prost(string, tag = "19")]
     scheduler_name: String,
 }
 
-fn spoiled(bytes: &Bytes, error: &serde_json::Error) -> Unreadable {
-    let Ok(ruin) = serde_json::from_slice::<Ruin>(bytes) else {
-        return Unreadable::other(format!("an object cannot be read: {error}"));
+fn spoiled(kind: &str, ruin: Option<Ruin>, error: &str) -> Unreadable {
+    let Some(Ruin { metadata, spec }) = ruin else {
+        return Unreadable::other(format!("{kind} that cannot be read: {error}"));
     };
-    let (namespace, name) = key(&ruin.metadata);
-    let kind = ruin.kind.to_lowercase();
-    let waits = kind == "pod" && ruin.spec.node_name.is_empty();
+    let meta = ObjectMeta::from(metadata);
+    let (namespace, name) = key(&meta);
+    let waits = kind == "pod" && spec.node_name.is_empty();
     let whom = if waits {
-        let named = named(&ruin.metadata, &ruin.spec.scheduler_name);
-        Whom::Pod(named, Note::new(&ruin.metadata, "", None))
+        let named = named(&meta, &spec.scheduler_name);
+        Whom::Pod(named, Note::new(&meta, "", None))
     } else {
         Whom::Nobody
     };
@@ -445,7 +466,7 @@ mod tests {
                 "pod n/p cannot be read: invalid type",
                 true,
             ),
-            ("no object", "7", "an object cannot be read", false),
+            ("no object", "7", "pod that cannot be read", false),
         ] {
             let Err(error) = read(json) else {
                 panic!("{case}: it was read");
@@ -453,5 +474,29 @@ mod tests {
             assert!(error.text.starts_with(text), "{case}: {}", error.text);
             assert_eq!(matches!(error.whom, Whom::Pod(..)), told, "{case}");
         }
+    }
+
+    #[test]
+    fn text_that_is_none_spoils_only_its_pod() {
+        let pod: core::Pod = serde_json::from_str(
+            r#"{"metadata":{"name":"p","namespace":"n","uid":"u","resourceVersion":"7","annotations":{"a":"garbled"}},"spec":{"schedulerName":"s"}}"#,
+        )
+        .unwrap();
+        let mut bytes = pod.encode_to_vec();
+        let place = bytes.windows(7).position(|it| it == b"garbled").unwrap();
+        bytes[place] = 0xff;
+        let bytes = Bytes::from(bytes);
+        let Err(error) = super::pod(&Raw::Protobuf(bytes.clone())) else {
+            panic!("it was read");
+        };
+        let text = "pod n/p cannot be read: ";
+        assert!(error.text.starts_with(text), "{}", error.text);
+        let Whom::Pod(told, note) = error.whom else {
+            panic!("nobody is told");
+        };
+        assert_eq!((&*told.uid, &*told.scheduler_name), ("u", "s"));
+        assert_eq!(&*note.version, "7");
+        let known = api::wire::meta::Partial::decode_what_can_be(&bytes).unwrap();
+        assert_eq!(known.metadata.name, "p");
     }
 }

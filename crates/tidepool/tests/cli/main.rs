@@ -381,6 +381,21 @@ fn config_check_says_what_is_wrong_and_where() {
 }
 
 #[test]
+fn a_scheduler_with_a_plugin_that_does_not_exist_does_not_start() {
+    let plugins = "{score: {enabled: [{name: NodeResourceFit}]}}";
+    let text = format!("{CONFIGURATION}profiles: [{{schedulerName: mine, plugins: {plugins}}}]\n");
+    let output = run_on(&["scheduler", "--kubeconfig=/nowhere", "--config"], &text);
+    assert_eq!(
+        (output.code, &output.stderr[..]),
+        (
+            Some(1),
+            "tidepool: FILE: cannot be used: line 3: profiles[0].plugins.score.enabled[0]: ScorePlugin \"NodeResourceFit\" \
+             does not exist, did you mean `NodeResourcesFit`?\n"
+        )
+    );
+}
+
+#[test]
 fn sim_run_says_what_happened_and_checks_it() {
     let scenario = "cluster: {nodes: [{name: a, cpu: 1}]}\npods: [{name: p, cpu: 1}]\n";
     let output = run_on(&["sim", "run"], &format!("{scenario}expect: {{p: a}}\n"));
