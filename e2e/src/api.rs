@@ -49,6 +49,16 @@ impl Api {
         self.send(Method::POST, path, object)
     }
 
+    /// Sends an object in protobuf, with its envelope.
+    pub fn post_protobuf(&self, path: &str, object: Vec<u8>) -> Result<Value> {
+        let request = Request::post(path)
+            .header("content-type", "application/vnd.kubernetes.protobuf")
+            .header("accept", "application/json")
+            .body(object)?;
+        let answer = self.runtime.block_on(self.client.request(request));
+        answer.with_context(|| format!("POST {path}"))
+    }
+
     pub fn delete(&self, path: &str) -> Result<Value> {
         self.send(Method::DELETE, path, &Value::Null)
     }

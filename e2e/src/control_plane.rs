@@ -147,17 +147,25 @@ impl ControlPlane {
         self.wait_for_apiserver()
     }
 
+    /// The same, with these flags instead of those in the options.
+    pub fn restart_apiserver_with(&mut self, flags: &[&str]) -> Result<()> {
+        self.options.apiserver_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.restart_apiserver()
+    }
+
     /// Makes etcd forget every revision before the present one. A running kube-apiserver still
     /// serves old versions from its cache; after a restart it cannot.
     pub fn compact(&self) -> Result<()> {
         etcd::compact(self.etcd_port)
     }
 
-    /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin` and without election.
+    /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin`; without election, unless it says how.
     pub fn kube_scheduler(&self, config: &Value, flags: &[&str]) -> Result<Process> {
         let mut config = config.clone();
         config["clientConnection"]["kubeconfig"] = json!(self.kubeconfig_file(ADMIN)?);
-        config["leaderElection"] = json!({"leaderElect": false});
+        if config["leaderElection"].is_null() {
+            config["leaderElection"] = json!({"leaderElect": false});
+        }
         self.write("scheduler.yaml", &config.to_string())?;
         let config = format!("--config={}", self.path("scheduler.yaml").display());
         let mut all = vec![config, "--secure-port=0".to_owned()];

@@ -24,13 +24,24 @@ pub(crate) fn of_kind(objects: &[Value], kind: &str) -> Value {
     found.unwrap().clone()
 }
 
+/// Those that both files leave behind, for `--mode primary`.
+pub(crate) fn primary_manifests() -> Vec<Value> {
+    serde_saphyr::from_multiple(include_str!("../../../deploy/scheduler-primary.yaml")).unwrap()
+}
+
 /// A control plane with what the manifests have.
 pub(crate) fn start(controllers: &[&str]) -> ControlPlane {
+    start_with(controllers, &[])
+}
+
+/// The same, with more flags for kube-apiserver.
+pub(crate) fn start_with(controllers: &[&str], apiserver_flags: &[&str]) -> ControlPlane {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let control_plane = ControlPlane::start(e2e::Options {
         disable_admission_plugins: names(&["ServiceAccount", "TaintNodesByCondition"]),
         controllers: names(controllers),
         audited_group: Some("system:serviceaccounts".to_owned()),
+        apiserver_flags: names(apiserver_flags),
         ..e2e::Options::default()
     })
     .unwrap();
@@ -50,7 +61,12 @@ pub(crate) fn apply(control_plane: &ControlPlane, mut objects: Vec<Value>) {
 
 /// One of ours, on loopback and any port.
 pub(crate) fn scheduler(control_plane: &ControlPlane, name: &str) -> Process {
-    let mut flags = flags(control_plane, &manifests());
+    scheduler_of(control_plane, name, &manifests())
+}
+
+/// One that these manifests run.
+pub(crate) fn scheduler_of(control_plane: &ControlPlane, name: &str, objects: &[Value]) -> Process {
+    let mut flags = flags(control_plane, objects);
     flags.retain(|flag| !flag.starts_with("--bind-address") && !flag.starts_with("--secure-port"));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let user = account(control_plane, NAMESPACE, ACCOUNT);
@@ -97,4 +113,36 @@ pub(crate) fn check_rights(control_plane: &ControlPlane) {
     assert!(!requests.is_empty(), "the audit log has nothing of {USER}");
     requests.retain(Request::is_denied);
     assert!(requests.is_empty(), "rights are missing: {requests:#?}");
+}
+
+/// A request to a scheduler, whose certificate nobody signed: as kubelet's probes ask.
+pub(crate) fn ask(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut config = kube::Config::new(server.parse().unwrap());
+        config.accept_invalid_certs = true;
+        config.auth_info.token = token.map(|token| token.to_owned().into());
+        let client = kube::Client::try_from(config).unwrap();
+        let request = http::Request::get(path)
+            .body(kube::client::Body::empty())
+            .unwrap();
+        let answer = client.send(request).await.unwrap();
+        let code = answer.status().as_u16();
+        let body = http_body_util::BodyExt::collect(answer.into_body())
+            .await
+            .unwrap();
+        (code, String::from_utf8_lossy(&body.to_bytes()).into_owned())
+    })
+}
+
+/// Gives the rights of a ClusterRole to a service account.
+pub(crate) fn bind(api: &Api, name: &str, role: &str, mut subject: Value) {
+    subject["kind"] = json!("ServiceAccount");
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+    api.create(
+        &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "roleRef": role, "subjects": [subject]}),
+    )
+    .unwrap();
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod bad_input;
 mod beside;
 mod controllers;
 mod deployed;
@@ -11,6 +12,7 @@ mod faults;
 mod features;
 mod gpu;
 mod harness;
+mod modes;
 mod preemption;
 mod rights;
 mod scheduler;

@@ -3,8 +3,8 @@
 use e2e::{Process, eventually};
 use serde_json::{Value, json};
 
-use crate::deployed::{NAMESPACE, account, container, flags, manifests, of_kind};
-use crate::world::{SHORT, World, node, pod, text, with};
+use crate::deployed::{NAMESPACE, account, ask, bind, container, flags, manifests, of_kind};
+use crate::world::{SHORT, node, pod, text, with};
 
 const POOR: &str = "poor";
 
@@ -57,7 +57,7 @@ fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
             assert_eq!(get["scheme"], "HTTPS", "{probe}");
             let path = text(&get["path"]);
             eventually(&format!("{path} is well"), SHORT, || {
-                match ask(port, &path, None) {
+                match at(port, &path, None) {
                     (200, _) => Ok(()),
                     answer => Err(format!("{answer:?}")),
                 }
@@ -74,18 +74,18 @@ fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
         world.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "metrics"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}));
         bind(
-            world,
+            &world.api,
             "metrics",
             "metrics",
             json!({"name": "metrics-may", "namespace": "default"}),
         );
         for (token, want) in [(None, 401), (Some("nonsense"), 401), (Some(&*may_not), 403)] {
-            let (code, body) = ask(port, "/metrics", token);
+            let (code, body) = at(port, "/metrics", token);
             assert_eq!(code, want, "{token:?}: {body}");
         }
         // The API server takes a moment to know of the right.
         eventually("metrics may be seen", 2 * SHORT, || {
-            match ask(port, "/metrics", Some(&may)) {
+            match at(port, "/metrics", Some(&may)) {
                 (200, text) if text.contains("scheduler_pending_pods") => Ok(()),
                 answer => Err(format!("{answer:?}")),
             }
@@ -93,24 +93,8 @@ fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
     });
 }
 
-/// A request to a server whose certificate nobody signed, as kubelet's probes are.
-fn ask(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(async {
-        let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-        config.accept_invalid_certs = true;
-        config.auth_info.token = token.map(|token| token.to_owned().into());
-        let client = kube::Client::try_from(config).unwrap();
-        let request = http::Request::get(path)
-            .body(kube::client::Body::empty())
-            .unwrap();
-        let answer = client.send(request).await.unwrap();
-        let code = answer.status().as_u16();
-        let body = http_body_util::BodyExt::collect(answer.into_body())
-            .await
-            .unwrap();
-        (code, String::from_utf8_lossy(&body.to_bytes()).into_owned())
-    })
+fn at(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
+    ask(&format!("https://127.0.0.1:{port}"), path, token)
 }
 
 /// Every rule of the manifests is missed by somebody who does not have it.
@@ -156,7 +140,7 @@ fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
             &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "looks"}, "rules": reading}),
         );
-        bind(world, "looks", "looks", subject.clone());
+        bind(&world.api, "looks", "looks", subject.clone());
         let mut role = of_kind(&objects, "Role");
         role["metadata"]["namespace"] = json!(POOR);
         world.create(&role);
@@ -175,7 +159,12 @@ fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
             r#"patch resource "pods/status" in API group "" in the namespace "default""#,
         );
 
-        bind(world, "works", &text(&all["metadata"]["name"]), subject);
+        bind(
+            &world.api,
+            "works",
+            &text(&all["metadata"]["name"]),
+            subject,
+        );
         assert_eq!(world.node_of("p"), "n");
     });
 }
@@ -189,14 +178,4 @@ fn denied(process: &Process, what: &str) -> usize {
             times => Ok(times),
         }
     })
-}
-
-fn bind(world: &World, name: &str, role: &str, mut subject: Value) {
-    subject["kind"] = json!("ServiceAccount");
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
-    world.create(
-        &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": name}, "roleRef": role, "subjects": [subject]}),
-    );
 }

@@ -1,0 +1,177 @@
+//! Objects that make no sense and kinds that are missing: somebody is told, and everything else goes on.
+
+use api::wire::{core, envelope};
+use e2e::{Api, ControlPlane, eventually};
+use serde_json::{Value, json};
+
+use crate::deployed;
+use crate::world::{LESSER, OURS, SHORT, World, asks, condition, node, pod, pod_path, text, with};
+
+const CUSTOM: &str =
+    include_str!("../../../deploy/crds/node.katalyst.kubewharf.io_customnoderesources.yaml");
+
+/// Go's protobuf lets text through that is none; the API server keeps it.
+#[test]
+fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
+    with(|world| {
+        world.create(&node("n", "a", json!({})));
+        create_garbled(world, "bad");
+        world.create(&pod("good", json!({})));
+        assert_eq!(world.node_of("good"), "n");
+        let words = "pod default/bad cannot be read: ";
+        let told = eventually("the pod was told", SHORT, || {
+            let pod = world.pod("bad");
+            let events = world.events(&text(&pod["metadata"]["uid"]));
+            let condition = condition(&pod, "PodScheduled");
+            let note = events.first().map(|event| text(&event["note"]));
+            match note {
+                Some(note) if text(&condition["message"]) == note => Ok((condition, events)),
+                _ => Err(format!("{condition} {events:?}")),
+            }
+        });
+        let (condition, events) = told;
+        assert_eq!(condition["reason"], "SchedulerError");
+        let message = text(&condition["message"]);
+        assert!(
+            message.starts_with(words) && message.contains("UTF-8"),
+            "{message}"
+        );
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(events[0]["reason"], "FailedScheduling");
+
+        // Mended, it is a pod like any other.
+        let mend = json!({"metadata": {"annotations": null}});
+        world.api.patch(&pod_path("bad"), &mend).unwrap();
+        assert_eq!(world.node_of("bad"), "n");
+    });
+}
+
+/// A pod whose annotation is no text.
+fn create_garbled(world: &World, name: &str) {
+    const TEXT: &str = "will be garbled";
+    let object = json!({
+        "metadata": {"name": name, "annotations": {"example.com/note": TEXT}},
+        "spec": {"schedulerName": OURS, "containers": [{"name": "c", "image": "i"}]},
+    });
+    let object: core::Pod = serde_json::from_value(object).unwrap();
+    let mut bytes = envelope::wrap("v1", "Pod", &object);
+    let place = bytes
+        .windows(TEXT.len())
+        .position(|it| it == TEXT.as_bytes());
+    let place = place.unwrap();
+    bytes[place..place + TEXT.len()].fill(0xff);
+    let path = "/api/v1/namespaces/default/pods";
+    world.api.post_protobuf(path, bytes).unwrap();
+}
+
+/// The API server refuses unknown classes, so a class can only go away later.
+#[test]
+fn a_priority_class_that_is_unknown_or_gone_harms_nobody() {
+    with(|world| {
+        let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "passing"}, "value": 500});
+        let refused = world
+            .api
+            .create(&pod("p", json!({"priorityClassName": "passing"})));
+        let refused = format!("{:#}", refused.unwrap_err());
+        assert!(
+            refused.contains("no PriorityClass with name passing was found"),
+            "{refused}"
+        );
+
+        world.create(&class);
+        world.create(&pod(
+            "p",
+            json!({"priorityClassName": "passing", "containers": asks("cpu", "8")}),
+        ));
+        let path = "/apis/scheduling.k8s.io/v1/priorityclasses/passing";
+        world.api.delete(path).unwrap();
+        world.create(&node("n", "a", json!({})));
+        assert_eq!(world.node_of("p"), "n");
+        // What its class was worth is written on the pod: a lesser one does not push it out.
+        let lesser = json!({"priorityClassName": LESSER, "containers": asks("cpu", "8")});
+        world.create(&pod("lesser", lesser));
+        eventually("the lesser one waits", SHORT, || {
+            let condition = condition(&world.pod("lesser"), "PodScheduled");
+            if condition["status"] == "False" {
+                Ok(())
+            } else {
+                Err(condition.to_string())
+            }
+        });
+        assert_eq!(world.node_of("p"), "n");
+    });
+}
+
+/// As on a smaller or older cluster; then the cluster grows.
+#[test]
+fn kinds_that_the_cluster_lacks_are_reported_once_and_taken_up_when_they_appear() {
+    const MISSING: [&str; 3] = [
+        "poddisruptionbudgets",
+        "csistoragecapacities",
+        "customnoderesources",
+    ];
+    let mut control_plane = deployed::start_with(
+        &[],
+        &["--runtime-config=policy/v1=false,storage.k8s.io/v1/csistoragecapacities=false"],
+    );
+    // Of this kind there is a version that we do not know.
+    let mut definition: Value = serde_saphyr::from_str(CUSTOM).unwrap();
+    let mut known = definition["spec"]["versions"][0].clone();
+    definition["spec"]["versions"][0]["name"] = json!("v9");
+    deployed::apply(&control_plane, vec![definition.clone()]);
+    let ours = deployed::scheduler(&control_plane, "tidepool");
+    let place = |control_plane: &ControlPlane, name: &str| {
+        let api = Api::new(&control_plane.admin()).unwrap();
+        api.create(&node(name, "a", json!({}))).unwrap();
+        let spec = json!({"nodeSelector": {"kubernetes.io/hostname": name}});
+        api.create(&pod(name, spec)).unwrap();
+        eventually("the pod is bound", SHORT, || {
+            let pod = api.get(&pod_path(name)).unwrap();
+            if pod["spec"]["nodeName"] == name {
+                Ok(())
+            } else {
+                Err(pod["status"].to_string())
+            }
+        });
+    };
+    let is_missing = |missing: bool| {
+        for kind in MISSING {
+            eventually(&format!("{kind}: missing is {missing}"), SHORT, || {
+                let status = status(&ours.log())?;
+                let watches = status["watches"].as_array().unwrap();
+                let watch = watches.iter().find(|it| it["kind"] == kind).unwrap();
+                if watch["missing"] == missing && watch["synced"] == true {
+                    Ok(())
+                } else {
+                    Err(watch.to_string())
+                }
+            });
+        }
+    };
+    place(&control_plane, "before");
+    is_missing(true);
+    control_plane.restart_apiserver_with(&[]).unwrap();
+    known["storage"] = json!(false);
+    definition["spec"]["versions"]
+        .as_array_mut()
+        .unwrap()
+        .push(known);
+    deployed::apply(&control_plane, vec![definition]);
+    is_missing(false);
+    place(&control_plane, "after");
+    let log = ours.log();
+    for kind in MISSING {
+        let words =
+            format!("{kind}: are not known to the API server; they are watched once they are");
+        assert_eq!(log.matches(&words).count(), 1, "{log}");
+    }
+}
+
+/// What the scheduler says of itself, at the address that its log names.
+fn status(log: &str) -> Result<Value, String> {
+    let (_, rest) = log.split_once("serving on http://").ok_or(log)?;
+    let address = rest.lines().next().unwrap_or_default().trim();
+    let answer = deployed::ask(&format!("http://{address}"), "/apis/v1/status", None);
+    serde_json::from_str(&answer.1).map_err(|error| format!("{error}: {answer:?}"))
+}
