@@ -1,4 +1,5 @@
-//! Proof of exactness: random cases judged by kube-scheduler itself, or by Koordinator's plugins, and by our engine.
+//! Proof of exactness: random cases judged by kube-scheduler itself, or by Koordinator's or Katalyst's plugins, and by
+//! our engine.
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` says what is compared and `selection` of which plugins, `coverage` what was exercised,
@@ -58,6 +59,15 @@ enum What {
         #[arg(long = "plugin", value_name = "NAME")]
         plugins: Vec<String>,
     },
+    /// Compare our QoS-aware plugins with Katalyst's on random cases
+    Katalyst {
+        /// How many cases to generate
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Where to start; the same seed gives the same cases
+        #[arg(long, default_value_t = FIRST_SEED)]
+        seed: u64,
+    },
     /// Compare our engine with Koordinator's NodeResourcesFitPlus and ScarceResourceAvoidance on random cases
     Koordinator {
         /// How many cases to generate
@@ -97,6 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             seed,
             plugins,
         } => kube(*cases, *seed, Selection::new(plugins.clone())?)?,
+        What::Katalyst { cases, seed } => katalyst(*cases, *seed)?,
         What::Koordinator { cases, seed } => koordinator(*cases, *seed)?,
         What::Oracle { cases, seed } => {
             let (mut one, mut other) = (oracle::KUBE.start()?, oracle::KUBE.start()?);
@@ -125,6 +136,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether our QoS-aware plugins and Katalyst's agree in so many cases.
+pub(crate) fn agrees_with_katalyst(cases: u64) -> Result<bool> {
+    katalyst(cases, FIRST_SEED)
+}
+
+fn katalyst(cases: u64, seed: u64) -> Result<bool> {
+    let run = Run {
+        name: "parity katalyst",
+        seed,
+        cases,
+        generate: generate::lending,
+        selection: Selection::PLUGINS,
+        floor: &coverage::KATALYST,
+        known: known::KATALYST,
+    };
+    run.compare(&mut Ours, &mut oracle::KATALYST.start()?)
 }
 
 /// Whether our engine and kube-scheduler agree on every plugin in so many cases.

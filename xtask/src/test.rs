@@ -88,6 +88,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         step("parity with Koordinator", &mut || {
             parity::agrees_with_koordinator(cases).map(Count::one)
         });
+        step("parity with Katalyst", &mut || {
+            parity::agrees_with_katalyst(cases).map(Count::one)
+        });
     }
     let controlplane = go || given_controlplane();
     let mut tests = process::cargo();

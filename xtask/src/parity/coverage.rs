@@ -182,6 +182,36 @@ pub(crate) const KOORDINATOR: Floor = Floor {
     behaviours: &[("several nodes are scored", |v| v.cycle.totals.len() > 1)],
 };
 
+pub(crate) const KATALYST: Floor = Floor {
+    messages: &[
+        ("QoSAwareNodeResourcesFit", "Insufficient ..."),
+        (
+            "QoSAwareNodeResourcesFit",
+            "node not found in the extended cache",
+        ),
+    ],
+    scorers: &[
+        "QoSAwareNodeResourcesFit",
+        "QoSAwareNodeResourcesBalancedAllocation",
+    ],
+    behaviours: &[
+        ("reclaimed cpu is short", |v| {
+            is_short(v, "reclaimed_millicpu")
+        }),
+        ("reclaimed memory is short", |v| {
+            is_short(v, "reclaimed_memory")
+        }),
+        ("no node fits", |v| v.cycle.message.is_some()),
+        ("several nodes are scored", |v| v.cycle.totals.len() > 1),
+    ],
+};
+
+fn is_short(verdicts: &Verdicts, resource: &str) -> bool {
+    let statuses = verdicts.filter.iter().flatten();
+    let mut reasons = statuses.flat_map(|status| &status.reasons);
+    reasons.any(|reason| reason.ends_with(resource))
+}
+
 /// Cases seen so far, by what they showed.
 pub(crate) struct Coverage {
     floor: &'static Floor,

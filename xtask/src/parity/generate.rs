@@ -5,6 +5,7 @@
 
 mod cluster;
 mod constraints;
+mod lending;
 mod malformed;
 mod pods;
 mod profile;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::random::Random;
 
+pub(crate) use lending::lending;
 pub(crate) use scored::scored;
 
 /// A cluster and a pod, in the form that the oracle reads: plain Kubernetes objects in JSON.

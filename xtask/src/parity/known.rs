@@ -3,9 +3,13 @@
 //! Each has a case that shows it, which every run asks first, and a matcher for that shape alone, so that nothing else
 //! can hide behind it.
 
+mod katalyst;
+
 use serde_json::Value;
 
 use super::generate::Case;
+
+pub(crate) use katalyst::KATALYST;
 
 pub(crate) struct Known {
     pub(crate) name: &'static str,

@@ -59,6 +59,12 @@ pub(crate) const KOORDINATOR: Program = Program {
     package: ".",
 };
 
+pub(crate) const KATALYST: Program = Program {
+    name: "oracle-katalyst",
+    module: "e2e/oracle-katalyst",
+    package: ".",
+};
+
 impl Program {
     /// Builds the program if its sources changed, and starts it.
     pub(crate) fn start(self) -> Result<Oracle> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use api::parse;
-use api::wire::{core, storage, workload};
+use api::wire::{core, katalyst, storage, workload};
 use engine::cluster::{Cluster, Update};
 use engine::model::{Pod, WorkloadKind};
 use serde::Deserialize;
@@ -34,6 +34,7 @@ struct Objects {
     csi_storage_capacities: Vec<storage::CsiStorageCapacity>,
     volume_attachments: Vec<storage::VolumeAttachment>,
     pod_disruption_budgets: Vec<workload::PodDisruptionBudget>,
+    custom_node_resources: Vec<katalyst::CustomNodeResource>,
 }
 
 pub(super) struct World {
@@ -137,6 +138,10 @@ fn load(objects: &Objects) -> Result<Cluster> {
     }
     for budget in &objects.pod_disruption_budgets {
         apply(Update::Budget(parse::budget(budget)))?;
+    }
+    for report in &objects.custom_node_resources {
+        let (report, _) = parse::custom_node_resource(report);
+        apply(Update::CustomNodeResource(report))?;
     }
     Ok(cluster)
 }
