@@ -50,6 +50,8 @@ pub struct ClusterSize {
     pub nodes: u64,
     /// Pods that have a node.
     pub placed_pods: u64,
+    /// CustomNodeResources of nodes that are not known.
+    pub reports_without_node: u64,
 }
 
 /// Pods that wait, by place.

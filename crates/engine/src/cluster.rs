@@ -86,6 +86,8 @@ pub struct Cluster {
     nominated_to: HashMap<Name, Vec<Name>>,
     /// What agents say, by the name of the node, whether the node is known or not.
     reports: HashMap<Name, Arc<CustomNodeResource>>,
+    /// How many of them are of nodes that are not known.
+    homeless_reports: usize,
     catalog: Catalog,
 }
 
@@ -174,7 +176,10 @@ impl Cluster {
                 self.nodes.replace(*slot, node.clone());
                 *slot
             }
-            None => self.nodes.insert(node.clone()),
+            None => {
+                self.homeless_reports -= usize::from(node.spec.reports);
+                self.nodes.insert(node.clone())
+            }
         };
         self.catalog.images.enter(&node);
         let old = previous.and_then(|(_, old)| old);
@@ -205,6 +210,7 @@ impl Cluster {
             self.depart(*id, slot);
         }
         if let Some(entry) = self.nodes.remove(slot) {
+            self.homeless_reports += usize::from(entry.node.spec.reports);
             self.catalog.images.leave(&entry.node);
             self.close_accounts(&entry.node);
             if !pods.is_empty() {

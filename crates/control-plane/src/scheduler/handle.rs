@@ -72,6 +72,7 @@ pub(super) struct Board {
     deciding: AtomicBool,
     nodes: AtomicU64,
     placed: AtomicU64,
+    homeless_reports: AtomicU64,
     active: AtomicU64,
     backoff: AtomicU64,
     unschedulable: AtomicU64,
@@ -92,6 +93,7 @@ impl Board {
         for (place, count) in [
             (&self.nodes, cluster.nodes().len()),
             (&self.placed, cluster.placed_count()),
+            (&self.homeless_reports, cluster.homeless_reports()),
             (&self.active, sizes.active),
             (&self.backoff, sizes.backoff),
             (&self.unschedulable, sizes.unschedulable),
@@ -164,6 +166,7 @@ impl Handle {
             cluster: ClusterSize {
                 nodes: get(&board.nodes),
                 placed_pods: get(&board.placed),
+                reports_without_node: get(&board.homeless_reports),
             },
             queue: Queue {
                 active: get(&board.active),

@@ -85,7 +85,10 @@ async fn health_status_and_configuration() {
     assert_eq!(status["mode"], "second");
     assert_eq!(status["schedulers"], json!(["tidepool"]));
     assert_eq!(status["deciding"], true);
-    assert_eq!(status["cluster"], json!({"nodes": 1, "placedPods": 1}));
+    assert_eq!(
+        status["cluster"],
+        json!({"nodes": 1, "placedPods": 1, "reportsWithoutNode": 0})
+    );
     assert_eq!(status["sinceStart"]["bound"], 1);
     assert_eq!(status["lease"], Value::Null);
     let oldest = &status["oldestWaiting"];

@@ -1,7 +1,10 @@
 //! Reclaimed resources: reports of agents come through the API, in either layout, once the API knows them.
 
+use std::time::{Duration, Instant};
+
 use api::config;
 use control_plane::scheduler::Options;
+use control_plane::status::Status;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{
@@ -180,6 +183,14 @@ async fn a_report_that_makes_no_sense_is_named_in_an_event() {
         json!({"resources": {"allocatable": {CPU: "1k"}}}),
     )
     .await;
+    eventually("one report waits for its node", || async {
+        let cluster = fixture.running().handle().status().cluster;
+        match cluster.reports_without_node {
+            1 => Ok(()),
+            _ => Err(cluster),
+        }
+    })
+    .await;
     let events: Api<Event> = Api::namespaced(fixture.client.clone(), "default");
     let event = eventually("the report is told", || async {
         let events = events.list(&ListParams::default()).await.unwrap().items;
@@ -200,5 +211,53 @@ async fn a_report_that_makes_no_sense_is_named_in_an_event() {
     );
     fixture.create_pod(job("job", "1k")).await;
     assert_eq!(fixture.all_placed(1).await["job"], "node");
+    fixture.stop().await;
+}
+
+/// No timer is between a report that lends more and the job that waits for it. Of several tries the fastest counts: a
+/// busy machine may hold up any of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_lends_more_wakes_a_job_at_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    define(&fixture).await;
+    report(
+        &fixture,
+        "node",
+        json!({"resources": {"allocatable": {CPU: "0"}}}),
+    )
+    .await;
+    let client = Client::new(fixture.cluster.service(), NAMESPACE);
+    let mut options = options();
+    // What is waited for is the wake-up, not the end of a penalty.
+    options.settings.timing.initial_backoff = Duration::from_millis(1);
+    options.settings.timing.max_backoff = Duration::from_millis(1);
+    fixture.schedule_by(client, options);
+    let mut fastest = Duration::MAX;
+    for count in 1..=8 {
+        fixture.create_pod(job(&format!("job-{count}"), "1k")).await;
+        let waits = |status: &Status| status.queue.unschedulable == 1;
+        eventually("the job waits", || async {
+            let status = fixture.running().handle().status();
+            if waits(&status) { Ok(()) } else { Err(status) }
+        })
+        .await;
+        let begun = Instant::now();
+        let amount = format!("{count}k");
+        report(
+            &fixture,
+            "node",
+            json!({"resources": {"allocatable": {CPU: amount}}}),
+        )
+        .await;
+        while fixture.placed().await.len() < count {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "job {count} sleeps on"
+            );
+        }
+        fastest = fastest.min(begun.elapsed());
+    }
+    assert!(fastest < Duration::from_millis(100), "{fastest:?}");
     fixture.stop().await;
 }

@@ -68,6 +68,11 @@ impl Fixture {
         self.scheduler = Some(running.unwrap());
     }
 
+    /// The fixture's own scheduler.
+    pub(crate) fn running(&self) -> &Running {
+        self.scheduler.as_ref().unwrap()
+    }
+
     /// Through the faults.
     pub(crate) fn faulty_client(&self) -> Client {
         Client::new(self.faults.wrap(self.cluster.service()), NAMESPACE)

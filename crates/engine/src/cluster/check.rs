@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::{Cluster, KindId, Part, Share, scalars};
-use crate::model::{ReclaimedResource, Resource};
+use crate::model::{Name, ReclaimedResource, Resource};
 
 /// A count that does not follow from the objects.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +59,12 @@ impl Cluster {
         let free: Vec<usize> = (0..self.nodes.slots().len())
             .filter(|slot| self.nodes.get(*slot).is_none())
             .collect();
+        let is_homeless = |name: &&Name| self.nodes.slot(name).is_none();
+        same(
+            || "reports of unknown nodes".into(),
+            self.homeless_reports,
+            self.reports.keys().filter(is_homeless).count(),
+        )?;
         same(
             || "free slots".into(),
             self.nodes.free_slots().iter().copied().collect(),

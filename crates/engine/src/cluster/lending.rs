@@ -19,6 +19,11 @@ impl Cluster {
         self.reports.values()
     }
 
+    /// How many reports are of nodes that are not known.
+    pub fn homeless_reports(&self) -> usize {
+        self.homeless_reports
+    }
+
     /// Takes in a report, or that there is none any more.
     pub(super) fn set_report(&mut self, node: &str, new: Option<CustomNodeResource>) -> Vec<Event> {
         let new = new.map(Arc::new);
@@ -30,6 +35,8 @@ impl Cluster {
             None => self.reports.remove(node),
         };
         let Some(slot) = self.nodes.slot(node) else {
+            self.homeless_reports += usize::from(new.is_some());
+            self.homeless_reports -= usize::from(old.is_some());
             return Vec::new();
         };
         self.write_lent(slot);
