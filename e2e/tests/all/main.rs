@@ -14,6 +14,7 @@ mod gpu;
 mod harness;
 mod modes;
 mod preemption;
+mod reclaimed;
 mod rights;
 mod scheduler;
 mod side_by_side;

@@ -1,0 +1,414 @@
+//! Jobs on what services leave idle, on the real API server: with the definition of CustomNodeResource that is ours, and
+//! in a cluster that has Katalyst's.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use e2e::{Api, ControlPlane, Process, eventually};
+use serde_json::{Value, json};
+
+use crate::faults::{create_all, start};
+use crate::world::{SHORT, asks, condition, merge, node, pod, pod_path, text};
+
+const LONG: Duration = Duration::from_secs(120);
+const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+const DEFINITION: &str = "node.katalyst.kubewharf.io_customnoderesources.yaml";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CONFIGURATION: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: { leaderElect: false }
+profiles:
+- schedulerName: tidepool
+  plugins:
+    multiPoint:
+      enabled: [{ name: QoSAwareNodeResourcesFit, weight: 4 }, { name: QoSAwareNodeResourcesBalancedAllocation, weight: 1 }]
+    score: { disabled: [{ name: NodeResourcesFit }, { name: NodeResourcesBalancedAllocation }] }
+";
+
+struct Lending {
+    api: Api,
+    // Stopped in this order.
+    ours: Process,
+    control_plane: ControlPlane,
+}
+
+impl Lending {
+    /// With the definition that is in this file.
+    fn start(definition: &Path) -> Self {
+        let control_plane = start();
+        let kubectl = control_plane.kubectl().unwrap();
+        let file = definition.display().to_string();
+        let name = "crd/customnoderesources.node.katalyst.kubewharf.io";
+        for arguments in [
+            &["apply", "-f", &file][..],
+            &["wait", "--for=condition=established", name],
+        ] {
+            let run = kubectl.run(arguments, SHORT).unwrap();
+            assert_eq!(run.code, Some(0), "kubectl {arguments:?}: {run:?}");
+        }
+        let api = Api::new(&control_plane.admin()).unwrap();
+        for (name, value) in [("urgent", 1_000), ("modest", -10)] {
+            let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+                "metadata": {"name": name}, "value": value});
+            api.create(&class).unwrap();
+        }
+        Self {
+            api,
+            ours: schedule(&control_plane, "tidepool"),
+            control_plane,
+        }
+    }
+
+    fn node(&self, name: &str, pods: u32) {
+        let capacity = json!({"status": {"capacity": {"pods": pods.to_string()}}});
+        self.api.create(&node(name, "zone", capacity)).unwrap();
+    }
+
+    /// The agent of a node says something for the first time.
+    fn report(&self, node: &str, lent: u32, taints: Value) {
+        let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+            "metadata": {"name": node}, "spec": {"taints": taints}});
+        self.api.create(&report).unwrap();
+        self.lend(node, lent);
+    }
+
+    fn lend(&self, node: &str, lent: u32) {
+        let amount = json!({CPU: lent.to_string()});
+        let status = json!({"status": {"resources": {"allocatable": amount, "capacity": amount}}});
+        let path = format!("{REPORTS}/{node}/status");
+        self.api.patch(&path, &status).unwrap();
+    }
+
+    fn create(&self, pod: &Value) {
+        self.api.create(pod).unwrap();
+    }
+
+    fn get(&self, pod: &str) -> Value {
+        self.api.get(&pod_path(pod)).unwrap()
+    }
+
+    fn bound(&self, pod: &str, node: &str) {
+        eventually(&format!("{pod} is on {node}"), SHORT, || {
+            let found = self.get(pod);
+            if found["spec"]["nodeName"] == node {
+                Ok(())
+            } else {
+                Err(format!("{}\n{}", found["status"], self.ours.last_words()))
+            }
+        });
+    }
+
+    /// It was tried and waits, and this is said.
+    fn waits(&self, pod: &str, words: &str) {
+        eventually(&format!("{pod} waits: {words}"), SHORT, || {
+            let found = self.get(pod);
+            assert!(found["spec"]["nodeName"].is_null(), "{pod} is bound");
+            let message = text(&condition(&found, "PodScheduled")["message"]);
+            if message.contains(words) {
+                Ok(())
+            } else {
+                Err(message)
+            }
+        });
+    }
+
+    fn empty(&self) {
+        for path in [PODS, "/api/v1/nodes", REPORTS] {
+            for item in self.api.list(path).unwrap() {
+                let name = text(&item["metadata"]["name"]);
+                self.api.delete_now(&format!("{path}/{name}")).unwrap();
+            }
+        }
+    }
+}
+
+fn schedule(control_plane: &ControlPlane, name: &str) -> Process {
+    let file = control_plane.logs().join("scheduler.yaml");
+    std::fs::write(&file, CONFIGURATION).unwrap();
+    let flag = format!("--config={}", file.display());
+    control_plane.tidepool(name, "admin", &[&flag]).unwrap()
+}
+
+/// A pod of the level that lives on what is lent.
+fn job(name: &str, amount: &str, class: &str) -> Value {
+    let mut job = pod(
+        name,
+        json!({"containers": asks(CPU, amount), "terminationGracePeriodSeconds": 0}),
+    );
+    let level = json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"});
+    merge(&mut job, json!({"metadata": {"annotations": level}}));
+    if !class.is_empty() {
+        job["spec"]["priorityClassName"] = class.into();
+    }
+    job
+}
+
+fn service(name: &str, cpu: &str) -> Value {
+    pod(
+        name,
+        json!({"containers": asks("cpu", cpu), "terminationGracePeriodSeconds": 0}),
+    )
+}
+
+/// Nodes full by native requests still take jobs up to what they lend, never more, and services are not held up.
+fn jobs_run_on_what_is_lent_and_no_more(cluster: &Lending) {
+    cluster.node("a", 20);
+    cluster.report("a", 2_000, json!([]));
+    cluster.create(&service("full", "8"));
+    cluster.bound("full", "a");
+    for name in ["job-0", "job-1", "job-2"] {
+        cluster.create(&job(name, "1k", ""));
+    }
+    let waiting = eventually("one job waits", SHORT, || {
+        let jobs = ["job-0", "job-1", "job-2"].map(|name| (name, cluster.get(name)));
+        let (bound, waiting): (Vec<_>, Vec<_>) = jobs
+            .iter()
+            .partition(|(_, pod)| pod["spec"]["nodeName"] == "a");
+        match (&bound[..], &waiting[..]) {
+            ([_, _], [(name, _)]) => Ok(*name),
+            _ => Err(format!("{} are bound", bound.len())),
+        }
+    });
+    cluster.waits(waiting, &format!("Insufficient {CPU}"));
+    // A service that has room elsewhere goes there at once, whatever waits.
+    cluster.node("b", 20);
+    cluster.create(&service("late", "4"));
+    cluster.bound("late", "b");
+    cluster.waits(waiting, &format!("Insufficient {CPU}"));
+    cluster.lend("a", 3_000);
+    cluster.bound(waiting, "a");
+}
+
+/// A job evicts jobs of lower priority, and nobody else.
+fn a_job_evicts_its_like_and_nobody_else(cluster: &Lending) {
+    cluster.node("a", 1);
+    cluster.node("b", 20);
+    cluster.report("a", 2_000, json!([]));
+    let mut web = service("web", "1");
+    merge(
+        &mut web["spec"],
+        json!({"priorityClassName": "modest", "nodeSelector": {"kubernetes.io/hostname": "a"}}),
+    );
+    cluster.create(&web);
+    cluster.bound("web", "a");
+    cluster.report("b", 2_000, json!([]));
+    for (name, class) in [("low", "modest"), ("equal", "urgent")] {
+        cluster.create(&job(name, "1k", class));
+        cluster.bound(name, "b");
+    }
+    cluster.create(&job("first", "1k", "urgent"));
+    cluster.bound("first", "b");
+    assert!(cluster.api.get(&pod_path("low")).is_err(), "low stayed");
+    // Only pods that it may not touch are left.
+    cluster.create(&job("second", "1k", "urgent"));
+    cluster.waits("second", "preemption: 0/2 nodes are available");
+    for name in ["web", "equal", "first"] {
+        let pod = cluster.get(name);
+        assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{name}");
+    }
+}
+
+/// A QoS taint keeps jobs away, and services do not notice.
+fn a_qos_taint_is_for_jobs_only(cluster: &Lending) {
+    cluster.node("a", 20);
+    let taint = json!([{"key": "unwell", "value": "", "effect": "NoScheduleForReclaimedTasks"}]);
+    cluster.report("a", 4_000, taint);
+    cluster.create(&job("job", "1k", ""));
+    cluster.waits("job", "node(s) had untolerated QoS taint(s)");
+    let mut brave = job("brave", "1k", "");
+    brave["spec"]["tolerations"] = json!([{"key": "unwell", "operator": "Exists"}]);
+    cluster.create(&brave);
+    cluster.bound("brave", "a");
+    cluster.create(&service("web", "1"));
+    cluster.bound("web", "a");
+    let cured = json!({"spec": {"taints": []}});
+    let path = format!("{REPORTS}/a");
+    cluster.api.patch(&path, &cured).unwrap();
+    cluster.bound("job", "a");
+}
+
+fn stories(definition: &Path) {
+    let cluster = Lending::start(definition);
+    jobs_run_on_what_is_lent_and_no_more(&cluster);
+    cluster.empty();
+    a_job_evicts_its_like_and_nobody_else(&cluster);
+    cluster.empty();
+    a_qos_taint_is_for_jobs_only(&cluster);
+}
+
+fn ours() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    root.join("deploy/crds").join(DEFINITION)
+}
+
+/// The file of Katalyst's own module.
+fn katalysts() -> PathBuf {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle-katalyst");
+    let go = |arguments: &[&str]| {
+        let mut go = Command::new("go");
+        go.args(arguments).current_dir(&module);
+        let output = go.env("GOTOOLCHAIN", "local").output().unwrap();
+        assert!(output.status.success(), "go {arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let name = "github.com/kubewharf/katalyst-api";
+    go(&["mod", "download", name]);
+    let folder = go(&["list", "-m", "-f", "{{.Dir}}", name]);
+    Path::new(folder.trim())
+        .join("config/crd/bases")
+        .join(DEFINITION)
+}
+
+#[test]
+fn stories_of_co_location_with_our_definition() {
+    stories(&ours());
+}
+
+#[test]
+fn stories_of_co_location_with_katalysts_definition() {
+    stories(&katalysts());
+}
+
+/// What the definition refuses before any scheduler sees it, and what it shows.
+#[test]
+fn our_definition_refuses_what_makes_no_sense() {
+    let cluster = Lending::start(&ours());
+    cluster.report("n", 1_000, json!([]));
+    for (case, path, patch, words) in [
+        (
+            "less than nothing",
+            format!("{REPORTS}/n/status"),
+            json!({"status": {"resources": {"allocatable": {CPU: "-1"}}}}),
+            "amounts must not be negative",
+        ),
+        (
+            "a taint for nobody",
+            format!("{REPORTS}/n"),
+            json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}),
+            "a taint needs a qosLevel",
+        ),
+        (
+            "an effect that is none",
+            format!("{REPORTS}/n"),
+            json!({"spec": {"taints": [{"key": "k", "effect": "Never", "qosLevel": "reclaimed_cores"}]}}),
+            "Unsupported value: \"Never\"",
+        ),
+    ] {
+        let error = cluster.api.patch(&path, &patch).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(words), "{case}: {error}");
+    }
+    let kubectl = cluster.control_plane.kubectl().unwrap();
+    let run = kubectl.run(&["get", "kcnr", "n"], SHORT).unwrap();
+    let mut lines = run.stdout.lines();
+    let head = lines.next().unwrap_or_default();
+    assert!(
+        head.starts_with("NAME   RECLAIMED-CPU   RECLAIMED-MEMORY"),
+        "{run:?}"
+    );
+    assert!(
+        lines.next().is_some_and(|line| line.contains("1000")),
+        "{run:?}"
+    );
+}
+
+/// What every node lent lately, by when it was said. Nobody decides by what is older.
+struct History(BTreeMap<String, VecDeque<(Instant, u32)>>);
+
+impl History {
+    /// A decision may be this old when its binding is seen: watches lag, and a new scheduler lists first.
+    const LAG: Duration = Duration::from_secs(5);
+
+    fn note(&mut self, node: &str, lent: u32) {
+        let said = self.0.entry(node.to_owned()).or_default();
+        said.push_back((Instant::now(), lent));
+    }
+
+    /// The most that a decision made after `since` can have seen.
+    fn most(&self, node: &str, since: Instant) -> u32 {
+        let said = &self.0[node];
+        let known = said.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
+        said.range(known..)
+            .map(|(_, lent)| *lent)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_lent_twice_while_reports_change_and_schedulers_die() {
+    const NODES: usize = 100;
+    const JOBS: usize = 1_000;
+    const ROUNDS: u64 = 15;
+    let mut cluster = Lending::start(&ours());
+    let mut history = History(BTreeMap::new());
+    let name = |index: usize| format!("n{index}");
+    for index in 0..NODES {
+        cluster.node(&name(index), 110);
+        history.note(&name(index), 4_000);
+        cluster.report(&name(index), 4_000, json!([]));
+    }
+    create_all(&cluster.control_plane, JOBS, |index| {
+        job(&format!("p{index}"), "1k", "")
+    });
+    let mut loads: BTreeMap<String, u32> = BTreeMap::new();
+    let mut looked = Instant::now();
+    for round in 0..ROUNDS {
+        if round == ROUNDS / 3 || round == 2 * ROUNDS / 3 {
+            cluster.ours.stop();
+            cluster.ours = schedule(&cluster.control_plane, &format!("tidepool-{round}"));
+        }
+        let begun = Instant::now();
+        for index in 0..NODES {
+            // Between 1 and 8 jobs, up and down in no order that nodes share.
+            let lent = 1_000 * (1 + (index as u64 * 7 + round * 5) % 8) as u32;
+            history.note(&name(index), lent);
+            cluster.lend(&name(index), lent);
+        }
+        looked = check(&cluster, &history, &mut loads, looked);
+        std::thread::sleep(Duration::from_secs(1).saturating_sub(begun.elapsed()));
+    }
+    let early: u32 = loads.values().sum();
+    assert!(early > 0 && early < 1_000 * JOBS as u32, "{early}");
+    for index in 0..NODES {
+        history.note(&name(index), 11_000);
+        cluster.lend(&name(index), 11_000);
+    }
+    eventually("every job is bound", LONG, || {
+        looked = check(&cluster, &history, &mut loads, looked);
+        match loads.values().sum::<u32>() {
+            sum if sum == 1_000 * JOBS as u32 => Ok(()),
+            sum => Err(format!("{sum}: {}", cluster.ours.last_words())),
+        }
+    });
+}
+
+/// What is bound since the last look was lent when it was decided. Returns when it looked.
+fn check(
+    cluster: &Lending,
+    history: &History,
+    loads: &mut BTreeMap<String, u32>,
+    looked: Instant,
+) -> Instant {
+    let now = Instant::now();
+    let mut found: BTreeMap<String, u32> = BTreeMap::new();
+    for pod in cluster.api.list(PODS).unwrap() {
+        if let Some(node) = pod["spec"]["nodeName"].as_str() {
+            *found.entry(node.to_owned()).or_default() += 1_000;
+        }
+    }
+    for (node, load) in &found {
+        let before = loads.get(node).copied().unwrap_or(0);
+        let lent = history.most(node, looked.checked_sub(History::LAG).unwrap_or(looked));
+        assert!(
+            *load == before || *load <= lent,
+            "{node} had {before}, and got {load} when it lent {lent} at most"
+        );
+    }
+    *loads = found;
+    now
+}
