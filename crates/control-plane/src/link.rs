@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use engine::cluster::View;
+use engine::model::Timestamp;
 use engine::scheduler::{Input, Outcome, PodReport};
 use tokio::sync::{Notify, oneshot};
 
@@ -29,19 +31,44 @@ pub(crate) enum News {
     Synced(&'static str),
     /// Decide, or do not decide any more.
     Decide(bool),
-    /// Somebody wants to know about a pod.
+    /// Somebody wants to know something.
     Question(Question),
     /// Somebody wants to know which pod waits longest.
     Oldest(oneshot::Sender<Option<Waiting>>),
 }
 
-/// About one pod.
+/// What is not known is answered with `None`. Whoever asks may have gone.
 #[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    /// Whoever asks may have gone.
-    pub(crate) answer: oneshot::Sender<Option<PodReport>>,
+pub(crate) enum Question {
+    Pod {
+        namespace: String,
+        name: String,
+        answer: oneshot::Sender<Option<PodReport>>,
+    },
+    /// About one node, or about all.
+    Cache {
+        node: Option<String>,
+        answer: oneshot::Sender<Option<Dump>>,
+    },
+}
+
+impl Question {
+    /// Somebody still waits for the answer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        match self {
+            Self::Pod { answer, .. } => !answer.is_closed(),
+            Self::Cache { answer, .. } => !answer.is_closed(),
+        }
+    }
+}
+
+/// Nodes as the engine knew them at one instant, between two decisions.
+#[derive(Debug)]
+pub(crate) struct Dump {
+    pub(crate) at: Timestamp,
+    /// Every kind had been told in full before.
+    pub(crate) synced: bool,
+    pub(crate) view: View,
 }
 
 /// What the engine waits for besides news.

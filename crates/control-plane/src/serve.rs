@@ -9,6 +9,7 @@
 //! | `/apis/v1/pods/{namespace}/{name}/explain` | the engine's report about a pod |
 //! | `/debug/scores` | the scores behind the latest decisions; `?output=table`; `PUT ?top=N` records those of N nodes |
 //! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
+//! | `/debug/cache`, `/debug/cache/{node}` | what the engine counts on nodes, at one instant |
 //!
 //! Plain HTTP on loopback, open to whoever is on this machine. Everywhere else TLS, with a certificate of its own making
 //! if none is given, and the API server is asked who the caller is and whether he may. Errors are
@@ -16,6 +17,7 @@
 
 mod auth;
 mod connections;
+mod dump;
 mod health;
 mod routes;
 mod scores;

@@ -13,7 +13,7 @@ use super::handle::Board;
 use super::observer::Observer;
 use super::requests::seconds;
 use super::{DECIDE_THREAD, Recorder, Shared};
-use crate::link::{Link, News, Question, Until};
+use crate::link::{Dump, Link, News, Question, Until};
 use crate::status::Waiting;
 use crate::watch;
 
@@ -99,18 +99,30 @@ impl Driver {
 
     /// One at a time: an answer takes as long as some decisions, and decisions go first.
     fn answer_one(&mut self) {
-        let waits = |question: &Question| !question.answer.is_closed();
-        while let Some(question) = self.questions.pop_front() {
-            if waits(&question) {
-                let Question {
-                    namespace,
-                    name,
-                    answer,
-                } = question;
-                let report = self.engine.explain(&namespace, &name, self.clock.now());
-                // Nobody may be waiting for it any more.
-                let _ = answer.send(report);
-                return;
+        let now = self.clock.now();
+        let awaited = std::iter::from_fn(|| self.questions.pop_front()).find(Question::is_awaited);
+        // Nobody may be waiting for it any more.
+        match awaited {
+            None => {}
+            Some(Question::Pod {
+                namespace,
+                name,
+                answer,
+            }) => {
+                let _ = answer.send(self.engine.explain(&namespace, &name, now));
+            }
+            Some(Question::Cache { node, answer }) => {
+                let cluster = self.engine.cluster();
+                let view = match node {
+                    None => Some(cluster.view()),
+                    Some(node) => cluster.view_of(&node),
+                };
+                let synced = self.missing.is_empty();
+                let _ = answer.send(view.map(|view| Dump {
+                    at: now,
+                    synced,
+                    view,
+                }));
             }
         }
     }

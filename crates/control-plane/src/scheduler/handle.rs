@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use engine::scheduler::{PodReport, Scheduler};
 use serde_json::Value;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{Counters, Mode, Recorder};
 use crate::lease::{Election, Seen};
-use crate::link::{Link, Question};
+use crate::link::{Dump, Link, Question};
 use crate::mandate::{Mandate, Role};
 use crate::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
 use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
@@ -21,14 +21,16 @@ const OVERDUE: Duration = Duration::from_secs(20);
 /// A kind that cannot be followed for so long makes us not ready.
 const LONGEST_BROKEN: Duration = Duration::from_secs(30);
 
-/// Questions about pods that may wait for an answer at the same time.
+/// Questions that may wait for an answer at the same time.
 const MOST_QUESTIONS: usize = 8;
+/// Dumps that may be on their way at the same time: each is a copy of the numbers of all nodes.
+const MOST_DUMPS: usize = 4;
 /// An answer takes milliseconds; this is for a thread that is stuck.
 const LONGEST_QUESTION: Duration = Duration::from_secs(10);
 /// The rest of a status is worth more than the pod that waits longest.
 const LONGEST_LOOK: Duration = Duration::from_secs(2);
 
-/// Why there is no answer about a pod.
+/// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
     #[error("too many questions wait for an answer: ask again")]
@@ -45,6 +47,7 @@ struct Inner {
     about: About,
     link: Arc<Link>,
     questions: Semaphore,
+    dumps: Arc<Semaphore>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     mandate: Arc<Mandate>,
@@ -117,6 +120,7 @@ impl Handle {
             about,
             link: shared.link.clone(),
             questions: Semaphore::new(MOST_QUESTIONS),
+            dumps: Arc::new(Semaphore::new(MOST_DUMPS)),
             counters: shared.counters.clone(),
             progress: shared.progress.clone(),
             mandate: shared.mandate.clone(),
@@ -212,20 +216,40 @@ impl Handle {
         namespace: &str,
         name: &str,
     ) -> Result<Option<PodReport>, Unanswered> {
-        let _permit = self
-            .0
-            .questions
-            .try_acquire()
-            .map_err(|_| Unanswered::Busy)?;
-        let (answer, answered) = oneshot::channel();
-        self.0.link.ask(Question {
+        self.ask(|answer| Question::Pod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             answer,
-        });
-        let answered = tokio::time::timeout(LONGEST_QUESTION, answered).await;
-        match answered {
-            Ok(Ok(report)) => Ok(report),
+        })
+        .await
+    }
+
+    /// What is known of all nodes. The permit is to be kept until the answer is sent.
+    pub(crate) async fn nodes(&self) -> Result<(Dump, OwnedSemaphorePermit), Unanswered> {
+        let permit = self.0.dumps.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Unanswered::Busy)?;
+        let dump = self.ask(|answer| Question::Cache { node: None, answer });
+        // There is always an answer about all.
+        let dump = dump.await?.ok_or(Unanswered::Late)?;
+        Ok((dump, permit))
+    }
+
+    /// What is known of one node; `None` if it is not known here.
+    pub(crate) async fn node(&self, name: &str) -> Result<Option<Dump>, Unanswered> {
+        let node = Some(name.to_owned());
+        self.ask(|answer| Question::Cache { node, answer }).await
+    }
+
+    async fn ask<T>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<T>) -> Question,
+    ) -> Result<T, Unanswered> {
+        let permit = self.0.questions.try_acquire();
+        let _permit = permit.map_err(|_| Unanswered::Busy)?;
+        let (answer, answered) = oneshot::channel();
+        self.0.link.ask(question(answer));
+        match tokio::time::timeout(LONGEST_QUESTION, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) | Err(_) => Err(Unanswered::Late),
         }
     }

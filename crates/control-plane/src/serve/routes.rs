@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::auth::{Guard, Wish};
+use super::dump;
 use super::health::{self, Asked, Check};
 use super::scores;
 use crate::scheduler::{Handle, Unanswered};
@@ -33,7 +34,9 @@ pub(crate) fn routes(handle: Handle, guard: Option<Guard>) -> Router {
         .route("/apis/v1/status", get(status))
         .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain))
         .route("/debug/scores", get(scores::show).put(scores::switch))
-        .route("/debug/flags/s", get(scores::flag).put(scores::set_flag));
+        .route("/debug/flags/s", get(scores::flag).put(scores::set_flag))
+        .route("/debug/cache", get(cache))
+        .route("/debug/cache/{node}", get(cached_node));
     let endpoints: [(&'static str, Checks); 3] = [
         ("livez", Handle::alive),
         ("healthz", Handle::healthy),
@@ -142,10 +145,33 @@ async fn explain(
             );
             refuse(StatusCode::NOT_FOUND, &text)
         }
-        Err(why @ (Unanswered::Busy | Unanswered::Late)) => {
-            refuse(StatusCode::SERVICE_UNAVAILABLE, &why.to_string())
-        }
+        Err(why) => unanswered(why),
     }
+}
+
+async fn cache(State(handle): State<Handle>) -> Response {
+    match handle.nodes().await {
+        Ok((dump, permit)) => {
+            let body = Body::from_stream(dump::stream(dump, permit, dump::PATIENCE));
+            (StatusCode::OK, [(CONTENT_TYPE, JSON)], body).into_response()
+        }
+        Err(why) => unanswered(why),
+    }
+}
+
+async fn cached_node(State(handle): State<Handle>, Path(node): Path<String>) -> Response {
+    match handle.node(&node).await {
+        Ok(Some(dump)) => to_json(&dump::one_node(&dump)),
+        Ok(None) => {
+            let text = format!("node {node} is not known to this scheduler");
+            refuse(StatusCode::NOT_FOUND, &text)
+        }
+        Err(why) => unanswered(why),
+    }
+}
+
+fn unanswered(why: Unanswered) -> Response {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, &why.to_string())
 }
 
 pub(super) fn to_json(value: &impl Serialize) -> Response {

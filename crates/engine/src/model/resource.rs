@@ -63,6 +63,46 @@ impl Resource {
             quantity.units()
         }
     }
+
+    /// An integer amount as Kubernetes would write it: exactly, bytes by powers of two.
+    pub fn quantity(&self, amount: i64) -> String {
+        match self {
+            Self::Cpu => decimal(amount, true),
+            Self::Memory | Self::EphemeralStorage => binary(amount),
+            Self::Scalar(name) if name.starts_with("hugepages-") || name.ends_with("memory") => {
+                binary(amount)
+            }
+            Self::Pods | Self::Scalar(_) => decimal(amount, false),
+        }
+    }
+}
+
+/// The largest suffix that leaves a whole number.
+fn decimal(amount: i64, milli: bool) -> String {
+    let suffixes = ["m", "", "k", "M", "G", "T", "P", "E"];
+    scaled(amount, 1000, &suffixes[usize::from(!milli)..])
+}
+
+fn binary(amount: i64) -> String {
+    if amount.unsigned_abs() < 1024 {
+        return decimal(amount, false);
+    }
+    scaled(amount, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
+}
+
+fn scaled(mut amount: i64, base: i64, suffixes: &[&str]) -> String {
+    let mut suffixes = suffixes.iter();
+    let mut suffix = suffixes.next().copied().unwrap_or("");
+    if amount == 0 {
+        return "0".to_owned();
+    }
+    while amount % base == 0
+        && let Some(next) = suffixes.next()
+    {
+        amount /= base;
+        suffix = next;
+    }
+    format!("{amount}{suffix}")
 }
 
 fn is_native(name: &str) -> bool {
@@ -112,6 +152,16 @@ impl Amounts {
     }
 }
 
+impl serde::Serialize for Amounts {
+    /// Names with quantities.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(
+            self.iter()
+                .map(|(resource, amount)| (resource.name(), resource.quantity(amount))),
+        )
+    }
+}
+
 impl FromIterator<(Resource, i64)> for Amounts {
     /// The last amount of a repeated resource wins.
     fn from_iter<I: IntoIterator<Item = (Resource, i64)>>(amounts: I) -> Self {
@@ -126,6 +176,43 @@ impl FromIterator<(Resource, i64)> for Amounts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_written_as_kubernetes_writes_them() {
+        for (name, amount, want) in [
+            ("cpu", 0, "0"),
+            ("cpu", 100, "100m"),
+            ("cpu", 1_500, "1500m"),
+            ("cpu", 4_000, "4"),
+            ("cpu", 12_000_000, "12k"),
+            ("cpu", -250, "-250m"),
+            ("pods", 110, "110"),
+            ("memory", 1_000, "1k"),
+            ("memory", 1_000_000, "1000000"),
+            ("memory", 209_715_200, "200Mi"),
+            ("memory", 1_610_612_736, "1536Mi"),
+            ("memory", i64::MAX, "9223372036854775807"),
+            ("ephemeral-storage", 1 << 62, "4Ei"),
+            ("hugepages-2Mi", 1 << 30, "1Gi"),
+            ("example.com/gpu", 3, "3"),
+            (
+                "resource.katalyst.kubewharf.io/reclaimed_millicpu",
+                40_000,
+                "40k",
+            ),
+            (
+                "resource.katalyst.kubewharf.io/reclaimed_memory",
+                107_374_182_400,
+                "100Gi",
+            ),
+        ] {
+            let resource = Resource::parse(name).unwrap();
+            let text = resource.quantity(amount);
+            assert_eq!(text, want, "{amount} of {name}");
+            let read = Quantity::parse(&text).unwrap();
+            assert_eq!(resource.integer(read), amount, "{text} of {name}");
+        }
+    }
 
     #[test]
     fn classes_of_names() {

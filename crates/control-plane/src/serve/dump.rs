@@ -1,0 +1,181 @@
+//! The state of all nodes as JSON, written while it is sent.
+//!
+//! The engine hands over a copy of its numbers and goes on deciding; the text is made here, some nodes at a time and no
+//! faster than it is read, so that a dump of a large cluster neither holds up this thread nor fills memory. Whoever stops
+//! reading is given up.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use engine::cluster::NodeState;
+use engine::model::Timestamp;
+use futures::Stream;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::link::Dump;
+
+/// Nodes in one piece: a tenth of a millisecond of work or so.
+const PIECE: usize = 64;
+/// For one piece to be read.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One node, and when.
+#[derive(Serialize)]
+pub(super) struct OneNode {
+    time: Timestamp,
+    synced: bool,
+    #[serde(flatten)]
+    node: Option<NodeState>,
+}
+
+pub(super) fn one_node(dump: &Dump) -> OneNode {
+    OneNode {
+        time: dump.at,
+        synced: dump.synced,
+        node: dump.view.node(0),
+    }
+}
+
+/// Pieces of `{"time", "synced", "pods", "unknownNodes", "nodes": []}`. The permit ends with the last of them.
+pub(super) fn stream(
+    dump: Dump,
+    permit: OwnedSemaphorePermit,
+    patience: Duration,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let (send, receive) = mpsc::channel(1);
+    tokio::spawn(async move {
+        for piece in pieces(&dump) {
+            let is_last = piece.is_err();
+            let sent = tokio::time::timeout(patience, send.send(Some(piece))).await;
+            if is_last || !matches!(sent, Ok(Ok(()))) {
+                return;
+            }
+        }
+        // Without this word the answer is not complete. Whoever has all the rest will take it, or has gone.
+        let _ = tokio::time::timeout(patience, send.send(None)).await;
+        drop(permit);
+    });
+    futures::stream::unfold(Some(receive), |receive| async {
+        let mut receive = receive?;
+        match receive.recv().await {
+            Some(Some(piece)) => Some((piece, Some(receive))),
+            Some(None) => None,
+            None => {
+                let cut =
+                    io::Error::new(io::ErrorKind::TimedOut, "the answer was not read in time");
+                Some((Err(cut), None))
+            }
+        }
+    })
+}
+
+/// What stands before the nodes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    time: Timestamp,
+    synced: bool,
+    pods: i64,
+    unknown_nodes: &'a [engine::cluster::UnknownNode],
+    nodes: [(); 0],
+}
+
+fn pieces(dump: &Dump) -> impl Iterator<Item = io::Result<Bytes>> + Send {
+    let view = &dump.view;
+    let head = Head {
+        time: dump.at,
+        synced: dump.synced,
+        pods: view.pods(),
+        unknown_nodes: view.unknown(),
+        nodes: [],
+    };
+    let head = serde_json::to_vec(&head).map(|mut text| {
+        // The list and the object stay open.
+        text.truncate(text.len().saturating_sub(2));
+        Bytes::from(text)
+    });
+    let positions = view.by_name();
+    let count = positions.len().div_ceil(PIECE);
+    let nodes = (0..count).map(move |piece| {
+        let mut text = Vec::new();
+        for (index, position) in positions.iter().enumerate().skip(piece * PIECE).take(PIECE) {
+            if index > 0 {
+                text.push(b',');
+            }
+            serde_json::to_writer(&mut text, &view.node(*position))?;
+        }
+        Ok(Bytes::from(text))
+    });
+    std::iter::once(head.map_err(io::Error::from))
+        .chain(nodes)
+        .chain(std::iter::once(Ok(Bytes::from_static(b"]}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use engine::cluster::Cluster;
+    use engine::testing::{node, pod};
+    use futures::StreamExt;
+    use serde_json::{Value, json};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn dump(nodes: usize) -> Dump {
+        let mut cluster = Cluster::new();
+        for index in 0..nodes {
+            cluster.set_node(node(&format!("n{index:04}")).allocatable("cpu=4").build());
+        }
+        cluster.set_pod(pod("lost").on("gone").build()).unwrap();
+        Dump {
+            at: Timestamp::from_secs(0),
+            synced: true,
+            view: cluster.view(),
+        }
+    }
+
+    fn permits() -> (Arc<Semaphore>, OwnedSemaphorePermit) {
+        let all = Arc::new(Semaphore::new(1));
+        let one = all.clone().try_acquire_owned().unwrap();
+        (all, one)
+    }
+
+    #[tokio::test]
+    async fn pieces_make_one_document() {
+        for nodes in [0, 1, PIECE, PIECE + 1, 3 * PIECE] {
+            let (all, permit) = permits();
+            let pieces: Vec<_> = stream(dump(nodes), permit, PATIENCE).collect().await;
+            let text: Vec<u8> = pieces
+                .into_iter()
+                .flat_map(|piece| piece.unwrap())
+                .collect();
+            let value: Value = serde_json::from_slice(&text).unwrap();
+            let found = value["nodes"].as_array().unwrap();
+            assert_eq!(found.len(), nodes);
+            assert!(found.is_sorted_by_key(|node| node["name"].as_str().unwrap()));
+            assert_eq!(value["unknownNodes"], json!([{"name": "gone", "pods": 1}]));
+            assert_eq!(
+                (&value["pods"], &value["synced"]),
+                (&json!(1), &json!(true))
+            );
+            // The next one may ask.
+            all.acquire().await.unwrap().forget();
+        }
+    }
+
+    #[tokio::test]
+    async fn who_stops_reading_is_given_up_and_told_so() {
+        let (all, permit) = permits();
+        let mut pieces = Box::pin(stream(dump(10 * PIECE), permit, Duration::from_millis(20)));
+        assert!(pieces.next().await.unwrap().is_ok());
+        // Nothing is kept for it any more.
+        all.acquire().await.unwrap().forget();
+        let rest: Vec<_> = pieces.collect().await;
+        let cut = rest.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(cut.kind(), io::ErrorKind::TimedOut);
+    }
+}

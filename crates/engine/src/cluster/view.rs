@@ -1,0 +1,291 @@
+//! Nodes at one instant, for whoever asks: taken between two decisions, read elsewhere.
+//!
+//! Taking it copies the rows and shares the objects, so decisions wait for a copy of numbers and for nothing else. What
+//! the numbers mean is worked out by the reader.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Accounts, Cluster, Part};
+use crate::model::{Amounts, Name, Node, Pod, Resource};
+
+/// What was known of nodes and of the pods on them. Nothing changes it.
+#[derive(Debug, Clone)]
+pub struct View {
+    accounts: Accounts,
+    width: usize,
+    nodes: Vec<Arc<Node>>,
+    /// One per node, in their order.
+    rows: Vec<i64>,
+    /// With the position of the node.
+    assumed: Vec<(usize, Arc<Pod>)>,
+    nominated: Vec<(usize, Arc<Pod>)>,
+    unknown: Vec<UnknownNode>,
+}
+
+/// One node of a view.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeState {
+    pub name: Name,
+    /// Pods that take room there, assumed ones included.
+    pub pods: i64,
+    /// What the node's status offers.
+    pub native: AccountState,
+    /// Decided by us and not yet seen bound.
+    pub assumed: Vec<PodRef>,
+    /// They wait for room that is being made for them here.
+    pub nominated: Vec<PodRef>,
+}
+
+/// Resources that the node offers or that pods take there; cpu, memory and pods in any case.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AccountState {
+    pub allocatable: Amounts,
+    pub requested: Amounts,
+    /// With defaults for containers that do not say; where such are counted.
+    pub non_zero_requested: Amounts,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PodRef {
+    pub namespace: Name,
+    pub name: Name,
+    pub uid: Name,
+}
+
+/// A node that pods are on and that is not known itself: gone before them, or not heard of yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnknownNode {
+    pub name: Name,
+    pub pods: usize,
+}
+
+impl Cluster {
+    /// All nodes.
+    pub fn view(&self) -> View {
+        let slots = 0..self.nodes.slots().len();
+        let mut view = self.view_of_slots(slots.filter(|slot| self.nodes.get(*slot).is_some()));
+        view.unknown = self
+            .stray
+            .iter()
+            .map(|(name, pods)| UnknownNode {
+                name: name.clone(),
+                pods: pods.len(),
+            })
+            .collect();
+        view.unknown.sort_by(|a, b| a.name.cmp(&b.name));
+        view
+    }
+
+    /// One node; `None` if it is not known.
+    pub fn view_of(&self, node: &str) -> Option<View> {
+        Some(self.view_of_slots(std::iter::once(self.nodes.slot(node)?)))
+    }
+
+    fn view_of_slots(&self, slots: impl Iterator<Item = usize>) -> View {
+        let (most, width) = (slots.size_hint().1.unwrap_or(0), self.nodes.width());
+        let mut view = View {
+            accounts: self.catalog.accounts.clone(),
+            width,
+            nodes: Vec::with_capacity(most),
+            rows: Vec::with_capacity(most * width),
+            assumed: Vec::new(),
+            nominated: Vec::new(),
+            unknown: Vec::new(),
+        };
+        for slot in slots {
+            let Some(entry) = self.nodes.get(slot) else {
+                continue;
+            };
+            let position = view.nodes.len();
+            view.nodes.push(entry.node.clone());
+            view.rows.extend_from_slice(self.nodes.row(slot));
+            let assumed = self.pods_on(slot).filter(|placed| placed.assumed);
+            view.assumed
+                .extend(assumed.map(|placed| (position, placed.pod.clone())));
+            if !self.nominated.is_empty() {
+                let nominated = self.nominated_to(&entry.node.spec.name);
+                view.nominated
+                    .extend(nominated.map(|nominated| (position, nominated.pod.clone())));
+            }
+        }
+        view
+    }
+}
+
+impl View {
+    /// How many nodes it has.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Pods that take room, wherever.
+    pub fn pods(&self) -> i64 {
+        let on_nodes: i64 = (0..self.len()).map(|node| self.pods_on(node)).sum();
+        let elsewhere: usize = self.unknown.iter().map(|node| node.pods).sum();
+        on_nodes + i64::try_from(elsewhere).unwrap_or(i64::MAX)
+    }
+
+    /// By name. None in a view of one node.
+    pub fn unknown(&self) -> &[UnknownNode] {
+        &self.unknown
+    }
+
+    /// Positions of nodes in the order of their names.
+    pub fn by_name(&self) -> Vec<usize> {
+        let name = |position: &usize| &self.nodes[*position].spec.name;
+        let mut positions: Vec<usize> = (0..self.len()).collect();
+        positions.sort_by(|a, b| name(a).cmp(name(b)));
+        positions
+    }
+
+    /// The node at this position.
+    pub fn node(&self, position: usize) -> Option<NodeState> {
+        Some(NodeState {
+            name: self.nodes.get(position)?.spec.name.clone(),
+            pods: self.pods_on(position),
+            native: self.native(position),
+            assumed: pods(&self.assumed, position),
+            nominated: pods(&self.nominated, position),
+        })
+    }
+
+    fn pods_on(&self, position: usize) -> i64 {
+        self.value(position, &Resource::Pods, Part::Requested)
+            .unwrap_or(0)
+    }
+
+    fn native(&self, position: usize) -> AccountState {
+        let always = [
+            Resource::Cpu,
+            Resource::Memory,
+            Resource::EphemeralStorage,
+            Resource::Pods,
+        ];
+        let scalars = self.accounts.scalars().cloned().map(Resource::Scalar);
+        let mut state = AccountState::default();
+        for resource in always.into_iter().chain(scalars) {
+            let amount = |part| self.value(position, &resource, part);
+            let offered = amount(Part::Allocatable).unwrap_or(0);
+            let requested = amount(Part::Requested).unwrap_or(0);
+            let is_basic = matches!(resource, Resource::Cpu | Resource::Memory | Resource::Pods);
+            if !is_basic && offered == 0 && requested == 0 {
+                continue;
+            }
+            if let Some(non_zero) = amount(Part::NonZeroRequested) {
+                state.non_zero_requested.set(resource.clone(), non_zero);
+            }
+            state.allocatable.set(resource.clone(), offered);
+            state.requested.set(resource, requested);
+        }
+        state
+    }
+
+    fn value(&self, position: usize, resource: &Resource, part: Part) -> Option<i64> {
+        let column = self.accounts.column(resource, part)?;
+        self.rows.get(position * self.width + column).copied()
+    }
+}
+
+/// Those of one node; they are in the order of positions.
+fn pods(all: &[(usize, Arc<Pod>)], position: usize) -> Vec<PodRef> {
+    let first = all.partition_point(|(at, _)| *at < position);
+    let here = all[first..].iter().take_while(|(at, _)| *at == position);
+    here.map(|(_, pod)| PodRef {
+        namespace: pod.namespace().clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{node, pod};
+
+    fn amounts(amounts: &Amounts) -> String {
+        let text = amounts
+            .iter()
+            .map(|(resource, amount)| format!("{}={}", resource.name(), resource.quantity(amount)));
+        text.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_view_says_what_was_known_and_stays() {
+        let mut cluster = Cluster::new();
+        cluster.set_node(node("b").allocatable("cpu=4 memory=16Gi").build());
+        cluster.set_node(node("a").allocatable("cpu=2500m example.com/gpu=2").build());
+        let bound = |name: &str, on: &str| pod(name).container("cpu=300m").on(on).build();
+        cluster.set_pod(bound("x", "b")).unwrap();
+        cluster.set_pod(bound("lost", "gone")).unwrap();
+        let wants = pod("y").container("cpu=1 memory=1536Mi example.com/gpu=1");
+        cluster.assume(wants.build(), "a".into()).unwrap();
+        cluster.nominate(pod("z").build(), "b".into()).unwrap();
+
+        let view = cluster.view();
+        cluster.remove_node("a");
+        cluster.remove_pod("x");
+        assert_eq!((view.len(), view.pods()), (2, 3));
+        let unknown = UnknownNode {
+            name: "gone".into(),
+            pods: 1,
+        };
+        assert_eq!(view.unknown(), [unknown]);
+        let states = view.by_name().into_iter().map(|at| view.node(at).unwrap());
+        let states: Vec<NodeState> = states.collect();
+        let told: Vec<_> = states
+            .iter()
+            .map(|state| {
+                let names = |pods: &[PodRef]| -> Vec<Name> {
+                    pods.iter().map(|pod| pod.name.clone()).collect()
+                };
+                (
+                    &*state.name,
+                    state.pods,
+                    names(&state.assumed),
+                    names(&state.nominated),
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("a", 1, vec!["y".into()], vec![]),
+                ("b", 1, vec![], vec!["z".into()]),
+            ]
+        );
+        for (found, want) in [
+            (
+                &states[0].native.allocatable,
+                "cpu=2500m memory=0 pods=110 example.com/gpu=2",
+            ),
+            (
+                &states[0].native.requested,
+                "cpu=1 memory=1536Mi pods=1 example.com/gpu=1",
+            ),
+            (&states[0].native.non_zero_requested, "cpu=1 memory=1536Mi"),
+            (&states[1].native.allocatable, "cpu=4 memory=16Gi pods=110"),
+            (&states[1].native.requested, "cpu=300m memory=0 pods=1"),
+            (
+                &states[1].native.non_zero_requested,
+                "cpu=300m memory=200Mi",
+            ),
+        ] {
+            assert_eq!(amounts(found), want);
+        }
+
+        assert!(cluster.view_of("a").is_none());
+        let one = cluster.view_of("b").unwrap();
+        assert_eq!((one.len(), one.pods()), (1, 0));
+        assert_eq!(one.node(0).unwrap().nominated.len(), 1);
+        assert_eq!(one.node(1), None);
+    }
+}
