@@ -1,10 +1,15 @@
-//! Code around the extension points: it may watch, and it may change what the plugins of a point see.
+//! Code around the extension points and around events: it may watch, and it may change what plugins see and what
+//! becomes known.
 //!
 //! A hook is for those who build a scheduler of their own from this crate. It decides nothing itself. Points that no hook
 //! is about cost nothing; at the others a decision is made step by step, each step on what the hooks show it.
 
+mod events;
+
 use std::borrow::Cow;
 use std::sync::Arc;
+
+pub use events::{EventHook, EventHooks, Known, Shown, Then};
 
 use crate::cluster::Cluster;
 use crate::evaluate::Asked;

@@ -15,7 +15,7 @@
 //! | [`preemption`] | which pods would have to go so that another finds room |
 //! | [`queue`] | pods that wait: whose turn it is, and what can help whom |
 //! | [`extender`] | what programs outside are asked and may answer |
-//! | [`hooks`] | code around the extension points |
+//! | [`hooks`] | code around the extension points and around events |
 //! | [`kubelet`] | whether a node's kubelet would take a pod, in its own words |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 

@@ -150,6 +150,13 @@ impl Queue {
         Some(&self.entries.get(uid)?.ticket)
     }
 
+    /// All pods, in the order in which they first came.
+    pub fn tickets(&self) -> Vec<&Ticket> {
+        let mut tickets: Vec<&Ticket> = self.entries.values().map(|entry| &entry.ticket).collect();
+        tickets.sort_by_key(|ticket| ticket.sequence);
+        tickets
+    }
+
     pub fn find(&self, namespace: &str, name: &str) -> Option<&Ticket> {
         let uid = self.names.get(&(namespace.into(), name.into()))?;
         self.get(uid)

@@ -8,6 +8,7 @@
 mod binding;
 mod decide;
 mod explain;
+mod hooked;
 mod news;
 mod outcome;
 mod permit;
@@ -34,7 +35,7 @@ use crate::cluster::Cluster;
 use crate::evaluate::{Cursor, Diagnosis};
 use crate::extender::Extender;
 use crate::framework::{Event, Rejection, Status};
-use crate::hooks::Hooks;
+use crate::hooks::{EventHooks, Hooks};
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Profile, Profiles, ProfilesError, Unoffered};
 use crate::queue::{
@@ -51,6 +52,7 @@ pub struct Settings {
     /// Those that may be ignored after the others; each group in its order.
     pub extenders: Vec<Extender>,
     pub hooks: Hooks,
+    pub event_hooks: EventHooks,
     /// For tests: panics at the first step after which [`Scheduler::check`] finds something.
     pub checks_itself: bool,
 }
@@ -60,6 +62,7 @@ pub struct Scheduler {
     queue: Queue,
     profiles: Profiles,
     extenders: Vec<Extender>,
+    event_hooks: EventHooks,
     /// Where the search for equals begins; moved by decisions that hold, and by nothing else.
     cursor: Cursor,
     /// Pods that have a node and are not yet seen there.
@@ -88,6 +91,7 @@ impl Scheduler {
             queue: Queue::new(settings.timing),
             profiles: Profiles::new(profiles)?.with_hooks(settings.hooks),
             extenders: settings.extenders,
+            event_hooks: settings.event_hooks,
             cursor: Cursor::default(),
             under_way: IndexMap::new(),
             talk: None,

@@ -354,6 +354,10 @@ fn refusal(code: StatusCode, body: &Value, server: &str) -> anyhow::Error {
             Code::Failed,
             format_args!("{words}; `kubectl get pods -A` shows which there are"),
         ),
+        (StatusCode::NOT_FOUND, Some(words)) if words.starts_with("node ") => error(
+            Code::Failed,
+            format_args!("{words}; `kubectl get nodes` shows which there are"),
+        ),
         (code, Some(words)) if code.is_server_error() => error(
             Code::Unreachable,
             format_args!("the scheduler at {server} cannot answer now ({words}); try again"),

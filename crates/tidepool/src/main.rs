@@ -3,6 +3,7 @@
 mod ask;
 mod completion;
 mod config;
+mod debug;
 mod exit;
 mod explain;
 mod kubeconfig;
@@ -37,6 +38,7 @@ enum Command {
     Up(up::Flags),
     Status(status::Flags),
     Explain(explain::Flags),
+    Debug(debug::Flags),
     Config(config::Flags),
     Sim(sim::Flags),
     Scheduler(Box<scheduler::Flags>),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Up(flags) => up::run(flags),
         Command::Status(flags) => status::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
+        Command::Debug(flags) => debug::run(&flags),
         Command::Config(flags) => config::run(flags),
         Command::Sim(flags) => sim::run(flags),
         Command::Scheduler(flags) => scheduler::run(*flags),

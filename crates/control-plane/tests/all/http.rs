@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 
 use crate::support::{Fixture, eventually, options};
 
-fn any_port() -> Serve {
+pub(crate) fn any_port() -> Serve {
     Serve {
         port: Port::Exactly(0),
         ..Serve::default()
     }
 }
 
-async fn serving() -> Fixture {
+pub(crate) async fn serving() -> Fixture {
     let mut fixture = Fixture::new().await;
     let mut options = options();
     options.serve = Some(any_port());
@@ -27,7 +27,7 @@ async fn serving() -> Fixture {
 }
 
 /// Status and body of a plain request.
-async fn get(fixture: &Fixture, path: &str) -> (u16, String) {
+pub(crate) async fn get(fixture: &Fixture, path: &str) -> (u16, String) {
     send(fixture, "GET", path, "").await
 }
 
@@ -35,8 +35,9 @@ async fn send(fixture: &Fixture, method: &str, path: &str, body: &str) -> (u16, 
     let address = fixture.server();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
+    // Of this version an answer is never in chunks.
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -50,13 +51,13 @@ fn parse(answer: &str) -> (u16, String) {
     (code, body.to_owned())
 }
 
-async fn get_json(fixture: &Fixture, path: &str) -> Value {
+pub(crate) async fn get_json(fixture: &Fixture, path: &str) -> Value {
     let (code, body) = get(fixture, path).await;
     assert_eq!(code, 200, "{path}: {body}");
     serde_json::from_str(&body).unwrap()
 }
 
-async fn ready(fixture: &Fixture) {
+pub(crate) async fn ready(fixture: &Fixture) {
     eventually("it is ready", || async {
         let (code, body) = get(fixture, "/readyz").await;
         if code == 200 { Ok(()) } else { Err(body) }
@@ -410,6 +411,10 @@ async fn with_tls_the_api_server_says_who_may_see_what() {
         ("/metrics", "reader", 200),
         ("/metrics", "master", 200),
         ("/apis/v1/status", "reader", 403),
+        ("/debug/cache", "", 401),
+        ("/debug/cache", "reader", 403),
+        ("/debug/cache", "master", 200),
+        ("/debug/cache/nobody", "master", 404),
         // The path is allowed, the pod is not.
         ("/apis/v1/pods/secret/a/explain", "reader", 403),
         ("/apis/v1/pods/default/a/explain", "reader", 404),
@@ -418,8 +423,8 @@ async fn with_tls_the_api_server_says_who_may_see_what() {
         let (code, body) = send("GET", path, token).await;
         assert_eq!(code, want, "{path} as `{token}`: {body}");
     }
-    // Six different wishes and three callers, some of them twice: each was asked for once.
-    assert_eq!(reviews.counts(), (3, 6));
+    // Seven different wishes and three callers, some of them twice: each was asked for once.
+    assert_eq!(reviews.counts(), (3, 7));
     // Who may look may not switch.
     for (wish, token, want) in [
         ("GET /debug/scores", "reader", 200),

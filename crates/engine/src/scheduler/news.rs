@@ -11,12 +11,16 @@ use crate::queue::Audience;
 impl Scheduler {
     /// Takes in news. An error names an object that cannot be used; nothing has changed then.
     pub fn apply(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
-        let taken = self.take_in(input, now);
+        let taken = if self.event_hooks.is_empty() {
+            self.take_in(input, now)
+        } else {
+            self.take_in_hooked(input, now)
+        };
         self.check_if_wanted();
         taken
     }
 
-    fn take_in(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
+    pub(super) fn take_in(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         match input {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => self.pod_seen(pod, now)?,
             Input::PodGone(uid) | Input::Object(Update::PodGone(uid)) => {

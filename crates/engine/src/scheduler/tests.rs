@@ -14,6 +14,7 @@ use crate::plugins;
 use crate::profile::Enabled;
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
 
+mod events;
 mod explain;
 mod extenders;
 mod histories;

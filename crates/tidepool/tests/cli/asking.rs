@@ -56,6 +56,10 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
         "404 Not Found",
         r#"{"error": "pod demo/x is not known to this scheduler"}"#,
     );
+    let no_node = server(
+        "404 Not Found",
+        r#"{"error": "node x is not known to this scheduler"}"#,
+    );
     let other = server("200 OK", "<html>");
     for (case, arguments, code, words) in [
         (
@@ -87,6 +91,18 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
             vec!["explain", "pod", "demo/x", "--server", &no_pod],
             1,
             ["pod demo/x is not known", "kubectl get pods -A"],
+        ),
+        (
+            "no such node",
+            vec!["debug", "cache", "x", "--server", &no_node],
+            1,
+            ["node x is not known", "kubectl get nodes"],
+        ),
+        (
+            "no name of a node",
+            vec!["debug", "cache", "a/b"],
+            2,
+            ["`a/b` names no node", "kubectl get nodes"],
         ),
         (
             "something else",
@@ -165,6 +181,23 @@ fn a_running_cluster_is_found_and_explained() {
         let output = ask(home.path(), &arguments);
         assert!(output.stdout.contains(part), "{format}: {}", output.stdout);
     }
+    let cache = ask(home.path(), &["debug", "cache"]);
+    assert_eq!((cache.code, &cache.stderr[..]), (Some(0), ""));
+    let (table, last) = cache.stdout.trim_end().rsplit_once('\n').unwrap();
+    assert!(last.contains(" pods on 6 nodes at 2"), "{last}");
+    let first = table.lines().nth(1).unwrap().split(' ').next().unwrap();
+    let node = ask(home.path(), &["debug", "cache", first, "-o", "yaml"]);
+    assert_eq!((node.code, &node.stderr[..]), (Some(0), ""));
+    assert!(
+        node.stdout.contains(&format!("name: {first}\n")),
+        "{}",
+        node.stdout
+    );
+    assert!(
+        node.stdout.contains("  nonZeroRequested:\n"),
+        "{}",
+        node.stdout
+    );
     let missing = ask(
         home.path(),
         &["explain", "pod", "demo/nobody", "--kubeconfig", path],

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::hooks::{EventHook, EventHooks, Known, Shown, Then};
+use crate::model::{Node, Resource};
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -68,15 +70,22 @@ impl Shell {
     }
 }
 
-fn run(events: &[Event]) -> Vec<String> {
-    let mut bench = Bench::new();
+/// Plays a history and returns what was instructed. What the scheduler is told goes through `told`; pods that `elsewhere`
+/// knows are looked after by somebody else.
+fn run(
+    events: &[Event],
+    mut bench: Bench,
+    told: impl Fn(Input) -> Input,
+    elsewhere: impl Fn(&str) -> bool,
+) -> (Vec<String>, Bench) {
     let mut shell = Shell::default();
     // Pods of ours that exist and that the API does not show as bound.
     let mut waiting: Vec<usize> = Vec::new();
     for event in events {
         match event {
             Event::Node { index, cores } => {
-                bench.node(node(&format!("n{index}")).allocatable(&format!("cpu={cores}")));
+                let node = node(&format!("n{index}")).allocatable(&format!("cpu={cores}"));
+                bench.apply(told(Input::Object(Update::Node(node.build()))));
             }
             Event::NodeGone(index) => {
                 bench.apply(Input::Object(Update::NodeGone(format!("n{index}").into())));
@@ -92,7 +101,11 @@ fn run(events: &[Event]) -> Vec<String> {
                 if pod.node.is_none() && !bound {
                     waiting.push(*index);
                 }
-                bench.apply(Input::Pod(pod));
+                let input = told(Input::Pod(pod));
+                if matches!(input, Input::PodGone(_)) {
+                    waiting.retain(|known| known != index);
+                }
+                bench.apply(input);
             }
             Event::PodGone(index) => {
                 waiting.retain(|known| known != index);
@@ -114,7 +127,7 @@ fn run(events: &[Event]) -> Vec<String> {
                             node: Some(node),
                             ..(*pod).clone()
                         };
-                        bench.apply(Input::Pod(Arc::new(seen)));
+                        bench.apply(told(Input::Pod(Arc::new(seen))));
                     }
                 }
             }
@@ -149,11 +162,140 @@ fn run(events: &[Event]) -> Vec<String> {
         for index in &waiting {
             let uid = format!("p{index}");
             let known = bench.scheduler.queue.get(&uid).is_some()
-                || bench.scheduler.under_way.contains_key(&*uid);
+                || bench.scheduler.under_way.contains_key(&*uid)
+                || elsewhere(&uid);
             assert!(known, "{uid} is lost after {event:?}");
         }
     }
-    shell.log
+    (shell.log, bench)
+}
+
+fn as_it_is(input: Input) -> Input {
+    input
+}
+
+fn nowhere(_: &str) -> bool {
+    false
+}
+
+/// Hides some objects and changes others.
+struct Censor;
+
+impl Censor {
+    fn show_pod(pod: &Arc<Pod>) -> Shown<Arc<Pod>> {
+        let index = pod.name.as_bytes().last().copied().unwrap_or_default();
+        let wants = pod.requests.wanted.get(&Resource::Cpu);
+        match (wants, index % 3) {
+            (1_000, 0) => Shown::Hidden,
+            (2_000, 1) if pod.node.is_some() => Shown::Hidden,
+            (3_000, _) => Shown::As(Arc::new(Pod {
+                priority: 20,
+                ..(**pod).clone()
+            })),
+            _ => Shown::AsItIs,
+        }
+    }
+
+    fn show_node(node: &Node) -> Shown<Node> {
+        match (&*node.spec.name, node.allocatable.get(&Resource::Cpu)) {
+            ("n2", 6_000) => Shown::Hidden,
+            ("n1", cpu) => {
+                let mut other = node.clone();
+                other.allocatable.set(Resource::Cpu, cpu + 1_000);
+                Shown::As(other)
+            }
+            _ => Shown::AsItIs,
+        }
+    }
+
+    /// What a scheduler without hooks would have to be told.
+    fn told(input: Input) -> Input {
+        match input {
+            Input::Pod(pod) => match Self::show_pod(&pod) {
+                Shown::AsItIs => Input::Pod(pod),
+                Shown::As(other) => Input::Pod(other),
+                Shown::Hidden => Input::PodGone(pod.uid.clone()),
+            },
+            Input::Object(Update::Node(node)) => Input::Object(match Self::show_node(&node) {
+                Shown::AsItIs => Update::Node(node),
+                Shown::As(other) => Update::Node(other),
+                Shown::Hidden => Update::NodeGone(node.spec.name.clone()),
+            }),
+            other => other,
+        }
+    }
+}
+
+impl EventHook for Censor {
+    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        Self::show_pod(pod)
+    }
+    fn node(&self, node: &Node, _: &Known) -> Shown<Node> {
+        Self::show_node(node)
+    }
+}
+
+/// Keeps some pods back until something ends; lets others try, and grows nodes, at any time.
+#[derive(Default)]
+struct Meddler(Mutex<Vec<Arc<Pod>>>);
+
+impl EventHook for Meddler {
+    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        let mut kept = self.0.lock().unwrap();
+        kept.retain(|known| known.uid != pod.uid);
+        if pod.requests.wanted.get(&Resource::Cpu) != 2_000 || pod.node.is_some() {
+            return Shown::AsItIs;
+        }
+        kept.push(pod.clone());
+        Shown::Hidden
+    }
+
+    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
+        let tried = |all: Vec<&Ticket>| -> Vec<Then> {
+            let uids = all.into_iter().map(|ticket| ticket.pod.uid.clone());
+            uids.map(Then::Try).collect()
+        };
+        let mut kept = self.0.lock().unwrap();
+        match event {
+            Input::PodGone(uid) => {
+                kept.retain(|pod| pod.uid != *uid);
+                let nodes = known.cluster.nodes().slots().iter().flatten();
+                let grown = nodes.map(|entry| {
+                    let mut node = Node::clone(&entry.node);
+                    let cpu = node.allocatable.get(&Resource::Cpu);
+                    node.allocatable.set(Resource::Cpu, (cpu + 500).min(9_000));
+                    Then::Node(node)
+                });
+                grown.chain([Then::Try("nobody".into())]).collect()
+            }
+            Input::Object(Update::Node(_)) => {
+                let free = kept.drain(..).map(Then::Pod);
+                free.chain(tried(known.waiting())).collect()
+            }
+            Input::Bound { .. } => tried(known.waiting()),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn with_events(hook: Arc<dyn EventHook>) -> Bench {
+    Bench::with(Settings {
+        event_hooks: EventHooks::new(vec![hook]),
+        ..Settings::default()
+    })
+}
+
+fn rows(bench: &Bench) -> Vec<(Name, Vec<i64>)> {
+    let nodes = bench.scheduler.cluster().nodes();
+    let entries = nodes.slots().iter().enumerate();
+    entries
+        .filter_map(|(slot, entry)| {
+            Some((
+                entry.as_ref()?.node.spec.name.clone(),
+                nodes.row(slot).to_vec(),
+            ))
+        })
+        .collect()
 }
 
 proptest! {
@@ -161,6 +303,27 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_and_everything_repeats(events in prop::collection::vec(event(), 1..100)) {
-        prop_assert_eq!(run(&events), run(&events));
+        let play = || run(&events, Bench::new(), as_it_is, nowhere).0;
+        prop_assert_eq!(play(), play());
+    }
+
+    /// A scheduler with hooks does what one without does that is told what they show.
+    #[test]
+    fn the_state_follows_from_what_hooks_show(events in prop::collection::vec(event(), 1..100)) {
+        // Who waits is looked after only in the second run: in the first one, the hook knows.
+        let (hooked, with) = run(&events, with_events(Arc::new(Censor)), as_it_is, |_| true);
+        let (plain, without) = run(&events, Bench::new(), Censor::told, nowhere);
+        prop_assert_eq!(hooked, plain);
+        prop_assert_eq!(rows(&with), rows(&without));
+    }
+
+    #[test]
+    fn hooks_that_meddle_lose_nothing_either(events in prop::collection::vec(event(), 1..100)) {
+        let play = || {
+            let hook = Arc::new(Meddler::default());
+            let kept = |uid: &str| hook.0.lock().unwrap().iter().any(|pod| *pod.uid == *uid);
+            run(&events, with_events(hook.clone()), as_it_is, kept).0
+        };
+        prop_assert_eq!(play(), play());
     }
 }

@@ -1,0 +1,43 @@
+//! Events as hooks show them, and what hooks want done after them.
+
+use super::{Input, Scheduler, world};
+use crate::cluster::{Update, UpdateError};
+use crate::hooks::{Known, Then};
+use crate::model::Timestamp;
+
+impl Scheduler {
+    /// An error may also name an object that a hook made; everything else has been taken in then.
+    pub(super) fn take_in_hooked(
+        &mut self,
+        event: Input,
+        now: Timestamp,
+    ) -> Result<(), UpdateError> {
+        let event = self.event_hooks.shown(event, &self.known(now));
+        self.take_in(event.clone(), now)?;
+        let wishes = self.event_hooks.after(&event, &self.known(now));
+        wishes.into_iter().fold(Ok(()), |result, wish| {
+            let done = self.fulfil(wish, now);
+            result.and(done)
+        })
+    }
+
+    fn known(&self, now: Timestamp) -> Known<'_> {
+        Known {
+            cluster: &self.cluster,
+            now,
+            queue: &self.queue,
+        }
+    }
+
+    fn fulfil(&mut self, wish: Then, now: Timestamp) -> Result<(), UpdateError> {
+        match wish {
+            Then::Try(uid) => {
+                let world = world(&self.profiles, &self.cluster, now);
+                self.queue.activate(&uid, world);
+                Ok(())
+            }
+            Then::Pod(pod) => self.take_in(Input::Pod(pod), now),
+            Then::Node(node) => self.take_in(Input::Object(Update::Node(node)), now),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Hooks around events: what they show is what is known, and what they want is done.
+
+use super::*;
+use crate::hooks::{EventHook, EventHooks, Known, Shown, Then};
+use crate::model::{Node, Resource};
+
+fn hooked(hooks: Vec<Arc<dyn EventHook>>) -> Bench {
+    Bench::with(Settings {
+        event_hooks: EventHooks::new(hooks),
+        ..Settings::default()
+    })
+}
+
+fn labelled(pod: &Arc<Pod>, key: &str) -> bool {
+    pod.labels().get(key).is_some()
+}
+
+/// Half of every node is kept for other things, and test pods are nobody's business.
+struct Half;
+
+impl EventHook for Half {
+    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        if labelled(pod, "test") {
+            return Shown::Hidden;
+        }
+        Shown::AsItIs
+    }
+    fn node(&self, node: &Node, _: &Known) -> Shown<Node> {
+        let mut half = node.clone();
+        let cpu = half.allocatable.get(&Resource::Cpu);
+        half.allocatable.set(Resource::Cpu, cpu / 2);
+        Shown::As(half)
+    }
+}
+
+#[test]
+fn what_is_shown_is_what_is_known() {
+    let mut bench = hooked(vec![Arc::new(Half)]).nodes(&["n"]);
+    bench.pod(&cores("test", "1").label("test", ""));
+    assert_eq!(bench.step(), "idle", "it does not exist");
+    bench.pod(&cores("big", "3"));
+    assert!(bench.step().starts_with("park big"));
+    bench.pod(&cores("small", "2"));
+    assert_eq!(bench.step(), "bind small n");
+    // The end of an object is always told.
+    bench.apply(Input::Object(Update::NodeGone("n".into())));
+    assert!(bench.scheduler.cluster().nodes().is_empty());
+}
+
+#[test]
+fn what_is_hidden_later_is_gone() {
+    let mut bench = hooked(vec![Arc::new(Half)]).nodes(&["n"]);
+    let a = cores("a", "2");
+    let hidden = a.clone().label("test", "");
+    // While it waits, while it is under way, and once it is on its node.
+    bench.pod(&a);
+    bench.pod(&hidden);
+    assert_eq!(bench.step(), "idle");
+    bench.pod(&a);
+    assert_eq!(bench.step(), "bind a n");
+    bench.pod(&hidden);
+    bench.bound("a", Ok(()));
+    assert!(bench.scheduler.cluster().placed("a").is_none());
+    bench.pod(&a.clone().on("n"));
+    assert!(bench.scheduler.cluster().placed("a").is_some());
+    bench.pod(&hidden.on("n"));
+    assert!(bench.scheduler.cluster().placed("a").is_none());
+    bench.pod(&cores("b", "2"));
+    assert_eq!(bench.step(), "bind b n");
+}
+
+/// Puts a word behind what it finds in a label, and writes down what it is told.
+struct Word(&'static str, Mutex<Vec<String>>);
+
+impl Word {
+    fn new(word: &'static str) -> Arc<Self> {
+        Arc::new(Self(word, Mutex::default()))
+    }
+}
+
+impl EventHook for Word {
+    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        let words = pod.labels().get("words").unwrap_or_default();
+        let known = crate::testing::pod(&pod.name).label("words", &format!("{words}{}", self.0));
+        Shown::As(known.build())
+    }
+    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
+        if let Input::Pod(pod) = event {
+            let words = pod.labels().get("words").unwrap_or_default();
+            let waits = known.waiting().len();
+            self.1.lock().unwrap().push(format!("{words} {waits}"));
+        }
+        Vec::new()
+    }
+}
+
+#[test]
+fn hooks_have_an_order() {
+    let (first, second) = (Word::new("a"), Word::new("b"));
+    let mut bench = hooked(vec![first.clone(), second.clone()]);
+    bench.pod(&pod("p"));
+    assert_eq!(*first.1.lock().unwrap(), ["ab 1"], "after both, and known");
+    assert_eq!(*second.1.lock().unwrap(), ["ab 1"]);
+}
+
+#[test]
+fn a_hook_cannot_make_another_object_of_one() {
+    struct Liar;
+    impl EventHook for Liar {
+        fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+            let other = crate::testing::pod("other");
+            Shown::As(match pod.labels().get("lie") {
+                Some("node") => crate::testing::pod(&pod.name).on("elsewhere").build(),
+                _ => other.build(),
+            })
+        }
+        fn node(&self, _: &Node, _: &Known) -> Shown<Node> {
+            Shown::As(crate::testing::node("other").build())
+        }
+    }
+    let mut bench = hooked(vec![Arc::new(Liar)]).nodes(&["n"]);
+    bench.pod(&pod("a").label("lie", "node"));
+    bench.pod(&pod("b").label("lie", "name"));
+    assert_eq!(bench.step(), "bind a n");
+    assert_eq!(bench.step(), "bind b n");
+}
+
+/// Keeps pods back until a service says that they may come, and then lets everybody try.
+#[derive(Default)]
+struct Doorkeeper {
+    outside: Mutex<Vec<Arc<Pod>>>,
+}
+
+impl EventHook for Doorkeeper {
+    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        if !labelled(pod, "later") {
+            return Shown::AsItIs;
+        }
+        let mut outside = self.outside.lock().unwrap();
+        outside.retain(|known| known.uid != pod.uid);
+        outside.push(pod.clone());
+        Shown::Hidden
+    }
+    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
+        let Input::Object(Update::Service(service)) = event else {
+            return Vec::new();
+        };
+        let outside = std::mem::take(&mut *self.outside.lock().unwrap());
+        let waiting = known.waiting();
+        let tried = waiting
+            .iter()
+            .map(|ticket| Then::Try(ticket.pod.uid.clone()));
+        let larger = node(&service.name).allocatable("cpu=64").build();
+        outside
+            .into_iter()
+            .map(Then::Pod)
+            .chain([Then::Node(larger)])
+            .chain(tried)
+            .collect()
+    }
+}
+
+#[test]
+fn what_hooks_want_is_done_in_order() {
+    let mut bench = hooked(vec![Arc::new(Doorkeeper::default())]).nodes(&["n"]);
+    bench.pod(&cores("waits", "9"));
+    assert!(bench.step().starts_with("park waits"));
+    bench.pod(&cores("late", "1").label("later", ""));
+    assert_eq!(bench.step(), "idle");
+    bench.apply(Input::Object(Update::Service(crate::model::Service {
+        namespace: "default".into(),
+        name: "n".into(),
+        selector: Default::default(),
+    })));
+    // The pod that was kept back came first, and was not kept back again.
+    let steps = [bench.step(), bench.step()];
+    assert_eq!(steps, ["bind late n", "bind waits n"]);
+    // Wishes about pods that are not there come to nothing.
+    let world = bench.scheduler.sizes();
+    assert_eq!(world.active + world.backoff + world.unschedulable, 0);
+}
