@@ -40,6 +40,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
         ],
     ),
+    ("own-scheduler", &["control-plane", "api", "engine"]),
     ("xtask", &["api", "engine"]),
 ];
 

@@ -25,7 +25,8 @@ pub trait EventHook: Send + Sync {
         Shown::AsItIs
     }
 
-    /// The event is taken in, as hooks have shown it, and this is known now. What is returned is done next.
+    /// The event is taken in, as hooks have shown it, and this is known now. What is returned is done next. Of what is
+    /// hidden nobody hears.
     fn after(&self, _event: &Input, _known: &Known) -> Vec<Then> {
         Vec::new()
     }
@@ -40,16 +41,20 @@ pub enum Shown<T> {
     Hidden,
 }
 
-/// What a hook wants done. No hook is called for it.
+/// What a hook wants done. No hook is called for it. What is known of an object by it holds until the next event about the
+/// object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
     /// The waiting pod with this uid is tried as soon as it may be, whatever it waits for. Plugins that keep pods out of
     /// the queue still do.
     Try(Name),
-    /// From now on the pod is known like this, until the next event about it: for pods that were hidden, or rewritten.
+    /// The pod is known like this: for one that was hidden, or shown otherwise.
     Pod(Arc<Pod>),
-    /// The same for a node.
+    /// The pod with this uid is hidden from now on.
+    HidePod(Name),
     Node(Node),
+    /// By name.
+    HideNode(Name),
 }
 
 /// What hooks may look at.
@@ -80,21 +85,23 @@ impl EventHooks {
         self.0.is_empty()
     }
 
-    /// What is taken in instead of this event, each hook working on what the one before it made. Ends of objects and
-    /// results of instructions are always taken in as they are.
-    pub(crate) fn shown(&self, event: Input, known: &Known) -> Input {
+    /// What is taken in instead of this event, each hook working on what the one before it made; an error is the end of
+    /// an object that is hidden. Ends of objects and results of instructions are always taken in as they are.
+    pub(crate) fn shown(&self, event: Input, known: &Known) -> Result<Input, Input> {
         match event {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => {
-                let shown = self.fold(pod.clone(), |hook, pod| hook.pod(pod, known), same_pod);
-                shown.map_or_else(|| Input::PodGone(pod.uid.clone()), Input::Pod)
+                let uid = pod.uid.clone();
+                let shown = self.fold(pod, |hook, pod| hook.pod(pod, known), same_pod);
+                shown.map(Input::Pod).ok_or(Input::PodGone(uid))
             }
             Input::Object(Update::Node(node)) => {
                 let name = node.spec.name.clone();
                 let same = |a: &Node, b: &Node| a.spec.name == b.spec.name;
                 let shown = self.fold(node, |hook, node| hook.node(node, known), same);
-                Input::Object(shown.map_or(Update::NodeGone(name), Update::Node))
+                let shown = shown.map(Update::Node).ok_or(Update::NodeGone(name));
+                shown.map(Input::Object).map_err(Input::Object)
             }
-            other => other,
+            other => Ok(other),
         }
     }
 

@@ -12,7 +12,10 @@ impl Scheduler {
         event: Input,
         now: Timestamp,
     ) -> Result<(), UpdateError> {
-        let event = self.event_hooks.shown(event, &self.known(now));
+        let event = match self.event_hooks.shown(event, &self.known(now)) {
+            Ok(event) => event,
+            Err(end) => return self.take_in(end, now),
+        };
         self.take_in(event.clone(), now)?;
         let wishes = self.event_hooks.after(&event, &self.known(now));
         wishes.into_iter().fold(Ok(()), |result, wish| {
@@ -30,14 +33,17 @@ impl Scheduler {
     }
 
     fn fulfil(&mut self, wish: Then, now: Timestamp) -> Result<(), UpdateError> {
-        match wish {
+        let event = match wish {
             Then::Try(uid) => {
                 let world = world(&self.profiles, &self.cluster, now);
                 self.queue.activate(&uid, world);
-                Ok(())
+                return Ok(());
             }
-            Then::Pod(pod) => self.take_in(Input::Pod(pod), now),
-            Then::Node(node) => self.take_in(Input::Object(Update::Node(node)), now),
-        }
+            Then::Pod(pod) => Input::Pod(pod),
+            Then::HidePod(uid) => Input::PodGone(uid),
+            Then::Node(node) => Input::Object(Update::Node(node)),
+            Then::HideNode(name) => Input::Object(Update::NodeGone(name)),
+        };
+        self.take_in(event, now)
     }
 }

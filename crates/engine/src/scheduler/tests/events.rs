@@ -172,10 +172,37 @@ fn what_hooks_want_is_done_in_order() {
         name: "n".into(),
         selector: Default::default(),
     })));
-    // The pod that was kept back came first, and was not kept back again.
+    // The pod that was kept back is not kept back again; the other one came first.
     let steps = [bench.step(), bench.step()];
-    assert_eq!(steps, ["bind late n", "bind waits n"]);
-    // Wishes about pods that are not there come to nothing.
-    let world = bench.scheduler.sizes();
-    assert_eq!(world.active + world.backoff + world.unschedulable, 0);
+    assert_eq!(steps, ["bind waits n", "bind late n"]);
+}
+
+#[test]
+fn a_hook_may_hide_what_is_known() {
+    struct Curtain;
+    impl EventHook for Curtain {
+        fn after(&self, event: &Input, _: &Known) -> Vec<Then> {
+            match event {
+                Input::PodGone(uid) if **uid == *"sign" => vec![
+                    Then::HidePod("a".into()),
+                    Then::HidePod("nobody".into()),
+                    Then::HideNode("n".into()),
+                    Then::Try("nobody".into()),
+                ],
+                _ => Vec::new(),
+            }
+        }
+    }
+    let mut bench = hooked(vec![Arc::new(Curtain)]).nodes(&["n"]);
+    bench.pod(&cores("a", "1").on("n"));
+    bench.gone("sign");
+    let cluster = bench.scheduler.cluster();
+    assert!(cluster.placed("a").is_none() && cluster.nodes().is_empty());
+    bench = bench.nodes(&["n"]);
+    bench.pod(&cores("b", "4"));
+    assert_eq!(
+        bench.step(),
+        "bind b n",
+        "the node was told again, the pod was not"
+    );
 }

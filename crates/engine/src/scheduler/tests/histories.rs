@@ -273,6 +273,8 @@ impl EventHook for Meddler {
                 free.chain(tried(known.waiting())).collect()
             }
             Input::Bound { .. } => tried(known.waiting()),
+            // It does not come back before it is told again.
+            Input::Object(Update::NodeGone(_)) => vec![Then::HideNode("n0".into())],
             _ => Vec::new(),
         }
     }
