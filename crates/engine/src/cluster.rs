@@ -28,7 +28,7 @@ pub use events::{Update, pod_actions};
 pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
-pub use view::{AccountState, NodeState, PodRef, UnknownNode, View};
+pub use view::{AccountState, NodeState, PodRef, ReclaimedState, UnknownNode, View};
 
 use crate::model::{CustomNodeResource, Name, Node, Pod, Resource, Timestamp};
 

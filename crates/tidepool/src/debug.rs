@@ -91,6 +91,7 @@ struct Node {
     name: String,
     pods: u64,
     native: Account,
+    reclaimed: Option<Account>,
     assumed: Vec<Pod>,
     nominated: Vec<Pod>,
 }
@@ -117,18 +118,39 @@ struct UnknownNode {
     pods: u64,
 }
 
+const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
+
 fn all(cache: &Cache) -> String {
-    let heading = ["NODE", "PODS", "CPU", "MEMORY", "ASSUMED", "NOMINATED"];
-    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    let lends = cache.nodes.iter().any(|node| node.reclaimed.is_some());
+    let row =
+        |name: &str, pods: &str, native: [String; 2], lent: [String; 2], more: [String; 2]| {
+            let mut row = vec![name.to_owned(), pods.to_owned()];
+            row.extend(native);
+            row.extend(lent.into_iter().filter(|_| lends));
+            row.extend(more);
+            row
+        };
+    let heading = |words: [&str; 2]| words.map(str::to_owned);
+    let mut rows = vec![row(
+        "NODE",
+        "PODS",
+        heading(["CPU", "MEMORY"]),
+        heading(["RECLAIMED CPU", "RECLAIMED MEMORY"]),
+        heading(["ASSUMED", "NOMINATED"]),
+    )];
     for node in &cache.nodes {
-        rows.push(vec![
-            node.name.clone(),
-            node.pods.to_string(),
-            node.native.share("cpu"),
-            node.native.share("memory"),
-            node.assumed.len().to_string(),
-            node.nominated.len().to_string(),
-        ]);
+        let lent = |resource| {
+            let account = node.reclaimed.as_ref();
+            account.map_or_else(|| "-".to_owned(), |account| account.share(resource))
+        };
+        rows.push(row(
+            &node.name,
+            &node.pods.to_string(),
+            ["cpu", "memory"].map(|resource| node.native.share(resource)),
+            [RECLAIMED_CPU, RECLAIMED_MEMORY].map(lent),
+            [&node.assumed, &node.nominated].map(|pods| pods.len().to_string()),
+        ));
     }
     let mut text = output::columns(&rows);
     for node in &cache.unknown_nodes {
@@ -150,6 +172,7 @@ fn one(node: &Node) -> String {
     let heading = ["RESOURCE", "ALLOCATABLE", "REQUESTED", "NON-ZERO"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(node.native.rows());
+    rows.extend(node.reclaimed.iter().flat_map(Account::rows));
     let mut text = format!(
         "{}: {} pods at {}{}\n",
         node.name,
@@ -233,6 +256,30 @@ n1       2  1500m/4  1Gi/16Gi        1          0
 3 pods on 1 nodes at 2026-01-02T03:04:05Z; the cluster is not known in full yet
 ";
         assert_eq!(all(&serde_json::from_value(cache).unwrap()), want);
+    }
+
+    #[test]
+    fn what_is_lent_has_columns_where_some_is() {
+        let mut lends = node();
+        lends["name"] = "n2".into();
+        lends["reclaimed"] = json!({
+            "reported": true,
+            "allocatable": {RECLAIMED_CPU: "40k", RECLAIMED_MEMORY: "100Gi"},
+            "requested": {RECLAIMED_CPU: "2500", RECLAIMED_MEMORY: "0"},
+            "nonZeroRequested": {RECLAIMED_CPU: "2500", RECLAIMED_MEMORY: "200Mi"},
+        });
+        let cache = json!({"time": "t", "synced": true, "pods": 4, "nodes": [node(), lends]});
+        let want = "\
+NODE  PODS  CPU      MEMORY    RECLAIMED CPU  RECLAIMED MEMORY  ASSUMED  NOMINATED
+n1       2  1500m/4  1Gi/16Gi  -              -                       1          0
+n2       2  1500m/4  1Gi/16Gi  2500/40k       0/100Gi                 1          0
+4 pods on 2 nodes at t
+";
+        assert_eq!(all(&serde_json::from_value(cache).unwrap()), want);
+        let one = one(&serde_json::from_value(lends).unwrap());
+        let line =
+            "resource.katalyst.kubewharf.io/reclaimed_memory    100Gi        0          200Mi\n";
+        assert!(one.contains(line), "{one}");
     }
 
     #[test]

@@ -261,3 +261,72 @@ async fn decisions_go_on_while_somebody_reads_slowly() {
     assert_eq!((nodes(&dump).len(), &dump["pods"]), (NODES, &json!(0)));
     fixture.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nodes_lend_is_shown_beside_what_they_offer() {
+    use crate::reclaimed::{define, job, options, report};
+    const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+    let mut fixture = Fixture::new().await;
+    define(&fixture).await;
+    fixture.add_node("lends", "1", 110).await;
+    fixture.add_node("plain", "1", 110).await;
+    report(
+        &fixture,
+        "lends",
+        json!({"resources": {"allocatable": {CPU: "5k"}}}),
+    )
+    .await;
+    let mut options = options();
+    options.serve = Some(any_port());
+    fixture.schedule_with_options(options);
+    for index in 0..3 {
+        fixture.create_pod(job(&format!("job-{index}"), "2k")).await;
+    }
+    fixture.all_placed(2).await;
+    let dump = eventually("both are seen there", || async {
+        let dump = get_json(&fixture, "/debug/cache").await;
+        match nodes(&dump).iter().any(|node| node["assumed"] != json!([])) {
+            true => Err(dump),
+            false => Ok(dump),
+        }
+    })
+    .await;
+    let [lends, plain] = &nodes(&dump)[..] else {
+        panic!("two nodes");
+    };
+    let lent = &lends["reclaimed"];
+    assert_eq!(
+        (&lends["pods"], &lent["reported"]),
+        (&json!(2), &json!(true))
+    );
+    assert_eq!(
+        (&lent["allocatable"][CPU], &lent["requested"][CPU]),
+        (&json!("5k"), &json!("4k"))
+    );
+    assert_eq!(
+        lends["native"]["requested"]["cpu"], "0",
+        "the accounts are apart"
+    );
+    assert_eq!(plain["reclaimed"], Value::Null);
+
+    // A report that goes takes nothing from the accounts of pods.
+    report(
+        &fixture,
+        "lends",
+        json!({"resources": {"allocatable": null}}),
+    )
+    .await;
+    eventually("nothing is lent", || async {
+        let node = get_json(&fixture, "/debug/cache/lends").await;
+        let lent = &node["reclaimed"];
+        match (
+            lent["allocatable"][CPU].as_str(),
+            lent["requested"][CPU].as_str(),
+        ) {
+            (Some("0"), Some("4k")) => Ok(()),
+            _ => Err(node),
+        }
+    })
+    .await;
+    fixture.stop().await;
+}

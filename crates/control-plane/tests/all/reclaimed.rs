@@ -16,7 +16,7 @@ use crate::support::{Fixture, NAMESPACE, SCHEDULER, eventually, object};
 
 const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let text = format!(
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n\
          - schedulerName: {SCHEDULER}\n  plugins: {{multiPoint: {{enabled: [{{name: QoSAwareNodeResourcesFit}}]}}}}\n"
@@ -73,7 +73,7 @@ fn reports(fixture: &Fixture) -> Api<DynamicObject> {
     )
 }
 
-async fn report(fixture: &Fixture, node: &str, status: Value) {
+pub(crate) async fn report(fixture: &Fixture, node: &str, status: Value) {
     let reports = reports(fixture);
     if reports.get_opt(node).await.unwrap().is_none() {
         let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
@@ -86,7 +86,7 @@ async fn report(fixture: &Fixture, node: &str, status: Value) {
     reports.patch_status(node, &params, &patch).await.unwrap();
 }
 
-fn job(name: &str, amount: &str) -> Value {
+pub(crate) fn job(name: &str, amount: &str) -> Value {
     let requests = json!({CPU: amount});
     json!({
         "metadata": {"name": name, "annotations": {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}},

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Accounts, Cluster, Part};
-use crate::model::{Amounts, Name, Node, Pod, Resource};
+use crate::model::{Amounts, Name, Node, Pod, ReclaimedResource, Resource};
 
 /// What was known of nodes and of the pods on them. Nothing changes it.
 #[derive(Debug, Clone)]
@@ -33,13 +33,23 @@ pub struct NodeState {
     pub pods: i64,
     /// What the node's status offers.
     pub native: AccountState,
+    /// What its agent reports; `None` if it reports nothing, and no pod there takes any of it.
+    pub reclaimed: Option<ReclaimedState>,
     /// Decided by us and not yet seen bound.
     pub assumed: Vec<PodRef>,
     /// They wait for room that is being made for them here.
     pub nominated: Vec<PodRef>,
 }
 
-/// Resources that the node offers or that pods take there; cpu, memory and pods in any case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReclaimedState {
+    /// There is a CustomNodeResource of the node.
+    pub reported: bool,
+    #[serde(flatten)]
+    pub account: AccountState,
+}
+
+/// Of the native account: what the node offers or pods take there, but cpu, memory and pods in any case.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountState {
@@ -152,14 +162,15 @@ impl View {
             name: self.nodes.get(position)?.spec.name.clone(),
             pods: self.pods_on(position),
             native: self.native(position),
+            reclaimed: self.reclaimed(position),
             assumed: pods(&self.assumed, position),
             nominated: pods(&self.nominated, position),
         })
     }
 
     fn pods_on(&self, position: usize) -> i64 {
-        self.value(position, &Resource::Pods, Part::Requested)
-            .unwrap_or(0)
+        let column = self.accounts.column(&Resource::Pods, Part::Requested);
+        self.value(position, column).unwrap_or(0)
     }
 
     fn native(&self, position: usize) -> AccountState {
@@ -172,7 +183,7 @@ impl View {
         let scalars = self.accounts.scalars().cloned().map(Resource::Scalar);
         let mut state = AccountState::default();
         for resource in always.into_iter().chain(scalars) {
-            let amount = |part| self.value(position, &resource, part);
+            let amount = |part| self.value(position, self.accounts.column(&resource, part));
             let offered = amount(Part::Allocatable).unwrap_or(0);
             let requested = amount(Part::Requested).unwrap_or(0);
             let is_basic = matches!(resource, Resource::Cpu | Resource::Memory | Resource::Pods);
@@ -188,9 +199,30 @@ impl View {
         state
     }
 
-    fn value(&self, position: usize, resource: &Resource, part: Part) -> Option<i64> {
-        let column = self.accounts.column(resource, part)?;
-        self.rows.get(position * self.width + column).copied()
+    fn reclaimed(&self, position: usize) -> Option<ReclaimedState> {
+        let reported = self.nodes[position].spec.reports;
+        let part = |part| -> Amounts {
+            let amount = |resource: ReclaimedResource| {
+                let column = self.accounts.reclaimed_column(resource, part);
+                let name = Resource::Scalar(resource.name().into());
+                (name, self.value(position, column).unwrap_or(0))
+            };
+            ReclaimedResource::ALL.into_iter().map(amount).collect()
+        };
+        let account = AccountState {
+            allocatable: part(Part::Allocatable),
+            requested: part(Part::Requested),
+            non_zero_requested: part(Part::NonZeroRequested),
+        };
+        let borrowed = account
+            .non_zero_requested
+            .iter()
+            .any(|(_, amount)| amount != 0);
+        (reported || borrowed).then_some(ReclaimedState { reported, account })
+    }
+
+    fn value(&self, position: usize, column: Option<usize>) -> Option<i64> {
+        self.rows.get(position * self.width + column?).copied()
     }
 }
 
@@ -216,6 +248,42 @@ mod tests {
             .iter()
             .map(|(resource, amount)| format!("{}={}", resource.name(), resource.quantity(amount)));
         text.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_lent_is_an_account_of_its_own() {
+        const OLD: &str = "katalyst.kubewharf.io/reclaimed_millicpu";
+        let mut cluster = Cluster::new();
+        for name in ["borrows", "lends", "neither"] {
+            cluster.set_node(node(name).allocatable("cpu=4").build());
+        }
+        let lends = crate::testing::report("lends").lends(40_000, 100 << 30);
+        cluster.apply(lends.into()).unwrap();
+        let job = |name: &str, on: &str| pod(name).container(&format!("{OLD}=2500")).on(on).build();
+        cluster.set_pod(job("a", "lends")).unwrap();
+        cluster.set_pod(job("b", "borrows")).unwrap();
+        let view = cluster.view();
+        let told = |at: usize| {
+            let state = view.node(at).unwrap().reclaimed?;
+            let account = state.account;
+            Some((
+                state.reported,
+                amounts(&account.allocatable),
+                amounts(&account.requested),
+                amounts(&account.non_zero_requested),
+            ))
+        };
+        let text = |memory: &str, cpu: &str| {
+            let name = "resource.katalyst.kubewharf.io/reclaimed";
+            format!("{name}_memory={memory} {name}_millicpu={cpu}")
+        };
+        let taken = (text("0", "2500"), text("200Mi", "2500"));
+        let want = |reported, offered, (requested, non_zero)| {
+            Some((reported, offered, requested, non_zero))
+        };
+        assert_eq!(told(0), want(false, text("0", "0"), taken.clone()));
+        assert_eq!(told(1), want(true, text("100Gi", "40k"), taken));
+        assert_eq!(told(2), None);
     }
 
     #[test]

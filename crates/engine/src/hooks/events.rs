@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, Update};
-use crate::model::{Name, Node, Pod, Timestamp};
+use crate::model::{CustomNodeResource, Name, Node, Pod, Timestamp};
 use crate::queue::{Queue, Ticket};
 use crate::scheduler::Input;
 
@@ -22,6 +22,11 @@ pub trait EventHook: Send + Sync {
 
     /// A node, before it is known. It must keep its name.
     fn node(&self, _node: &Node, _known: &Known) -> Shown<Node> {
+        Shown::AsItIs
+    }
+
+    /// What the agent of a node reports, before it is known. It must keep the name of the node.
+    fn report(&self, _report: &CustomNodeResource, _known: &Known) -> Shown<CustomNodeResource> {
         Shown::AsItIs
     }
 
@@ -55,6 +60,9 @@ pub enum Then {
     Node(Node),
     /// By name.
     HideNode(Name),
+    Report(CustomNodeResource),
+    /// By the name of the node.
+    HideReport(Name),
 }
 
 /// What hooks may look at.
@@ -99,6 +107,14 @@ impl EventHooks {
                 let same = |a: &Node, b: &Node| a.spec.name == b.spec.name;
                 let shown = self.fold(node, |hook, node| hook.node(node, known), same);
                 let shown = shown.map(Update::Node).ok_or(Update::NodeGone(name));
+                shown.map(Input::Object).map_err(Input::Object)
+            }
+            Input::Object(Update::CustomNodeResource(report)) => {
+                let name = report.node.clone();
+                let same = |a: &CustomNodeResource, b: &CustomNodeResource| a.node == b.node;
+                let shown = self.fold(report, |hook, report| hook.report(report, known), same);
+                let shown = shown.map(Update::CustomNodeResource);
+                let shown = shown.ok_or(Update::CustomNodeResourceGone(name));
                 shown.map(Input::Object).map_err(Input::Object)
             }
             other => Ok(other),

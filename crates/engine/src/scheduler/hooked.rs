@@ -43,6 +43,8 @@ impl Scheduler {
             Then::HidePod(uid) => Input::PodGone(uid),
             Then::Node(node) => Input::Object(Update::Node(node)),
             Then::HideNode(name) => Input::Object(Update::NodeGone(name)),
+            Then::Report(report) => Input::Object(Update::CustomNodeResource(report)),
+            Then::HideReport(node) => Input::Object(Update::CustomNodeResourceGone(node)),
         };
         self.take_in(event, now)
     }

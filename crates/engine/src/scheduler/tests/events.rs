@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::hooks::{EventHook, EventHooks, Known, Shown, Then};
-use crate::model::{Node, Resource};
+use crate::model::{CustomNodeResource, Node, Reclaimed, Resource};
 
 fn hooked(hooks: Vec<Arc<dyn EventHook>>) -> Bench {
     Bench::with(Settings {
@@ -175,6 +175,52 @@ fn what_hooks_want_is_done_in_order() {
     // The pod that was kept back is not kept back again; the other one came first.
     let steps = [bench.step(), bench.step()];
     assert_eq!(steps, ["bind waits n", "bind late n"]);
+}
+
+#[test]
+fn reports_of_agents_are_shown_by_hooks_too() {
+    /// Believes half of what agents say, and nothing once somebody gives a sign.
+    struct Doubt;
+    impl EventHook for Doubt {
+        fn report(&self, report: &CustomNodeResource, _: &Known) -> Shown<CustomNodeResource> {
+            if report.allocatable.memory > 0 {
+                return Shown::Hidden;
+            }
+            Shown::As(CustomNodeResource {
+                allocatable: Reclaimed::lent(report.allocatable.milli_cpu / 2, 0),
+                ..report.clone()
+            })
+        }
+        fn after(&self, event: &Input, _: &Known) -> Vec<Then> {
+            match event {
+                Input::PodGone(_) => vec![Then::HideReport("n".into())],
+                Input::Object(Update::NodeGone(_)) => {
+                    let lends = crate::testing::report("n").lends(7, 0);
+                    vec![Then::Report(lends.build())]
+                }
+                _ => Vec::new(),
+            }
+        }
+    }
+    let mut bench = hooked(vec![Arc::new(Doubt)]).nodes(&["n"]);
+    let lent = |bench: &Bench| {
+        let report = bench.scheduler.cluster().report("n");
+        report.map(|report| report.allocatable.milli_cpu)
+    };
+    let says = |bench: &mut Bench, cpu, memory| {
+        let report = crate::testing::report("n").lends(cpu, memory);
+        bench.apply(Input::Object(report.into()));
+    };
+    says(&mut bench, 4_000, 0);
+    assert_eq!(lent(&bench), Some(2_000));
+    bench.gone("sign");
+    assert_eq!(lent(&bench), None);
+    says(&mut bench, 6_000, 0);
+    assert_eq!(lent(&bench), Some(3_000));
+    says(&mut bench, 6_000, 1);
+    assert_eq!(lent(&bench), None);
+    bench.apply(Input::Object(Update::NodeGone("other".into())));
+    assert_eq!(lent(&bench), Some(7), "no hook is asked about it");
 }
 
 #[test]
