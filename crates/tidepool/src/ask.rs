@@ -31,7 +31,6 @@ const ANSWER: Duration = Duration::from_secs(15);
 const LONGEST_ANSWER: usize = 256 << 20;
 
 #[derive(Args)]
-#[group(skip)]
 #[command(next_help_heading = "Which scheduler")]
 // Those who take these in have a group of the same name.
 #[group(skip)]
