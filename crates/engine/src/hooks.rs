@@ -9,6 +9,7 @@ mod events;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+pub(crate) use events::Told;
 pub use events::{EventHook, EventHooks, Known, Shown, Then};
 
 use crate::cluster::Cluster;

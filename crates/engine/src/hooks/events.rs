@@ -65,6 +65,15 @@ pub enum Then {
     HideReport(Name),
 }
 
+/// What hooks make of an event.
+pub(crate) enum Told {
+    Event(Input),
+    /// The object is over for the scheduler.
+    Hidden {
+        end: Input,
+    },
+}
+
 /// What hooks may look at.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
@@ -93,32 +102,36 @@ impl EventHooks {
         self.0.is_empty()
     }
 
-    /// What is taken in instead of this event, each hook working on what the one before it made; an error is the end of
-    /// an object that is hidden. Ends of objects and results of instructions are always taken in as they are.
-    pub(crate) fn shown(&self, event: Input, known: &Known) -> Result<Input, Input> {
-        match event {
+    /// What is taken in instead of this event, each hook working on what the one before it made. Ends of objects and
+    /// results of instructions are always taken in as they are.
+    pub(crate) fn shown(&self, event: Input, known: &Known) -> Told {
+        let (shown, end) = match event {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => {
-                let uid = pod.uid.clone();
+                let end = Input::PodGone(pod.uid.clone());
                 let shown = self.fold(pod, |hook, pod| hook.pod(pod, known), same_pod);
-                shown.map(Input::Pod).ok_or(Input::PodGone(uid))
+                (shown.map(Input::Pod), end)
             }
             Input::Object(Update::Node(node)) => {
-                let name = node.spec.name.clone();
+                let end = Update::NodeGone(node.spec.name.clone());
                 let same = |a: &Node, b: &Node| a.spec.name == b.spec.name;
                 let shown = self.fold(node, |hook, node| hook.node(node, known), same);
-                let shown = shown.map(Update::Node).ok_or(Update::NodeGone(name));
-                shown.map(Input::Object).map_err(Input::Object)
+                (
+                    shown.map(|node| Input::Object(Update::Node(node))),
+                    Input::Object(end),
+                )
             }
             Input::Object(Update::CustomNodeResource(report)) => {
-                let name = report.node.clone();
+                let end = Update::CustomNodeResourceGone(report.node.clone());
                 let same = |a: &CustomNodeResource, b: &CustomNodeResource| a.node == b.node;
                 let shown = self.fold(report, |hook, report| hook.report(report, known), same);
-                let shown = shown.map(Update::CustomNodeResource);
-                let shown = shown.ok_or(Update::CustomNodeResourceGone(name));
-                shown.map(Input::Object).map_err(Input::Object)
+                (
+                    shown.map(|report| Input::Object(Update::CustomNodeResource(report))),
+                    Input::Object(end),
+                )
             }
-            other => Ok(other),
-        }
+            other => return Told::Event(other),
+        };
+        shown.map_or(Told::Hidden { end }, Told::Event)
     }
 
     /// `None` if it is hidden. A rewrite that is about another object is not taken.

@@ -2,7 +2,7 @@
 
 use super::{Input, Scheduler, world};
 use crate::cluster::{Update, UpdateError};
-use crate::hooks::{Known, Then};
+use crate::hooks::{Known, Then, Told};
 use crate::model::Timestamp;
 
 impl Scheduler {
@@ -13,15 +13,16 @@ impl Scheduler {
         now: Timestamp,
     ) -> Result<(), UpdateError> {
         let event = match self.event_hooks.shown(event, &self.known(now)) {
-            Ok(event) => event,
-            Err(end) => return self.take_in(end, now),
+            Told::Event(event) => event,
+            Told::Hidden { end } => return self.take_in(end, now),
         };
         self.take_in(event.clone(), now)?;
         let wishes = self.event_hooks.after(&event, &self.known(now));
-        wishes.into_iter().fold(Ok(()), |result, wish| {
-            let done = self.fulfil(wish, now);
-            result.and(done)
-        })
+        let mut result = Ok(());
+        for wish in wishes {
+            result = result.and(self.fulfil(wish, now));
+        }
+        result
     }
 
     fn known(&self, now: Timestamp) -> Known<'_> {
