@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::cluster::{Catalog, Cluster, Placed};
 use crate::evaluate::{Diagnosis, Refusal, Refusals, Scan, Trial};
-use crate::framework::{Reason, Rejection, Status};
+use crate::framework::{Reason, Rejection, Status, error_list};
 use crate::model::{Budget, Name, Pod, PreemptionPolicy, Timestamp};
 
 /// A node on which evicting some pods makes room.
@@ -42,18 +42,9 @@ impl Search {
         if !self.candidates.is_empty() {
             return None;
         }
-        let mut texts: Vec<String> = Vec::new();
         let refusals = self.unhelpful.iter().filter_map(|tried| tried.why.as_ref());
-        for text in refusals.filter_map(Refusal::failure) {
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
-        match &texts[..] {
-            [] => None,
-            [text] => Some(text.clone()),
-            _ => Some(format!("[{}]", texts.join(", "))),
-        }
+        let texts: Vec<String> = refusals.filter_map(Refusal::failure).collect();
+        (!texts.is_empty()).then(|| error_list(&texts))
     }
 }
 

@@ -21,7 +21,8 @@ impl Scan<'_> {
         totals.resize(feasible.len(), 0);
         self.score(feasible, |weight, _, _, normalized| {
             for (total, score) in totals.iter_mut().zip(normalized) {
-                *total += weight * score;
+                // An extender may have begun with any number.
+                *total = total.saturating_add(weight * score);
             }
         })?;
         let tiers = self.tiers(feasible);

@@ -271,11 +271,14 @@ impl Scheduler {
         self.profiles.hooks().asked(Point::PostFilter, pod, || {
             found.asked.iter().map(|index| (*index, 1)).collect()
         });
-        if let (Some(talk), Some(search)) = (talk, &mut found.search) {
+        if let (Some(talk), Some(search)) = (talk, &mut found.search)
+            && !search.candidates.is_empty()
+        {
             match talk.about_room(&mut search.candidates, cluster, pod, &self.extenders) {
-                Ok(None) => {}
                 Ok(Some(questions)) => return Decision::Ask(questions),
-                Err(text) => found.give_up(text),
+                Ok(None) if search.candidates.is_empty() => found.give_up(),
+                Ok(None) => {}
+                Err(text) => found.break_off(&text),
             }
         }
         let room = found.room(now);

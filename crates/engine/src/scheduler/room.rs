@@ -35,8 +35,16 @@ pub struct PostFiltered {
 }
 
 impl PostFiltered {
-    /// Candidates there were, but none is left.
-    pub(super) fn give_up(&mut self, text: String) {
+    /// Candidates there were, but extenders left none.
+    pub(super) fn give_up(&mut self) {
+        self.search = None;
+        self.nomination = Nomination::Keep;
+        self.words
+            .push("preemption: no candidate node for preemption".to_owned());
+    }
+
+    /// An extender's word on the candidates cannot be used. Kubernetes then says nothing else.
+    pub(super) fn break_off(&mut self, text: &str) {
         self.search = None;
         self.nomination = Nomination::Keep;
         self.words = vec![format!("preemption: {text}")];

@@ -183,9 +183,6 @@ impl Talk {
         pod: &Pod,
         extenders: &[Extender],
     ) -> Result<Option<Vec<Question>>, String> {
-        if candidates.is_empty() {
-            return Ok(None);
-        }
         if let Some((extender, said)) = self.about_room.take()
             && let Some(extender) = extenders.get(extender)
         {
@@ -221,9 +218,6 @@ impl Talk {
                 };
                 return Ok(Some(self.ask(vec![question])));
             }
-        }
-        if candidates.is_empty() {
-            return Err("no candidate node for preemption".to_owned());
         }
         Ok(None)
     }

@@ -227,3 +227,55 @@ fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
     answer(&mut bench, 0, kept(&["x"], &[]));
     assert_eq!(bench.step(), "idle", "that answer was about another pod");
 }
+
+#[test]
+fn when_extenders_leave_no_candidate_the_other_plugins_words_stay() {
+    // With the defaults of Kubernetes, whose message this is; an error of an extender stands alone there.
+    let default = || {
+        let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+            Enabled::new(plugins::find(name).unwrap(), i64::from(*weight)).unwrap()
+        });
+        Profile::new("default-scheduler", enabled.collect())
+    };
+    for (said, want) in [
+        (
+            Ok(Said::Preempt(Vec::new())),
+            "no new claims to deallocate, preemption: no candidate node for preemption",
+        ),
+        (
+            evict("w", &["on-n"]),
+            "preemption: nodeinfo not found for node name \"w\"",
+        ),
+    ] {
+        let settings = Settings {
+            extenders: vec![preempts(false)],
+            ..Settings::default()
+        };
+        let mut bench = Bench {
+            scheduler: Scheduler::new(vec![default()], settings).unwrap(),
+            ..Bench::new()
+        };
+        bench.node(node("n").allocatable("cpu=4 pods=9"));
+        bench.pod(&cores("on-n", "4").on("n"));
+        bench.pod(&cores("a", "4").priority(9));
+        assert_eq!(bench.step(), "ask a: preempt n");
+        answer(&mut bench, 0, said);
+        let why = "0/1 nodes are available: 1 Insufficient cpu.";
+        assert_eq!(bench.step(), format!("park a Unschedulable: {why} {want}"));
+    }
+}
+
+#[test]
+fn scores_beyond_all_bounds_are_only_very_high() {
+    let scorer = Extender {
+        weight: Some(i64::from(i32::MAX)),
+        ..Extender::default()
+    };
+    let mut bench = extenders(vec![scorer]);
+    bench.pod(&pod("a"));
+    assert_eq!(bench.step(), "ask a: prioritize x y z");
+    let scores = [("x", i64::MIN), ("y", i64::MAX), ("nowhere", 5)];
+    let scores = scores.map(|(node, score)| (node.into(), score));
+    answer(&mut bench, 0, Ok(Said::Prioritize(scores.to_vec())));
+    assert_eq!(bench.step(), "bind a y");
+}
