@@ -124,6 +124,15 @@ fn texts_that_are_no_document() {
             "line 3: more than one document in a file",
         ),
         ("", "the file is empty"),
+        ("name: &a [*a]\n", "line 1: an alias that leads into itself"),
+        (
+            "size: .inf\n",
+            "line 1: found `.inf`: only finite numbers are allowed",
+        ),
+        (
+            "? [a]\n: 1\n",
+            "line 1: found a list or a map as a key: only text is allowed",
+        ),
         (
             "5",
             "line 1: found the number 5: only a map of fields is allowed",
@@ -131,6 +140,11 @@ fn texts_that_are_no_document() {
     ] {
         assert_eq!(faults(text), [want], "{text:?}");
     }
+    let deep = format!("name: {}{}\n", "[".repeat(100), "]".repeat(100));
+    assert_eq!(
+        faults(&deep),
+        ["line 1: found 33 levels of lists and maps: only 32 are allowed"]
+    );
     assert_eq!(
         faults("size: 1\nsize: 2\nparts: [{name: a, name: b}]\nname: 1\n").len(),
         3,

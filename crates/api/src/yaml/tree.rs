@@ -3,9 +3,13 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
 
 use super::Finding;
+
+/// Twice as deep as any file that makes sense. Reading takes kilobytes of the stack for each level.
+const DEEPEST: usize = 32;
 
 /// A value with the line on which it begins, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -68,6 +72,7 @@ impl Node {
     ) -> Result<Self, Error> {
         let strict_booleans = booleans == Booleans::TrueAndFalse;
         let options: Options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_depth: DEEPEST },
             with_snippet: false,
             duplicate_keys: duplicate_keys,
             strict_booleans: strict_booleans,
@@ -202,6 +207,8 @@ fn explain(error: &Error) -> Finding {
     let error = error.without_snippet();
     let line = error.location().map(|location| location.line());
     let text = match error {
+        // What is wrong where the alias leads.
+        Error::AliasError { error, .. } => return explain(error),
         Error::MultipleDocuments { .. } => "more than one document in a file".to_owned(),
         Error::Eof { .. } => return empty(),
         Error::DuplicateMappingKey { key, .. } => {
@@ -210,6 +217,21 @@ fn explain(error: &Error) -> Finding {
                 key.as_deref().unwrap_or_default()
             )
         }
+        Error::Budget {
+            breach: BudgetBreach::Depth { depth },
+            ..
+        } => format!("found {depth} levels of lists and maps: only {DEEPEST} are allowed"),
+        Error::Budget { .. } => "the text is too large, aliases written out".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => {
+            "an alias that leads into itself".to_owned()
+        }
+        Error::NonFiniteFloat { value, .. } => {
+            format!("found `{value}`: only finite numbers are allowed")
+        }
+        Error::Unexpected {
+            expected: "string scalar",
+            ..
+        } => "found a list or a map as a key: only text is allowed".to_owned(),
         error => {
             let text = error.to_string();
             let text = text.lines().next().unwrap_or_default();
