@@ -75,7 +75,10 @@ pub(crate) fn updates(objects: &Objects, storage: &mut Storage) -> Updates {
         &mut all,
         "storageCapacities",
         &objects.storage_capacities,
-        |capacity| Ok(Update::StorageCapacity(parse::storage_capacity(&capacity)?)),
+        |mut capacity| {
+            in_default(&mut capacity.metadata.namespace);
+            Ok(Update::StorageCapacity(parse::storage_capacity(&capacity)?))
+        },
     )?;
     each(
         &mut all,

@@ -286,7 +286,7 @@ impl Player<'_> {
             bad(self.text, &format!("{path}.{place}"), error.to_string())
         })?;
         for (place, update) in updates {
-            let result = self.world.update(update);
+            let result = self.world.create(update);
             self.at(&format!("{path}.{place}"), result)?;
         }
         self.create_pods(&format!("{path}.pods"), &objects.pods)

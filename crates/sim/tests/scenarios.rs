@@ -154,9 +154,11 @@ fn whatever_is_created_can_be_deleted() {
         ("csiDrivers", "CSI driver", "{}"),
         ("volumeAttachments", "volume attachment", "{}"),
     ];
+    let in_default = in_namespaces.map(|kind| (kind, "default/x", ""));
     let in_namespaces = in_namespaces.map(|kind| (kind, "team/x", "namespace: team, "));
     let alone = alone.map(|kind| (kind, "x", ""));
-    for ((list, kind, spec), name, namespace) in in_namespaces.into_iter().chain(alone) {
+    let all = in_default.into_iter().chain(in_namespaces).chain(alone);
+    for ((list, kind, spec), name, namespace) in all {
         let spec = if spec.is_empty() {
             String::new()
         } else {
@@ -176,6 +178,17 @@ fn whatever_is_created_can_be_deleted() {
         assert_eq!(
             sim::run(&twice).unwrap_err().to_string(),
             format!("line 8: steps[2].delete: there is no {kind} `{name}`")
+        );
+        let again = text.replacen("}]\n- delete", "}, {metadata: {}}]\n- delete", 1);
+        assert_eq!(
+            sim::run(&again).unwrap_err().to_string(),
+            format!("line 6: steps[0].create.{list}[1]: a {kind} needs a name")
+        );
+        let object = format!("{{metadata: {{{namespace}name: x}}{spec}}}");
+        let again = text.replacen(&object, &format!("{object}, {object}"), 1);
+        assert_eq!(
+            sim::run(&again).unwrap_err().to_string(),
+            format!("line 6: steps[0].create.{list}[1]: there is a {kind} `{name}` already")
         );
     }
 }

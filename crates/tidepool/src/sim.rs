@@ -61,7 +61,7 @@ fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
     let report = match sim::run(&crate::read_input(file)?) {
         Ok(report) => report,
         Err(bad) => {
-            let lines = bad.0.iter().map(|it| it.in_file(&name, "error"));
+            let lines = bad.0.iter().map(|finding| finding.in_file(&name, "error"));
             return Ok((lines.collect(), false));
         }
     };
