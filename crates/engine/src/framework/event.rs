@@ -48,9 +48,6 @@ pub enum Watched {
     CsiDriver,
     CsiStorageCapacity,
     VolumeAttachment,
-    ResourceClaim,
-    ResourceSlice,
-    DeviceClass,
     /// What the agent of a node reports: `NODE_ALLOCATABLE` when it lends more, `NODE_TAINT` when its QoS taints change.
     CustomNodeResource,
 }
@@ -79,8 +76,6 @@ impl EventPattern {
             CsiDriver,
             CsiStorageCapacity,
             StorageClass,
-            ResourceClaim,
-            DeviceClass,
         ]
         .map(|resource| Self::new(resource, Actions::ALL))
         .to_vec()

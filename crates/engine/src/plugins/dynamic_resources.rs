@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Configure, Event, EventPattern, Place, PlaceScore, Plan, Plugin,
-    Point, Points, PostFilter, Rejection, Watched,
+    ArgsError, Catalog, Configure, EventPattern, Place, PlaceScore, Plan, Plugin, Point, Points,
+    PostFilter, Rejection,
 };
 use crate::model::{Pod, parse_duration, write_duration};
 
@@ -92,23 +92,9 @@ impl Plugin for DynamicResources {
         }
     }
 
+    /// Nothing that happens to nodes, claims or devices helps a pod that needs some, because nothing here allocates them.
     fn events(&self) -> Vec<EventPattern> {
-        let changed = Actions::ADD.and(Actions::UPDATE);
-        let nodes = Actions::ADD
-            .and(Actions::NODE_LABEL)
-            .and(Actions::NODE_ALLOCATABLE);
-        vec![
-            EventPattern::new(Watched::Node, nodes),
-            EventPattern::new(Watched::ResourceClaim, changed),
-            EventPattern::new(Watched::Pod, Actions::POD_GENERATED_CLAIM),
-            EventPattern::new(Watched::DeviceClass, changed),
-            EventPattern::new(Watched::ResourceSlice, changed),
-        ]
-    }
-
-    /// Of pods, only the pod itself matters.
-    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
-        event.changed.pod().is_none() || event.changed.is_update_of(pod)
+        Vec::new()
     }
 }
 
@@ -133,43 +119,6 @@ mod tests {
         let claims = pod("p").with(|pod| pod.resource_claims = vec!["gpu".into(), "nic".into()]);
         let text = "this scheduler does not allocate devices, and the pod has resource claims";
         assert_eq!(lab.filter(&claims), [format!("UU {text}: gpu, nic")]);
-    }
-
-    #[test]
-    fn what_may_help() {
-        use std::sync::Arc;
-
-        use crate::framework::{Change, Changed};
-        let patterns = DynamicResources.events();
-        let helps = |actions, changed| {
-            let event = Event { actions, changed };
-            patterns.iter().any(|pattern| pattern.matches(&event))
-                && DynamicResources.helps(&pod("p").build(), &event, &Catalog::default())
-        };
-        let node = Change {
-            old: None,
-            new: Some(Arc::new(node("n").build())),
-        };
-        let update = |name: &str| {
-            Changed::WaitingPod(Change {
-                old: Some(pod(name).build()),
-                new: Some(pod(name).build()),
-            })
-        };
-        for (actions, changed, want) in [
-            (Actions::ADD, Changed::Node(node.clone()), true),
-            (Actions::NODE_LABEL, Changed::Node(node.clone()), true),
-            (Actions::NODE_CONDITION, Changed::Node(node), false),
-            (Actions::POD_GENERATED_CLAIM, update("p"), true),
-            (Actions::POD_GENERATED_CLAIM, update("q"), false),
-            (Actions::POD_LABEL, update("p"), false),
-        ] {
-            assert_eq!(
-                helps(actions, changed.clone()),
-                want,
-                "{actions:?} {changed:?}"
-            );
-        }
     }
 
     #[test]

@@ -165,7 +165,6 @@ impl Plugin for NodeResourcesFit {
         vec![
             EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
             EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
-            EventPattern::new(Watched::DeviceClass, Actions::ADD.and(Actions::UPDATE)),
         ]
     }
 
