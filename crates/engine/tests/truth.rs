@@ -420,4 +420,12 @@ fn each_difference_of_a_node_or_pod_is_an_event_of_its_own() {
         [Actions::POD_GENERATED_CLAIM]
     );
     assert_eq!(heard(bound(&[]), bound(&[])), [Actions::UPDATE]);
+    let asking = |requests: &str| Update::PodBound(pod("p").on("n").container(requests).build());
+    for (was, is, want) in [
+        ("cpu=2", "cpu=1", Actions::POD_SCALE_DOWN),
+        ("cpu=1", "cpu=2", Actions::UPDATE),
+        ("cpu=1 memory=0", "cpu=1", Actions::POD_SCALE_DOWN),
+    ] {
+        assert_eq!(heard(asking(was), asking(is)), [want], "{was} to {is}");
+    }
 }

@@ -359,7 +359,7 @@ pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
     let (before, after) = (&was.requests.placed, &is.requests.placed);
     let shrank = before
         .iter()
-        .any(|(resource, amount)| after.get(resource) < amount);
+        .any(|(resource, amount)| !after.contains(resource) || after.get(resource) < amount);
     let found: Vec<Actions> = [
         (was.labels() != is.labels(), Actions::POD_LABEL),
         (shrank, Actions::POD_SCALE_DOWN),

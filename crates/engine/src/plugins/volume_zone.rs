@@ -57,7 +57,7 @@ impl Plugin for VolumeZone {
                 .is_some_and(|new| new.mode == Some(BindingMode::WaitForFirstConsumer)),
             Changed::Claim(change) => change.latest().is_some_and(|claim| uses(pod, claim)),
             Changed::Volume(change) => match (&change.old, &change.new) {
-                (Some(old), Some(new)) => topology(old) != topology(new),
+                (Some(old), Some(new)) => zones_of(old) != zones_of(new),
                 _ => true,
             },
             _ => true,
@@ -78,24 +78,19 @@ fn uses(pod: &Pod, claim: &Claim) -> bool {
     claim.namespace == *pod.namespace() && claims(pod).any(|name| *name == claim.name)
 }
 
-fn topology(volume: &PersistentVolume) -> Vec<(&'static str, Option<&str>)> {
-    TOPOLOGY
-        .iter()
-        .map(|key| (*key, volume.labels.get(key)))
-        .collect()
-}
-
 /// A label of a volume, and the values of it that a node may have.
 type Zone = (&'static str, BTreeSet<Name>);
+
+fn zones_of(volume: &PersistentVolume) -> Vec<Zone> {
+    let zone = |key: &&'static str| Some((*key, values(volume.labels.get(key)?)?));
+    TOPOLOGY.iter().filter_map(zone).collect()
+}
 
 fn zones(pod: &Pod, storage: &Storage) -> Result<Vec<Zone>, String> {
     let mut zones = Vec::new();
     for name in claims(pod) {
-        let Some(volume) = volume(name, pod, storage)? else {
-            continue;
-        };
-        for (key, value) in topology(volume) {
-            zones.extend(value.and_then(values).map(|values| (key, values)));
+        if let Some(volume) = volume(name, pod, storage)? {
+            zones.extend(zones_of(volume));
         }
     }
     Ok(zones)
@@ -302,6 +297,18 @@ mod tests {
                 Some(volume("v").label(ZONE, "a")),
                 volume("v").label(ZONE, "b"),
                 true,
+            ),
+            (
+                "the same zones in other words",
+                Some(volume("v").label(ZONE, "a__b")),
+                volume("v").label(ZONE, " b __ a"),
+                false,
+            ),
+            (
+                "a zone that says nothing",
+                Some(volume("v")),
+                volume("v").label(ZONE, "a__"),
+                false,
             ),
             (
                 "a volume changed",
