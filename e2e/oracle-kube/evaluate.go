@@ -40,7 +40,10 @@ func (o *oracle) judge(c *Case) (*Verdicts, error) {
 		return nil, err
 	}
 	v.Kubelet = w.kubelets(c.Pod)
-	return v, nil
+	if c.Hints {
+		v.Hints, err = w.hints(ctx, c)
+	}
+	return v, err
 }
 
 // askEachPlugin asks every plugin about every node, as if it were the only one.

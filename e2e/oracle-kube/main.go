@@ -4,7 +4,8 @@
 //
 // It decides nothing itself: protocol.go is the wire format, world.go fills
 // kube-scheduler's caches from a case, evaluate.go and preemption.go ask its
-// framework, and kubelet.go asks the kubelet's admission predicates.
+// framework, hints.go asks its plugins what may help a rejected pod, and
+// kubelet.go asks the kubelet's admission predicates.
 package main
 
 import (

@@ -25,6 +25,8 @@ type Case struct {
 	Profile json.RawMessage `json:"profile,omitempty"`
 	// Preempt asks for every preemption candidate when no node fits.
 	Preempt bool `json:"preempt,omitempty"`
+	// Hints asks what may help the pod.
+	Hints bool `json:"hints,omitempty"`
 	// Pod is the pod to place.
 	Pod *v1.Pod `json:"pod"`
 	// Nodes are added in this order, which decides the snapshot's order.
@@ -74,6 +76,16 @@ type Verdicts struct {
 
 	// Kubelet has, per node in the order of Nodes, whether its kubelet would admit the pod.
 	Kubelet []Admission `json:"kubelet"`
+
+	// Hints has what may help the pod if it was rejected, when asked: objects of the case that come, change and go.
+	Hints []Hint `json:"hints,omitempty"`
+}
+
+// Hint names the plugins for which an event may make a difference to the pod.
+type Hint struct {
+	// Event is kube-scheduler's label for it, and the object.
+	Event string          `json:"event"`
+	Helps map[string]bool `json:"helps"`
 }
 
 // Cycle is the outcome of one scheduling cycle as kube-scheduler runs it.

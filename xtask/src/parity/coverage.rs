@@ -104,6 +104,25 @@ const SCORERS: &[&str] = &[
     "ImageLocality",
 ];
 
+/// The plugins that can reject a pod and may be helped by something; DynamicResources only rejects pods with claims, and
+/// what helps DefaultPreemption is no event.
+const HELPED: &[&str] = &[
+    "SchedulingGates",
+    "NodeUnschedulable",
+    "NodeName",
+    "TaintToleration",
+    "NodeAffinity",
+    "NodePorts",
+    "NodeResourcesFit",
+    "VolumeRestrictions",
+    "NodeVolumeLimits",
+    "VolumeBinding",
+    "VolumeZone",
+    "PodTopologySpread",
+    "InterPodAffinity",
+    "NodeDeclaredFeatures",
+];
+
 type Behaviour = (&'static str, fn(&Verdicts) -> bool);
 
 const BEHAVIOURS: &[Behaviour] = &[
@@ -166,12 +185,14 @@ const BEHAVIOURS: &[Behaviour] = &[
 pub(crate) struct Floor {
     messages: &'static [(&'static str, &'static str)],
     scorers: &'static [&'static str],
+    helped: &'static [&'static str],
     behaviours: &'static [Behaviour],
 }
 
 pub(crate) const KUBE: Floor = Floor {
     messages: MESSAGES,
     scorers: SCORERS,
+    helped: HELPED,
     behaviours: BEHAVIOURS,
 };
 
@@ -179,6 +200,7 @@ pub(crate) const KUBE: Floor = Floor {
 pub(crate) const KOORDINATOR: Floor = Floor {
     messages: &[],
     scorers: &["NodeResourcesFitPlus", "ScarceResourceAvoidance"],
+    helped: &[],
     behaviours: &[("several nodes are scored", |v| v.cycle.totals.len() > 1)],
 };
 
@@ -246,6 +268,8 @@ impl Coverage {
                 shown.insert(scorer_key(&scores.plugin));
             }
         }
+        let helped = verdicts.hints.iter().flat_map(|hint| hint.helps.keys());
+        shown.extend(helped.map(|plugin| helped_key(plugin)));
         for (name, holds) in self.floor.behaviours {
             if holds(verdicts) {
                 shown.insert((*name).to_owned());
@@ -297,9 +321,11 @@ impl Floor {
         let messages = messages.map(|(plugin, text)| (message_key(plugin, text), FLOOR));
         let scorers = self.scorers.iter();
         let scorers = scorers.map(|plugin| (scorer_key(plugin), FLOOR));
+        let helped = self.helped.iter();
+        let helped = helped.map(|plugin| (helped_key(plugin), BEHAVIOUR_FLOOR));
         let behaviours = self.behaviours.iter();
         let behaviours = behaviours.map(|(name, _)| ((*name).to_owned(), BEHAVIOUR_FLOOR));
-        messages.chain(scorers).chain(behaviours)
+        messages.chain(scorers).chain(helped).chain(behaviours)
     }
 }
 
@@ -309,6 +335,10 @@ fn message_key(plugin: &str, text: &str) -> String {
 
 fn scorer_key(plugin: &str) -> String {
     format!("{plugin} scores nodes differently")
+}
+
+fn helped_key(plugin: &str) -> String {
+    format!("something helps a pod that {plugin} rejected")
 }
 
 /// The reason without the names that differ from case to case.

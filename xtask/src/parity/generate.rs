@@ -104,10 +104,41 @@ pub(crate) fn case(seed: u64, index: u64) -> Case {
     );
     case.extend(storage.objects);
     let mut case = Value::Object(case);
-    if world.random.chance(9) {
+    let is_spoiled = world.random.chance(9);
+    if is_spoiled {
         malformed::spoil(&mut world.random, &mut case);
     }
+    let is_odd = ["pod", "pods", "nodes"].map(|list| is_odd(&case[list]));
+    case["hints"] = json!(!is_spoiled && is_odd == [false; 3]);
     Case(case)
+}
+
+/// Whether kube-scheduler's hints go by something that its verdicts do not: whatever happens helps a pod that it cannot
+/// read, it hears of resources that nobody counts, and it does not know the labels of namespaces.
+fn is_odd(value: &Value) -> bool {
+    let is_odd_field = |key: &str, value: &Value| match key {
+        "requests" | "allocatable" => value.get("storage").is_some(),
+        "matchFields" => {
+            let mut fields = value.as_array().into_iter().flatten();
+            fields.any(|field| field["values"].as_array().is_none_or(|v| v.len() != 1))
+        }
+        "namespaceSelector" => {
+            let mut wants = value["matchExpressions"].as_array().into_iter().flatten();
+            wants.any(|wanted| {
+                ["NotIn", "DoesNotExist"]
+                    .iter()
+                    .any(|o| wanted["operator"] == *o)
+            })
+        }
+        _ => false,
+    };
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(key, value)| is_odd_field(key, value) || is_odd(value)),
+        Value::Array(items) => items.iter().any(is_odd),
+        _ => false,
+    }
 }
 
 const ZONES: &[&str] = &["z1", "z2", "z3"];

@@ -1,5 +1,6 @@
 //! Our engine as a judge: Kubernetes objects in, what each plugin and the whole cycle say out.
 
+mod hints;
 mod kubelet;
 mod preemption;
 mod profile;
@@ -39,7 +40,11 @@ impl Judge for Ours {
             filter: vec![Vec::new(); world.order.len()],
             cycle,
             kubelet: kubelet::admissions(&quiet, &world),
+            hints: Vec::new(),
         };
+        if world.objects.hints {
+            verdicts.hints = hints::hints(&profile, &quiet, &world)?;
+        }
         ask_each_plugin(&profile, &quiet, &world, &mut verdicts);
         Ok(verdicts)
     }

@@ -15,6 +15,8 @@ pub(crate) struct Selection {
     named: Vec<String>,
     /// Whether kubelets are asked as well.
     kubelets: bool,
+    /// Whether plugins are asked what may help a pod that they rejected.
+    hints: bool,
 }
 
 impl Selection {
@@ -22,12 +24,14 @@ impl Selection {
     pub(crate) const ALL: Self = Self {
         named: Vec::new(),
         kubelets: true,
+        hints: true,
     };
 
-    /// All, and nobody else.
+    /// What all say about nodes, and nobody else.
     pub(crate) const PLUGINS: Self = Self {
         named: Vec::new(),
         kubelets: false,
+        hints: false,
     };
 
     pub(crate) fn new(names: Vec<String>) -> Result<Self> {
@@ -42,6 +46,7 @@ impl Selection {
         }
         Ok(Self {
             kubelets: names.is_empty(),
+            hints: true,
             named: names,
         })
     }
@@ -88,6 +93,9 @@ impl Selection {
     pub(crate) fn strip(&self, mut verdicts: Verdicts) -> Verdicts {
         if !self.kubelets {
             verdicts.kubelet.clear();
+        }
+        if !self.hints {
+            verdicts.hints.clear();
         }
         verdicts
     }

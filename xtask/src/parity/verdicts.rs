@@ -2,6 +2,8 @@
 //!
 //! The field names are those of `e2e/oracle-kube/protocol.go`, which also explains each field.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,6 +22,18 @@ pub(crate) struct Verdicts {
     pub cycle: Cycle,
     /// Per node, whether its kubelet would admit the pod.
     pub kubelet: Vec<Admission>,
+    /// What may help the pod if it was rejected.
+    #[serde(default)]
+    pub hints: Vec<Hint>,
+}
+
+/// The plugins for which an event may make a difference to the pod.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Hint {
+    pub event: String,
+    /// Always true; who is not helped is not named.
+    pub helps: BTreeMap<String, bool>,
 }
 
 /// The scheduling cycle as it really runs, with its early ends and nominated pods.
@@ -115,6 +129,13 @@ pub(crate) struct Admission {
     pub failures: Vec<String>,
 }
 
+/// Plugins whose hints may be wider than kube-scheduler's, never narrower, because it lets pods sleep that could be helped.
+///
+/// - InterPodAffinity: pods that others keep away, when a node comes; pods that avoid others for several reasons, when
+///   one of them ends; pods with a selector of namespaces, when a pod comes or goes there.
+/// - NodeAffinity: pods that only the affinity of the configuration keeps away, when a node's labels change.
+const WIDER: [&str; 2] = ["InterPodAffinity", "NodeAffinity"];
+
 /// One line per value on which the two differ; empty when they agree.
 pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
     let mut theirs = theirs.clone();
@@ -131,6 +152,14 @@ pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
         && invalid_score(theirs) == Some(said)
     {
         theirs.clone_from(ours);
+    }
+    for (ours, theirs) in ours.hints.iter().zip(&mut theirs.hints) {
+        for plugin in WIDER
+            .iter()
+            .filter(|plugin| ours.helps.contains_key(**plugin))
+        {
+            theirs.helps.insert((*plugin).to_owned(), true);
+        }
     }
     let mut lines = Vec::new();
     let as_json = |verdicts| serde_json::to_value(verdicts).expect("verdicts are plain data");
@@ -193,9 +222,9 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// An entry is better known by its node or plugin than by its position.
+/// An entry is better known by its node, plugin or event than by its position.
 fn label(entry: &Value) -> Option<&str> {
-    ["node", "plugin"]
+    ["node", "plugin", "event"]
         .iter()
         .find_map(|key| entry.get(key)?.as_str())
 }
@@ -256,6 +285,29 @@ mod tests {
         let agree = |ours, theirs| differences(&ours, &theirs).is_empty();
         assert!(agree(failing("A", 150), failing("A", -3)));
         assert!(!agree(failing("A", 150), failing("B", 150)));
+    }
+
+    #[test]
+    fn a_pod_may_be_woken_more_often_by_some_plugins_and_never_less() {
+        let hinting = |plugins: &[&str]| {
+            let helps = plugins.iter().map(|plugin| ((*plugin).to_owned(), true));
+            let mut verdicts = verdicts();
+            verdicts.hints.push(Hint {
+                event: "NodeAdd a".to_owned(),
+                helps: helps.collect(),
+            });
+            verdicts
+        };
+        let differ = |ours, theirs| differences(&hinting(ours), &hinting(theirs));
+        assert_eq!(differ(&WIDER, &[]), [""; 0]);
+        assert_eq!(
+            differ(&[], &WIDER[..1]),
+            ["hints[NodeAdd a].helps.InterPodAffinity: ours null, theirs true"]
+        );
+        assert_eq!(
+            differ(&["NodePorts"], &[]),
+            ["hints[NodeAdd a].helps.NodePorts: ours true, theirs null"]
+        );
     }
 
     #[test]

@@ -15,26 +15,27 @@ use crate::parity::generate::Case;
 /// The lists of `e2e/oracle-kube/protocol.go`.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Objects {
-    preempt: bool,
-    pod: core::Pod,
-    nodes: Vec<core::Node>,
-    pods: Vec<core::Pod>,
-    nominated: Vec<core::Pod>,
-    namespaces: Vec<core::Namespace>,
-    services: Vec<workload::Service>,
-    replication_controllers: Vec<workload::ReplicationController>,
-    replica_sets: Vec<workload::SelectingWorkload>,
-    stateful_sets: Vec<workload::SelectingWorkload>,
-    persistent_volumes: Vec<storage::PersistentVolume>,
-    persistent_volume_claims: Vec<storage::PersistentVolumeClaim>,
-    storage_classes: Vec<storage::StorageClass>,
-    csi_nodes: Vec<storage::CsiNode>,
-    csi_drivers: Vec<storage::CsiDriver>,
-    csi_storage_capacities: Vec<storage::CsiStorageCapacity>,
-    volume_attachments: Vec<storage::VolumeAttachment>,
-    pod_disruption_budgets: Vec<workload::PodDisruptionBudget>,
-    custom_node_resources: Vec<katalyst::CustomNodeResource>,
+pub(super) struct Objects {
+    pub(super) preempt: bool,
+    pub(super) hints: bool,
+    pub(super) pod: core::Pod,
+    pub(super) nodes: Vec<core::Node>,
+    pub(super) pods: Vec<core::Pod>,
+    pub(super) nominated: Vec<core::Pod>,
+    pub(super) namespaces: Vec<core::Namespace>,
+    pub(super) services: Vec<workload::Service>,
+    pub(super) replication_controllers: Vec<workload::ReplicationController>,
+    pub(super) replica_sets: Vec<workload::SelectingWorkload>,
+    pub(super) stateful_sets: Vec<workload::SelectingWorkload>,
+    pub(super) persistent_volumes: Vec<storage::PersistentVolume>,
+    pub(super) persistent_volume_claims: Vec<storage::PersistentVolumeClaim>,
+    pub(super) storage_classes: Vec<storage::StorageClass>,
+    pub(super) csi_nodes: Vec<storage::CsiNode>,
+    pub(super) csi_drivers: Vec<storage::CsiDriver>,
+    pub(super) csi_storage_capacities: Vec<storage::CsiStorageCapacity>,
+    pub(super) volume_attachments: Vec<storage::VolumeAttachment>,
+    pub(super) pod_disruption_budgets: Vec<workload::PodDisruptionBudget>,
+    pub(super) custom_node_resources: Vec<katalyst::CustomNodeResource>,
 }
 
 pub(super) struct World {
@@ -44,7 +45,7 @@ pub(super) struct World {
     pub(super) preempt: bool,
     /// Node names in the order of kube-scheduler's snapshot.
     pub(super) order: Vec<String>,
-    objects: Objects,
+    pub(super) objects: Objects,
 }
 
 impl World {
