@@ -1,8 +1,8 @@
-//! The documents must not lie: paths named in the code map exist, links lead somewhere.
+//! The documents must not lie: the files they name exist, links lead somewhere.
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
 
     use crate::process;
 
@@ -53,20 +53,22 @@ mod tests {
         }
     }
 
+    fn documents() -> Vec<(PathBuf, String)> {
+        let root = process::root();
+        let folders = [root.to_owned(), root.join("docs")];
+        let entries = folders
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths
+            .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+            .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()))
+            .collect()
+    }
+
     #[test]
     fn relative_links_in_documents_lead_to_files() {
-        let root = process::root();
-        let mut documents = vec![];
-        for folder in [root.to_owned(), root.join("docs")] {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.extension().is_some_and(|extension| extension == "md") {
-                    documents.push(path);
-                }
-            }
-        }
-        for document in documents {
-            let text = std::fs::read_to_string(&document).unwrap();
+        for (document, text) in documents() {
             for target in text
                 .split("](")
                 .skip(1)
@@ -84,5 +86,24 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn files_named_in_documents_exist() {
+        let folders = ["crates/", "docs/", "e2e/", "scenarios/", "xtask/"];
+        let mut seen = 0;
+        for (document, text) in documents() {
+            let quoted = text.split('`').skip(1).step_by(2);
+            let is_path = |text: &&str| {
+                folders.iter().any(|folder| text.starts_with(folder))
+                    && !text.contains([' ', '<', '*', '\n'])
+            };
+            for path in quoted.filter(is_path) {
+                let exists = process::root().join(path).exists();
+                assert!(exists, "{} names {path}", document.display());
+                seen += 1;
+            }
+        }
+        assert!(seen > 10, "paths were not found: {seen}");
     }
 }
