@@ -36,9 +36,8 @@ async fn send(fixture: &Fixture, method: &str, path: &str, body: &str) -> (u16, 
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     // Of this version an answer is never in chunks.
-    let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
+    let request =
+        format!("{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
