@@ -69,8 +69,13 @@ pub(crate) fn scheduler_of(control_plane: &ControlPlane, name: &str, objects: &[
     let mut flags = flags(control_plane, objects);
     flags.retain(|flag| !flag.starts_with("--bind-address") && !flag.starts_with("--secure-port"));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    with_flags(control_plane, name, &flags)
+}
+
+/// One with flags of the test's own, and the rights of the manifests.
+pub(crate) fn with_flags(control_plane: &ControlPlane, name: &str, flags: &[&str]) -> Process {
     let user = account(control_plane, NAMESPACE, ACCOUNT);
-    control_plane.tidepool(name, &user, &flags).unwrap()
+    control_plane.tidepool(name, &user, flags).unwrap()
 }
 
 /// The flags that a Deployment gives it, with the configuration where we can read it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use e2e::eventually;
 use serde_json::{Value, json};
 
+use crate::deployed;
 use crate::world::{SHORT, World, node, text, with};
 
 /// The two scenarios have the configuration, too, and explain the numbers.
@@ -109,7 +110,7 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
         "--leader-elect=false",
         "--secure-port=0",
     ];
-    let _scheduler = world.control_plane.tidepool(log, "admin", &flags).unwrap();
+    let _scheduler = deployed::with_flags(&world.control_plane, log, &flags);
     let log = world.control_plane.logs().join(format!("{log}.log"));
     std::fs::write(kubectl.directory().join("deployment.yaml"), deployment).unwrap();
     let applied = kubectl

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
-use crate::faults::{create_all, start};
+use crate::deployed;
+use crate::faults::create_all;
 use crate::world::{SHORT, asks, condition, merge, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(120);
@@ -39,7 +40,7 @@ struct Lending {
 impl Lending {
     /// With the definition that is in this file.
     fn start(definition: &Path) -> Self {
-        let control_plane = start();
+        let control_plane = deployed::start(&[]);
         let kubectl = control_plane.kubectl().unwrap();
         let file = definition.display().to_string();
         let name = "crd/customnoderesources.node.katalyst.kubewharf.io";
@@ -130,7 +131,7 @@ fn schedule(control_plane: &ControlPlane, name: &str) -> Process {
     let file = control_plane.logs().join("scheduler.yaml");
     std::fs::write(&file, CONFIGURATION).unwrap();
     let flag = format!("--config={}", file.display());
-    control_plane.tidepool(name, "admin", &[&flag]).unwrap()
+    deployed::with_flags(control_plane, name, &[&flag])
 }
 
 /// A pod of the level that lives on what is lent.

@@ -11,7 +11,6 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use prost::Message;
 use tokio::time::Instant;
 
 use super::Sink;
