@@ -1,14 +1,16 @@
 //! Plays a scenario, step by step.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::{config, yaml};
+use engine::cluster::Update;
 use engine::model::parse_duration;
 use engine::profile::Profile;
 use engine::scheduler::{Scheduler, Settings};
 
 use crate::expect;
-use crate::kinds;
+use crate::kinds::{self, Identity};
 use crate::objects;
 use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
 use crate::world::{Deletion, World, key};
@@ -285,8 +287,9 @@ impl Player<'_> {
         let updates = updates.map_err(|(place, error)| {
             bad(self.text, &format!("{path}.{place}"), error.to_string())
         })?;
+        let mut given = BTreeSet::new();
         for (place, update) in updates {
-            let result = self.world.create(update);
+            let result = named(&update, &mut given).and_then(|()| self.world.update(update));
             self.at(&format!("{path}.{place}"), result)?;
         }
         self.create_pods(&format!("{path}.pods"), &objects.pods)
@@ -341,6 +344,19 @@ impl Player<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Every object needs a name, and what is created at once a name of its own.
+fn named(update: &Update, given: &mut BTreeSet<Identity>) -> Result<(), String> {
+    match kinds::identity(update) {
+        Some((kind, name)) if name.is_empty() || name.ends_with('/') => {
+            Err(format!("a {kind} needs a name"))
+        }
+        Some((kind, name)) if !given.insert((kind, name.clone())) => {
+            Err(format!("{kind} `{name}` is given twice"))
+        }
+        _ => Ok(()),
     }
 }
 

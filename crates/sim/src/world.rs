@@ -122,19 +122,6 @@ impl World {
         result.map_err(|text| format!("an invariant of the engine is broken: {text}"))
     }
 
-    /// Something new that is neither a node nor a pod.
-    pub(crate) fn create(&mut self, update: Update) -> Result<(), String> {
-        if let Some((kind, name)) = kinds::identity(&update) {
-            if name.is_empty() || name.ends_with('/') {
-                return Err(format!("a {kind} needs a name"));
-            }
-            if self.others.contains(&(kind, name.clone())) {
-                return Err(format!("there is a {kind} `{name}` already"));
-            }
-        }
-        self.update(update)
-    }
-
     pub(crate) fn update(&mut self, update: Update) -> Result<(), String> {
         self.others.extend(kinds::identity(&update));
         self.tell(Input::Object(update))

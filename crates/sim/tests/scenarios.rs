@@ -188,7 +188,7 @@ fn whatever_is_created_can_be_deleted() {
         let again = text.replacen(&object, &format!("{object}, {object}"), 1);
         assert_eq!(
             sim::run(&again).unwrap_err().to_string(),
-            format!("line 6: steps[0].create.{list}[1]: there is a {kind} `{name}` already")
+            format!("line 6: steps[0].create.{list}[1]: {kind} `{name}` is given twice")
         );
     }
 }

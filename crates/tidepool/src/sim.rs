@@ -57,11 +57,14 @@ fn play_all(flags: &RunFlags) -> Result<()> {
 
 /// What to say about a scenario, and whether it holds.
 fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
-    let name = file.display().to_string();
+    let name = file.display();
     let report = match sim::run(&crate::read_input(file)?) {
         Ok(report) => report,
         Err(bad) => {
-            let lines = bad.0.iter().map(|finding| finding.in_file(&name, "error"));
+            let lines = bad
+                .0
+                .iter()
+                .map(|finding| format!("{name}: error: {finding}"));
             return Ok((lines.collect(), false));
         }
     };
@@ -71,7 +74,7 @@ fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
         lines.extend(report.log.iter().map(|line| format!("  {line}")));
     }
     let unmet = report.failures.iter();
-    lines.extend(unmet.map(|failure| failure.in_file(&name, "not met")));
+    lines.extend(unmet.map(|failure| format!("{name}: not met: {failure}")));
     let holds = report.failures.is_empty();
     if holds {
         lines.push(format!("{name}: ok"));

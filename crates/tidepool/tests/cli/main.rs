@@ -414,7 +414,7 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..], &output.stderr[..]),
         (
             Some(1),
-            "FILE:3: not met: expect.p: it should be on b, but it is on a\n",
+            "FILE: not met: line 3: expect.p: it should be on b, but it is on a\n",
             "tidepool: 1 of 1 scenarios failed\n"
         )
     );
@@ -423,7 +423,7 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..]),
         (
             Some(1),
-            "FILE:1: error: cluster.node: unknown field `node`, did you mean `nodes`?\n"
+            "FILE: error: line 1: cluster.node: unknown field `node`, did you mean `nodes`?\n"
         )
     );
 }
