@@ -216,6 +216,7 @@ pub(crate) const KATALYST: Floor = Floor {
         "QoSAwareNodeResourcesFit",
         "QoSAwareNodeResourcesBalancedAllocation",
     ],
+    helped: &[],
     behaviours: &[
         ("reclaimed cpu is short", |v| {
             is_short(v, "reclaimed_millicpu")
