@@ -1,7 +1,7 @@
 //! Random clusters of online and reclaimed pods, with reports that come, go and lie.
 //!
-//! A reclaimed pod evicts only reclaimed pods of lower priority, with every profile; nobody gets a node that does not
-//! lend what all its pods borrow; and what online pods do, they do as if nobody borrowed.
+//! A reclaimed pod evicts only reclaimed pods of lower priority, whoever looks for victims; and nobody gets a node that
+//! does not lend what all its pods borrow.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
