@@ -24,7 +24,7 @@ pub(crate) fn of_kind(objects: &[Value], kind: &str) -> Value {
     found.unwrap().clone()
 }
 
-/// Those that both files leave behind, for `--mode primary`.
+/// Those of deploy/scheduler-primary.yaml, which go on top.
 pub(crate) fn primary_manifests() -> Vec<Value> {
     serde_saphyr::from_multiple(include_str!("../../../deploy/scheduler-primary.yaml")).unwrap()
 }
