@@ -35,6 +35,12 @@ pub(crate) const KOORDINATOR: &[Known] = &[
         matches: sidecar,
     },
     Known {
+        // The API server rounds amounts to thousandths before anybody sees them, so that only made-up pods differ.
+        name: "less than a thousandth of a core is rounded up in every container, not once for the pod",
+        case: include_str!("known/koordinator-rounding.json"),
+        matches: rounding,
+    },
+    Known {
         // It asks for a feature gate that Kubernetes no longer has.
         name: "a pod with overhead makes the scorer panic",
         case: include_str!("known/koordinator-overhead.json"),
@@ -55,11 +61,23 @@ impl Known {
 fn sidecar(case: &Case, differences: &[String]) -> bool {
     let mut init = list(&case.0["pod"]["spec"], "initContainers");
     init.any(|container| container["restartPolicy"] == "Always")
-        && differences.iter().all(|line| {
-            let place = line.split(':').next().unwrap_or_default();
-            place.starts_with("cycle.scores[NodeResourcesFitPlus].")
-                || place.starts_with("cycle.totals[")
-        })
+        && differences.iter().all(|line| is_about_plus(line))
+}
+
+/// Several containers of the pod ask for so many billionths of a core that they are no thousandths.
+fn rounding(case: &Case, differences: &[String]) -> bool {
+    let spec = &case.0["pod"]["spec"];
+    let all = list(spec, "containers").chain(list(spec, "initContainers"));
+    let fine = all.filter(|container| {
+        let cpu = container["resources"]["requests"]["cpu"].as_str();
+        cpu.is_some_and(|cpu| cpu.ends_with(['n', 'u']))
+    });
+    fine.count() > 1 && differences.iter().all(|line| is_about_plus(line))
+}
+
+fn is_about_plus(line: &str) -> bool {
+    let place = line.split(':').next().unwrap_or_default();
+    place.starts_with("cycle.scores[NodeResourcesFitPlus].") || place.starts_with("cycle.totals[")
 }
 
 fn overhead(case: &Case, differences: &[String]) -> bool {
