@@ -140,7 +140,7 @@ fn kinds_that_the_cluster_lacks_are_reported_once_and_taken_up_when_they_appear(
     let is_missing = |missing: bool| {
         for kind in MISSING {
             eventually(&format!("{kind}: missing is {missing}"), 2 * SHORT, || {
-                let status = status(&ours.log())?;
+                let status = deployed::get(&ours, "/apis/v1/status")?;
                 let watches = status["watches"].as_array().unwrap();
                 let watch = watches.iter().find(|it| it["kind"] == kind).unwrap();
                 if watch["missing"] == missing && watch["synced"] == true {
@@ -170,12 +170,4 @@ fn kinds_that_the_cluster_lacks_are_reported_once_and_taken_up_when_they_appear(
     deployed::apply(&control_plane, vec![definition]);
     is_missing(false);
     place(&control_plane, "after");
-}
-
-/// What the scheduler says of itself, at the address that its log names.
-fn status(log: &str) -> Result<Value, String> {
-    let (_, rest) = log.split_once("serving on http://").ok_or(log)?;
-    let address = rest.lines().next().unwrap_or_default().trim();
-    let answer = deployed::ask(&format!("http://{address}"), "/apis/v1/status", None);
-    serde_json::from_str(&answer.1).map_err(|error| format!("{error}: {answer:?}"))
 }

@@ -120,6 +120,15 @@ pub(crate) fn check_rights(control_plane: &ControlPlane) {
     assert!(requests.is_empty(), "rights are missing: {requests:#?}");
 }
 
+/// What a scheduler answers at the address that its log names.
+pub(crate) fn get(scheduler: &Process, path: &str) -> Result<Value, String> {
+    let log = scheduler.log();
+    let (_, rest) = log.split_once("serving on http://").ok_or(&log[..])?;
+    let address = rest.lines().next().unwrap_or_default().trim();
+    let answer = ask(&format!("http://{address}"), path, None);
+    serde_json::from_str(&answer.1).map_err(|error| format!("{error}: {answer:?}"))
+}
+
 /// A request to a scheduler, whose certificate nobody signed: as kubelet's probes ask.
 pub(crate) fn ask(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -386,6 +386,55 @@ fn nothing_is_lost_or_lent_twice_while_reports_change_and_schedulers_die() {
             sum => Err(format!("{sum}: {}", cluster.ours.last_words())),
         }
     });
+    eventually("the scheduler counts what is listed", SHORT, || {
+        let counted = counted(&deployed::get(&cluster.ours, "/debug/cache")?);
+        let listed = listed(&cluster.api);
+        if counted == listed {
+            Ok(())
+        } else {
+            Err(format!("counted {counted:?}\nlisted {listed:?}"))
+        }
+    });
+}
+
+/// Of every node: what it lends, what is taken of that, and how many pods it has.
+type Accounts = BTreeMap<String, (i64, i64, i64)>;
+
+/// As `/debug/cache` has it.
+fn counted(dump: &Value) -> Accounts {
+    let nodes = dump["nodes"].as_array().unwrap();
+    assert_eq!(dump["unknownNodes"], json!([]), "{dump}");
+    nodes
+        .iter()
+        .map(|node| {
+            let account = &node["reclaimed"];
+            assert_eq!(node["assumed"], json!([]), "{node}");
+            let lent = amount(&account["allocatable"]);
+            let taken = amount(&account["requested"]);
+            let pods = node["pods"].as_i64().unwrap();
+            (text(&node["name"]), (lent, taken, pods))
+        })
+        .collect()
+}
+
+/// As the API server has it.
+fn listed(api: &Api) -> Accounts {
+    let mut accounts = Accounts::new();
+    for report in api.list(REPORTS).unwrap() {
+        let lent = amount(&report["status"]["resources"]["allocatable"]);
+        accounts.insert(text(&report["metadata"]["name"]), (lent, 0, 0));
+    }
+    for pod in api.list(PODS).unwrap() {
+        let account = accounts.get_mut(&text(&pod["spec"]["nodeName"])).unwrap();
+        account.1 += amount(&pod["spec"]["containers"][0]["resources"]["requests"]);
+        account.2 += 1;
+    }
+    accounts
+}
+
+fn amount(amounts: &Value) -> i64 {
+    let quantity = engine::model::Quantity::parse(&text(&amounts[CPU]));
+    quantity.unwrap().units()
 }
 
 /// What is bound since the last look was lent when it was decided. Returns when it looked.
