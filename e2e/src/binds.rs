@@ -15,11 +15,11 @@ use crate::Kubeconfig;
 pub struct Binds {
     count: Arc<AtomicUsize>,
     runtime: Option<tokio::runtime::Runtime>,
-    watch: tokio::task::JoinHandle<Result<()>>,
+    watch: tokio::task::JoinHandle<Result<std::convert::Infallible>>,
 }
 
 impl Binds {
-    /// Every pod that is bound already counts.
+    /// Every pod that is bound already counts; none may be deleted.
     pub fn watch(kubeconfig: &Kubeconfig) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -30,17 +30,14 @@ impl Binds {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let watch = runtime.spawn(async move {
             let config = kubeconfig.to_client_config().await?;
-            let mut body = open(&kube::Client::try_from(config)?).await?;
+            let client = kube::Client::try_from(config)?;
+            let mut body = open(&client).await?;
             ready.send(()).context("nobody waits for the watch")?;
-            let mut bytes = Vec::new();
-            while let Some(chunk) = body.next().await {
-                bytes.extend_from_slice(&chunk?);
-                while let Some(frame) = frame(&mut bytes) {
-                    // The first field of an event is its type. A pod comes into sight when it is bound.
-                    counted.fetch_add(usize::from(frame.starts_with(b"\x0a\x05ADDED")), Relaxed);
-                }
+            loop {
+                count_frames(body, &counted).await;
+                // A server with much to do ends the watches of those who are slow to read.
+                body = open(&client).await?;
             }
-            Ok(())
         });
         let binds = Self {
             count,
@@ -55,7 +52,7 @@ impl Binds {
         self.count.load(Relaxed)
     }
 
-    /// The API server ended the watch: nothing more is counted.
+    /// The API server has gone: nothing more is counted.
     pub fn is_over(&self) -> bool {
         self.watch.is_finished()
     }
@@ -66,6 +63,20 @@ impl Drop for Binds {
         if let Some(runtime) = self.runtime.take() {
             // It may be dropped inside another runtime, which must not wait.
             runtime.shutdown_background();
+        }
+    }
+}
+
+/// Every watch begins with all that are bound.
+async fn count_frames(mut body: http_body_util::BodyDataStream<Body>, counted: &AtomicUsize) {
+    let mut bytes = Vec::new();
+    let mut count = 0;
+    while let Some(Ok(chunk)) = body.next().await {
+        bytes.extend_from_slice(&chunk);
+        while let Some(frame) = frame(&mut bytes) {
+            // The first field of an event is its type. A pod comes into sight when it is bound.
+            count += usize::from(frame.starts_with(b"\x0a\x05ADDED"));
+            counted.fetch_max(count, Relaxed);
         }
     }
 }

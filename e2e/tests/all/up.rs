@@ -179,7 +179,7 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["verdict"]["noNode"], words);
     let scores = up.tidepool(&format!("explain pod {pod} --scores"));
-    let head = scores.lines().find(|line| line.starts_with('#')).unwrap();
+    let head = scores.lines().find(|line| line.starts_with("| #")).unwrap();
     assert!(head.contains("NodeResourcesFit"), "{scores}");
     let status = up.tidepool("status");
     for part in [
