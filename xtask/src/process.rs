@@ -13,9 +13,16 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lies below the root")
 }
 
-/// `cargo`, the one that runs us.
+/// `cargo`, the one that runs us, as if started by hand: what it told us about our own package would make the build scripts of
+/// dependencies run again, and everything above them be compiled again, with every change between the two.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command.current_dir(root());
     command
 }
