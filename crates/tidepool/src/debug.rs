@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
+use engine::model::ReclaimedResource;
 use serde::Deserialize;
 
 use crate::{
@@ -118,9 +119,6 @@ struct UnknownNode {
     pods: u64,
 }
 
-const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
-const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
-
 fn all(cache: &Cache) -> String {
     let lends = cache.nodes.iter().any(|node| node.reclaimed.is_some());
     let row =
@@ -148,7 +146,7 @@ fn all(cache: &Cache) -> String {
             &node.name,
             &node.pods.to_string(),
             ["cpu", "memory"].map(|resource| node.native.share(resource)),
-            [RECLAIMED_CPU, RECLAIMED_MEMORY].map(lent),
+            ReclaimedResource::ALL.map(|resource| lent(resource.name())),
             [&node.assumed, &node.nominated].map(|pods| pods.len().to_string()),
         ));
     }
@@ -229,6 +227,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+    const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
 
     fn node() -> serde_json::Value {
         json!({

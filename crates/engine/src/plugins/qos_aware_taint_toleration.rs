@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 
-use crate::framework::arithmetic::{Direction, default_normalize};
+use super::taint_toleration::FewerTaints;
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, FactId, Feasible,
-    NoArgs, NodeRule, Place, PlaceScore, Plan, Plugin, Point, Points, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
+    Plan, Plugin, Point, Points, Watched,
 };
 use crate::model::{
     CustomNodeResource, Effect, NodeSpec, Pod, QosLevel, QosTaint, Toleration, tolerated,
@@ -103,20 +103,6 @@ impl NodeRule for Untolerated {
         meant
             .filter(|taint| !tolerated(&taint.taint, &self.tolerations))
             .count() as u32
-    }
-}
-
-struct FewerTaints {
-    avoided: FactId,
-}
-
-impl PlaceScore for FewerTaints {
-    fn score(&self, at: Place) -> i64 {
-        i64::from(at.fact(self.avoided))
-    }
-
-    fn normalize(&self, _: Feasible, scores: &mut [i64]) {
-        default_normalize(scores, Direction::Reverse);
     }
 }
 

@@ -55,8 +55,9 @@ fn forbidden(node: &Node, pod: &Pod) -> bool {
         .any(|taint| taint.effect.forbids() && !tolerated(taint, &pod.tolerations))
 }
 
-struct FewerTaints {
-    avoided: FactId,
+/// The fewer taints a pod should avoid, the better.
+pub(super) struct FewerTaints {
+    pub(super) avoided: FactId,
 }
 
 impl PlaceScore for FewerTaints {
