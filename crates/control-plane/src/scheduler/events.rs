@@ -94,7 +94,7 @@ impl What {
             Self::Scheduled => ("Normal", "Scheduled", "Binding"),
             Self::FailedScheduling => ("Warning", "FailedScheduling", "Scheduling"),
             Self::Preempted => ("Normal", "Preempted", "Preempting"),
-            Self::Misunderstood => ("Warning", "InvalidQoS", "Scheduling"),
+            Self::Misunderstood => ("Warning", "InvalidSettings", "Scheduling"),
             Self::Misreported => ("Warning", "InvalidReport", "Scheduling"),
         }
     }

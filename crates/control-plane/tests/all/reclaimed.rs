@@ -153,7 +153,7 @@ async fn a_level_that_does_not_exist_is_named_in_an_event() {
     eventually("the pod is told", || async {
         let events = fixture.events().await;
         let told = events.iter().any(|(_, reason, note)| {
-            reason == "InvalidQoS"
+            reason == "InvalidSettings"
                 && note.contains("`reclaimed` is not a QoS level: use system_cores, dedicated_cores, shared_cores or reclaimed_cores")
         });
         if told { Ok(()) } else { Err(events) }
