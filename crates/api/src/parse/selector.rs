@@ -62,5 +62,11 @@ pub(super) fn node_term(term: &core::NodeSelectorTerm) -> NodeTerm {
             operator: Operator::parse(&requirement.operator),
             values: names(&requirement.values),
         });
-    NodeTerm::new(labels.collect(), fields.collect())
+    let mut parsed = NodeTerm::new(labels.collect(), fields.collect());
+    if parsed.parsed.is_err() {
+        let labels = term.match_expressions.iter();
+        let key = |label: &SelectorRequirement| (name(&label.key), !label.values.is_empty());
+        parsed.faulty_keys = labels.map(key).collect();
+    }
+    parsed
 }

@@ -356,10 +356,7 @@ fn pod_events(old: Option<Arc<Pod>>, new: Option<Arc<Pod>>) -> Vec<Event> {
 
 /// What differs between two forms of a pod; a plain update if nothing that anyone asks for does.
 pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
-    let (before, after) = (&was.requests.placed, &is.requests.placed);
-    let shrank = before
-        .iter()
-        .any(|(resource, amount)| !after.contains(resource) || after.get(resource) < amount);
+    let shrank = is.requests.shrank_from(&was.requests);
     let found: Vec<Actions> = [
         (was.labels() != is.labels(), Actions::POD_LABEL),
         (shrank, Actions::POD_SCALE_DOWN),

@@ -213,6 +213,10 @@ impl Requirement {
         &self.key
     }
 
+    pub(super) fn has_values(&self) -> bool {
+        !self.values.is_empty()
+    }
+
     pub(super) fn rename(&mut self, key: &str) {
         self.key = key.into();
     }

@@ -15,6 +15,8 @@ pub struct NodeSelector {
 pub struct NodeTerm {
     /// As written; narrowing by node name reads these even when the term does not parse.
     pub fields: Vec<FieldRequirement>,
+    /// Label keys of a term that does not parse, and whether values stand with them: a volume's zone is looked for there too.
+    pub faulty_keys: Vec<(Name, bool)>,
     /// Every fault with its place, as `matchExpressions[0].values: ...`.
     pub parsed: Result<ParsedTerm, Vec<String>>,
 }
@@ -68,7 +70,11 @@ impl NodeTerm {
         } else {
             Err(errors)
         };
-        Self { fields, parsed }
+        Self {
+            fields,
+            faulty_keys: Vec::new(),
+            parsed,
+        }
     }
 
     /// Neither labels nor fields: such a term is dropped, hence matches nothing.
@@ -125,20 +131,26 @@ impl NodeSelector {
 }
 
 impl NodeSelector {
-    /// The same with one label key in place of others; `None` if it asks for none of those.
-    pub fn renaming(&self, keys: &[&str], to: &str) -> Option<Self> {
-        let mut renamed = self.clone();
-        let labels = renamed
-            .terms
-            .iter_mut()
-            .filter_map(|term| term.parsed.as_mut().ok())
-            .flat_map(|term| &mut term.labels);
-        let mut found = false;
-        for requirement in labels.filter(|requirement| keys.contains(&requirement.key())) {
-            requirement.rename(to);
-            found = true;
+    /// Whether the terms give values for a label; `None` if none of them names it.
+    pub fn has_values(&self, key: &str) -> Option<bool> {
+        let of_term = |term: &NodeTerm| -> Option<bool> {
+            let faulty = term.faulty_keys.iter().map(|(key, has)| (&**key, *has));
+            let parsed = term.parsed.iter().flat_map(|term| &term.labels);
+            let parsed = parsed.map(|label| (label.key(), label.has_values()));
+            let named = faulty.chain(parsed).filter(|(named, _)| *named == key);
+            named.map(|(_, has)| has).reduce(|a, b| a || b)
+        };
+        self.terms.iter().filter_map(of_term).reduce(|a, b| a || b)
+    }
+
+    /// The same with one label key in place of another.
+    pub fn renaming(mut self, key: &str, to: &str) -> Self {
+        let parsed = self.terms.iter_mut().flat_map(|term| &mut term.parsed);
+        let labels = parsed.flat_map(|term| &mut term.labels);
+        for label in labels.filter(|label| label.key() == key) {
+            label.rename(to);
         }
-        found.then_some(renamed)
+        self
     }
 
     /// The same with one more requirement in every term, or in a term of its own if there is none.

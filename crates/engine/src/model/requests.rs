@@ -49,6 +49,8 @@ pub struct PodRequests {
     pub wanted: Amounts,
     /// What the pod occupies once it is there, resizes in progress included.
     pub placed: Amounts,
+    /// The same in thousandths of units, if that says more.
+    fractions: Option<Box<Amounts>>,
     /// The same with defaults for containers that do not say.
     pub placed_non_zero: NonZero,
     /// What scorers of NodeResourcesFit see: defaults for containers that do not say, but no pod level.
@@ -87,6 +89,7 @@ impl PodRequests {
         Self {
             wanted: integers(&pod.total(plain)),
             placed: integers(&placed),
+            fractions: fractions(&placed).map(Box::new),
             placed_non_zero: NonZero {
                 milli_cpu: non_zero.get(&Resource::Cpu),
                 memory: non_zero.get(&Resource::Memory),
@@ -98,6 +101,21 @@ impl PodRequests {
                 memory_default: true,
             })),
             reclaimed: reclaimed(pod).map(Box::new),
+        }
+    }
+
+    /// Whether less of something is asked for than before, to a thousandth of a unit, as Kubernetes compares.
+    pub fn shrank_from(&self, before: &Self) -> bool {
+        before.placed.iter().any(|(resource, _)| {
+            !self.placed.contains(resource)
+                || self.placed_milli(resource) < before.placed_milli(resource)
+        })
+    }
+
+    fn placed_milli(&self, resource: &Resource) -> i64 {
+        match &self.fractions {
+            Some(all) => all.get(resource),
+            None => milli(resource, self.placed.get(resource)),
         }
     }
 
@@ -284,6 +302,22 @@ fn integers(quantities: &Quantities) -> Amounts {
         .collect()
 }
 
+fn milli(resource: &Resource, amount: i64) -> i64 {
+    match resource {
+        Resource::Cpu => amount,
+        _ => amount.saturating_mul(1000),
+    }
+}
+
+fn fractions(quantities: &Quantities) -> Option<Amounts> {
+    let loses = |(resource, quantity): (&Resource, &Quantity)| {
+        milli(resource, resource.integer(*quantity)) != quantity.milli()
+    };
+    let exact = |(resource, quantity): (&Resource, &Quantity)| (resource.clone(), quantity.milli());
+    let all = quantities.iter();
+    all.clone().any(loses).then(|| all.map(exact).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,6 +408,34 @@ mod tests {
             NonZero::default(),
             "no containers"
         );
+    }
+
+    #[test]
+    fn pods_shrink_by_thousandths() {
+        for (before, after, want) in [
+            ("cpu=1 memory=1Gi", "cpu=1 memory=1Gi", false),
+            ("cpu=1 memory=1Gi", "cpu=2 memory=1Gi", false),
+            ("cpu=1 memory=1Gi", "cpu=1 memory=1023Mi", true),
+            ("cpu=1 memory=1Gi", "cpu=1", true),
+            ("memory=2", "memory=1500m", true),
+            ("memory=1500m", "memory=2", false),
+            ("memory=1500m", "memory=1400m", true),
+            ("cpu=1 memory=1500m", "cpu=1 memory=1500m", false),
+            ("cpu=1 memory=1", "cpu=900m memory=1500m", true),
+            ("cpu=1", "cpu=999900u", false),
+        ] {
+            let requests = |text| {
+                PodRequests::of(&PodResources {
+                    containers: vec![container(text)],
+                    ..Default::default()
+                })
+            };
+            assert_eq!(
+                requests(after).shrank_from(&requests(before)),
+                want,
+                "{before} to {after}"
+            );
+        }
     }
 
     #[test]

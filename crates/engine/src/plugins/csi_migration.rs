@@ -111,17 +111,24 @@ pub(super) fn reach(volume: &PersistentVolume) -> Result<Option<NodeSelector>, S
     let Some(label) = zone_label(plugin) else {
         return Ok(affinity);
     };
-    let renamed = affinity
-        .as_ref()
-        .and_then(|affinity| affinity.renaming(&[BETA_ZONE, ZONE], label));
-    if renamed.is_some() {
-        return Ok(renamed);
-    }
-    // Without a zone in its affinity, the volume is where its labels say.
-    let zones = [ZONE, BETA_ZONE]
+    // The affinity says which of the two labels counts, the volume's own labels if it names neither.
+    let in_affinity = |key: &&&str| affinity.as_ref().and_then(|a| a.has_values(key)).is_some();
+    let in_labels = |key: &&&str| volume.labels.get(key).is_some();
+    let keys = [ZONE, BETA_ZONE];
+    let key = keys
         .iter()
-        .find_map(|key| volume.labels.get(key));
-    let zones: Vec<Name> = zones
+        .find(in_affinity)
+        .or_else(|| keys.iter().find(in_labels));
+    let Some(key) = key else {
+        return Ok(affinity);
+    };
+    if affinity.as_ref().and_then(|a| a.has_values(key)) == Some(true) {
+        return Ok(affinity.map(|affinity| affinity.renaming(key, label)));
+    }
+    // Without a zone in its affinity, the volume is where its label says.
+    let zones: Vec<Name> = volume
+        .labels
+        .get(key)
         .unwrap_or_default()
         .split(ZONE_SEPARATOR)
         .map(str::trim)
@@ -212,6 +219,30 @@ mod tests {
                     .label(ZONE, "a")
                     .on_nodes("failure-domain.beta.kubernetes.io/zone In b"),
                 vec![(KEY, "b")],
+                vec![(KEY, "a")],
+            ),
+            (
+                "an affinity that names the zone without a value, and the label",
+                disk()
+                    .label(ZONE, "a")
+                    .on_nodes("topology.kubernetes.io/zone Exists"),
+                vec![(KEY, "a"), (ZONE, "b")],
+                vec![(KEY, "a")],
+            ),
+            (
+                "an affinity that names one label, and the zone in the other",
+                disk()
+                    .label(BETA_ZONE, "a")
+                    .on_nodes("topology.kubernetes.io/zone Exists"),
+                vec![(ZONE, "b")],
+                vec![(KEY, "a")],
+            ),
+            (
+                "only the label that counts is renamed",
+                disk()
+                    .on_nodes("failure-domain.beta.kubernetes.io/zone In a")
+                    .on_nodes("topology.kubernetes.io/zone In b"),
+                vec![(BETA_ZONE, "a")],
                 vec![(KEY, "a")],
             ),
             (

@@ -372,8 +372,10 @@ fn reach(world: &mut World) -> Value {
         }
         4..=7 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
         8 => json!({"key": BETA_ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
-        // Cannot be parsed.
-        9 => json!({"key": ZONE, "operator": random.pick(&["In", "Near"])}),
+        // No zone at all; `Exists` apart, these cannot be parsed.
+        9 => {
+            json!({"key": random.pick(&[ZONE, BETA_ZONE]), "operator": random.pick(&["In", "Near", "Exists"])})
+        }
         _ => json!({"key": ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
     };
     let term = json!({"matchExpressions": [requirement]});
@@ -384,6 +386,9 @@ fn reach(world: &mut World) -> Value {
         0 => json!([term, by_name]),
         1 => json!([{}, term]),
         2 => json!([term, {"matchExpressions": [{"key": REGION, "operator": "Exists"}]}]),
+        3 => json!([term, {"matchExpressions": [
+            {"key": BETA_ZONE, "operator": random.pick(&["In", "Near"]), "values": [random.pick(ZONES)]},
+        ]}]),
         _ => json!([term]),
     };
     json!({"nodeSelectorTerms": terms})
