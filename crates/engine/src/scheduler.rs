@@ -41,7 +41,7 @@ use crate::profile::{Profile, Profiles, ProfilesError, Unoffered};
 use crate::queue::{
     Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
 };
-use binding::UnderWay;
+use binding::{UnderWay, Wait};
 use decide::Decision;
 use talk::Talk;
 
@@ -67,6 +67,8 @@ pub struct Scheduler {
     cursor: Cursor,
     /// Pods that have a node and are not yet seen there.
     under_way: IndexMap<Name, UnderWay>,
+    /// Until when plugins hold pods that are under way.
+    held: BTreeSet<(Timestamp, Name, &'static str)>,
     /// The pod that extenders are being asked about.
     talk: Option<Talk>,
     /// Pods that room is being made for, and the victim that goes last.
@@ -94,6 +96,7 @@ impl Scheduler {
             event_hooks: settings.event_hooks,
             cursor: Cursor::default(),
             under_way: IndexMap::new(),
+            held: BTreeSet::new(),
             talk: None,
             preempting: IndexMap::new(),
             unconfirmed: BTreeSet::new(),
@@ -190,7 +193,7 @@ impl Scheduler {
         if !self.ready.is_empty() || self.talk.as_ref().is_some_and(Talk::is_answered) {
             return Some(now);
         }
-        let permits = self.first_permit_deadline();
+        let permits = self.held.first().map(|(until, ..)| *until);
         let queue = match self.talk {
             Some(_) => None,
             None => self.queue.due(now),
@@ -334,7 +337,14 @@ impl Scheduler {
     pub fn check(&self) -> Result<(), String> {
         self.queue.check()?;
         self.cluster.check().map_err(|error| error.to_string())?;
+        let mut held = 0;
         for (uid, under_way) in &self.under_way {
+            held += under_way.waits().len();
+            let known =
+                |(plugin, until, _): &Wait| self.held.contains(&(*until, uid.clone(), *plugin));
+            if !under_way.waits().iter().all(known) {
+                return Err(format!("pod {uid} is held and its time does not run"));
+            }
             let assumed = self
                 .cluster
                 .placed(uid)
@@ -345,6 +355,9 @@ impl Scheduler {
             if self.queue.get(uid).is_some() != under_way.is_waiting() {
                 return Err(format!("pod {uid} is under way and in the queue"));
             }
+        }
+        if held != self.held.len() {
+            return Err("time runs for a pod that is not held".to_owned());
         }
         Ok(())
     }

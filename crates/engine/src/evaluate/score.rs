@@ -9,40 +9,41 @@ use crate::framework::{BLOCK, Block, Feasible, NodeView, Point, Score};
 use crate::model::Pod;
 
 impl Scan<'_> {
-    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. Totals start from
-    /// `extra`, in the order of the nodes, or from 0 if it is empty.
+    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. `extra` is added to
+    /// the totals, in the order of the nodes, unless it is empty.
     pub(super) fn best(
         &mut self,
         feasible: &[(u32, u32)],
         extra: &[i64],
         cursor: Cursor,
     ) -> Result<(usize, i64), String> {
-        let mut totals = extra.to_vec();
-        totals.resize(feasible.len(), 0);
+        let mut totals = vec![0_i64; feasible.len()];
         self.score(feasible, |weight, _, _, normalized| {
             for (total, score) in totals.iter_mut().zip(normalized) {
-                // An extender may have begun with any number.
-                *total = total.saturating_add(weight * score);
+                *total += weight * score;
             }
         })?;
+        for (total, extra) in totals.iter_mut().zip(extra) {
+            // An extender may have said any number.
+            *total = total.saturating_add(*extra);
+        }
+        let rotated = |index: usize| cursor.rotated(feasible[index].0 as usize);
         let tiers = self.tiers(feasible);
-        let wins = |a: usize, b: usize| {
-            let by_tier = tiers
-                .iter()
-                .map(|column| column[a].cmp(&column[b]))
-                .find(|order| order.is_ne());
-            let by_total = || totals[b].cmp(&totals[a]);
-            let by_slot = || {
-                cursor
-                    .rotated(feasible[a].0 as usize)
-                    .cmp(&cursor.rotated(feasible[b].0 as usize))
+        let best = if tiers.is_empty() {
+            let highest = totals.iter().copied().max().unwrap_or(0);
+            let highest = (0..totals.len()).filter(|index| totals[*index] == highest);
+            highest.min_by_key(|index| rotated(*index))
+        } else {
+            let tier = |index: usize| tiers.iter().map(move |column| column[index]);
+            let order = |a: &usize, b: &usize| {
+                let by_total = || totals[*b].cmp(&totals[*a]);
+                let by_slot = || rotated(*a).cmp(&rotated(*b));
+                let by_tier = tier(*a).cmp(tier(*b));
+                by_tier.then_with(by_total).then_with(by_slot)
             };
-            by_tier.unwrap_or_else(by_total).then_with(by_slot).is_lt()
+            (0..totals.len()).min_by(order)
         };
-        let best = (1..feasible.len()).fold(
-            0,
-            |best, index| if wins(index, best) { index } else { best },
-        );
+        let best = best.ok_or("there is no node to choose")?;
         Ok((feasible[best].0 as usize, totals[best]))
     }
 
@@ -71,34 +72,45 @@ impl Scan<'_> {
     ) -> Result<(), String> {
         self.pre_score()?;
         let profile = self.profile;
+        let runs =
+            |scan: &Self, index: usize| scan.plan.plugins[index].scores_run(&scan.places.tallies);
+        let mut by_rows = self
+            .score_rows(feasible, |index| runs(self, index))
+            .into_iter();
+        let (mut raw, mut scores) = (Vec::new(), Vec::new());
         for &index in profile.at(Point::Score) {
-            if !self.plan.plugins[index].scores_run(&self.places.tallies) {
+            if !runs(self, index) {
                 continue;
             }
             let enabled = &profile.plugins()[index];
             for which in 0..self.plan.plugins[index].scores.len() {
-                let mut raw = Vec::with_capacity(feasible.len());
-                let scores = match &mut self.plan.plugins[index].scores[which] {
+                raw.clear();
+                scores.clear();
+                let at = Feasible {
+                    places: &self.places,
+                    list: feasible,
+                };
+                match &mut self.plan.plugins[index].scores[which] {
                     Score::Places(check) => {
-                        let at = Feasible {
-                            places: &self.places,
-                            list: feasible,
-                        };
                         check.raw(at, &mut raw);
-                        let mut scores = raw.clone();
+                        scores.extend_from_slice(&raw);
                         check.normalize(at, &mut scores);
-                        scores
                     }
                     Score::Rows(_) => {
-                        self.score_rows(index, which, feasible, &mut raw);
-                        raw.clone()
+                        raw = by_rows.next().unwrap_or_default();
+                        scores.extend_from_slice(&raw);
                     }
-                    Score::Nodes(_) => self.score_nodes(index, which, feasible, &mut raw),
-                };
-                if let Some(wrong) = scores
+                    Score::Nodes(_) => {
+                        self.score_nodes(index, which, feasible, &mut raw, &mut scores);
+                    }
+                }
+                let is_wrong = |score: &i64| !(0..=MAX_SCORE).contains(score);
+                // Looks at all of them, which is quicker than looking for the first.
+                if scores
                     .iter()
-                    .find(|score| !(0..=MAX_SCORE).contains(*score))
+                    .fold(false, |wrong, score| wrong | is_wrong(score))
                 {
+                    let wrong = scores.iter().copied().find(is_wrong).unwrap_or_default();
                     return Err(format!(
                         "applying score defaultWeights on Score plugins: plugin \"{}\" returns an invalid score {wrong}, \
                          it should in the range of [0, 100] after normalizing",
@@ -126,22 +138,32 @@ impl Scan<'_> {
         Ok(columns)
     }
 
-    fn score_rows(&self, plugin: usize, which: usize, feasible: &[(u32, u32)], out: &mut Vec<i64>) {
-        let Score::Rows(check) = &self.plan.plugins[plugin].scores[which] else {
-            return;
-        };
+    /// What each row check of the plugins that run gives, in their order. The rows are read once for all of them.
+    fn score_rows(&self, feasible: &[(u32, u32)], runs: impl Fn(usize) -> bool) -> Vec<Vec<i64>> {
+        let plugins = self.profile.at(Point::Score).iter().copied();
+        let checks: Vec<_> = plugins
+            .filter(|index| runs(*index))
+            .flat_map(|index| &self.plan.plugins[index].scores)
+            .filter_map(|score| match score {
+                Score::Rows(check) => Some(&**check),
+                Score::Places(_) | Score::Nodes(_) => None,
+            })
+            .collect();
+        let mut all: Vec<Vec<i64>> = checks
+            .iter()
+            .map(|_| Vec::with_capacity(feasible.len()))
+            .collect();
         let mut block = Block::default();
         let mut scores = [0; BLOCK];
-        let mut current = usize::MAX;
-        for &(slot, _) in feasible {
-            let (from, lane) = (slot as usize / BLOCK * BLOCK, slot as usize % BLOCK);
-            if from != current {
-                self.fill(&mut block, from);
+        for chunk in feasible.chunk_by(|(a, _), (b, _)| block_of(*a) == block_of(*b)) {
+            let from = block_of(chunk[0].0) * BLOCK;
+            self.fill(&mut block, from);
+            for (check, out) in checks.iter().zip(&mut all) {
                 check.score_block(&block, &mut scores);
-                current = from;
+                out.extend(chunk.iter().map(|(slot, _)| scores[*slot as usize - from]));
             }
-            out.push(scores[lane]);
         }
+        all
     }
 
     fn score_nodes(
@@ -149,10 +171,11 @@ impl Scan<'_> {
         plugin: usize,
         which: usize,
         feasible: &[(u32, u32)],
-        out: &mut Vec<i64>,
-    ) -> Vec<i64> {
+        raw: &mut Vec<i64>,
+        scores: &mut Vec<i64>,
+    ) {
         let Score::Nodes(check) = &self.plan.plugins[plugin].scores[which] else {
-            return Vec::new();
+            return;
         };
         for &(slot, _) in feasible {
             let pods: Vec<&Arc<Pod>> = self
@@ -161,15 +184,18 @@ impl Scan<'_> {
                 .map(|placed| &placed.pod)
                 .collect();
             if let Some(entry) = self.cluster.nodes().get(slot as usize) {
-                out.push(check.score(NodeView {
+                raw.push(check.score(NodeView {
                     spec: &entry.node.spec,
                     pods: &pods,
                     catalog: self.cluster.catalog(),
                 }));
             }
         }
-        let mut scores = out.clone();
-        check.normalize(&mut scores);
-        scores
+        scores.extend_from_slice(raw);
+        check.normalize(scores);
     }
+}
+
+fn block_of(slot: u32) -> usize {
+    slot as usize / BLOCK
 }

@@ -1,7 +1,7 @@
 //! Counts of pods over nodes and domains, from the truth.
 
 use crate::cluster::Cluster;
-use crate::framework::{Need, Places, Plan, Tally};
+use crate::framework::{BLOCK, Need, Places, Plan, Tally};
 
 /// What is kept of a count besides its column in [`Places`]: enough to ask what one more or one less pod would do.
 #[derive(Clone, Default)]
@@ -24,11 +24,15 @@ pub(super) fn evaluate(
 ) {
     let slots = cluster.nodes().slots();
     places.facts.resize(plan.facts.len(), Vec::new());
-    for (index, fact) in plan.facts.iter().enumerate() {
-        let column = &mut places.facts[index];
-        if column.is_empty() && plan.fact_need(index) <= need {
-            column.reserve_exact(slots.len());
-            fact.evaluate(slots, column);
+    let mut unknown: Vec<usize> = (0..plan.facts.len()).collect();
+    unknown.retain(|&fact| places.facts[fact].is_empty() && plan.fact_need(fact) <= need);
+    for &fact in &unknown {
+        places.facts[fact].reserve_exact(slots.len());
+    }
+    // Some nodes at a time, so that what one fact read of them is at hand for the next.
+    for slots in slots.chunks(BLOCK) {
+        for &fact in &unknown {
+            plan.facts[fact].evaluate(slots, &mut places.facts[fact]);
         }
     }
     places.counts.resize(plan.counts.len(), Vec::new());

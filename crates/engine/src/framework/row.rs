@@ -15,6 +15,18 @@ pub struct Block {
     pub(crate) columns: Vec<[i64; BLOCK]>,
 }
 
+impl Block {
+    #[inline]
+    pub fn column(&self, column: ColumnId) -> &[i64; BLOCK] {
+        &self.columns[column.0]
+    }
+
+    #[inline]
+    pub fn row(&self, lane: usize) -> Row<'_> {
+        Row { block: self, lane }
+    }
+}
+
 /// One node's numbers.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
@@ -41,6 +53,13 @@ pub trait RowFilter: PartialEq + Send + 'static {
 /// Scores by the node's own numbers, 0..=100, final: nothing is normalised. Equal checks give equal scores.
 pub trait RowScore: PartialEq + Send + 'static {
     fn score(&self, row: Row) -> i64;
+
+    /// The same for all rows of a block. A check that nearly every pod brings may be worth a loop of its own.
+    fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
+        for (lane, score) in out.iter_mut().enumerate() {
+            *score = self.score(block.row(lane));
+        }
+    }
 }
 
 /// One virtual call per block: the loop is here, where the check's code is known.
@@ -54,7 +73,7 @@ pub(crate) trait ErasedRowFilter: Send {
 impl<C: RowFilter> ErasedRowFilter for C {
     fn filter_block(&self, block: &Block, out: &mut [Verdict; BLOCK]) {
         for (lane, verdict) in out.iter_mut().enumerate() {
-            *verdict = self.filter(Row { block, lane });
+            *verdict = self.filter(block.row(lane));
         }
     }
     fn filter_row(&self, row: Row) -> Verdict {
@@ -74,8 +93,6 @@ pub(crate) trait ErasedRowScore: Send {
 
 impl<C: RowScore> ErasedRowScore for C {
     fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
-        for (lane, score) in out.iter_mut().enumerate() {
-            *score = self.score(Row { block, lane });
-        }
+        RowScore::score_block(self, block, out);
     }
 }

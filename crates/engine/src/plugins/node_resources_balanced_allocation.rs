@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::{Usage, WeightedResource};
 use crate::framework::{
-    ArgsError, Catalog, Configure, EventPattern, Part, Plan, Plugin, Point, Points, Row, RowScore,
+    ArgsError, BLOCK, Block, Catalog, Configure, EventPattern, Part, Plan, Plugin, Point, Points,
+    Row, RowScore,
 };
 use crate::model::{Pod, Resource};
 
@@ -100,9 +101,52 @@ impl RowScore for Balance {
     fn score(&self, row: Row) -> i64 {
         let before = self.balance(row, |_| 0);
         let after = self.balance(row, |usage| usage.added);
-        // Nonsensical amounts wrap; a score out of range is found by the framework.
-        50 + after.wrapping_sub(before).wrapping_add(50) / 2
+        improvement(before, after)
     }
+
+    fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
+        // Cpu and memory, mostly: then there is nothing to collect.
+        let [one, other] = &self.0[..] else {
+            for (lane, score) in out.iter_mut().enumerate() {
+                *score = self.score(block.row(lane));
+            }
+            return;
+        };
+        let columns = |usage: &Usage| {
+            (
+                block.column(usage.allocatable),
+                block.column(usage.requested),
+            )
+        };
+        let ((offered, taken), (other_offered, other_taken)) = (columns(one), columns(other));
+        for (lane, score) in out.iter_mut().enumerate() {
+            let (offered, other_offered) = (offered[lane], other_offered[lane]);
+            let balance = |added: i64, other_added: i64| {
+                let a = share(taken[lane].wrapping_add(added), offered);
+                let b = share(other_taken[lane].wrapping_add(other_added), other_offered);
+                let is_alone = offered == 0 || other_offered == 0;
+                evenness(if is_alone {
+                    0.0
+                } else {
+                    deviation_of_two(a, b)
+                })
+            };
+            *score = improvement(balance(0, 0), balance(one.added, other.added));
+        }
+    }
+}
+
+/// 75 if nothing changes. Nonsensical amounts wrap; a score out of range is found by the framework.
+fn improvement(before: i64, after: i64) -> i64 {
+    50 + after.wrapping_sub(before).wrapping_add(50) / 2
+}
+
+fn share(used: i64, offered: i64) -> f64 {
+    (used as f64 / offered as f64).min(1.0)
+}
+
+fn evenness(deviation: f64) -> i64 {
+    ((1.0 - deviation) * 100.0) as i64
 }
 
 impl Balance {
@@ -111,9 +155,9 @@ impl Balance {
         let shares = self.0.iter().filter_map(|usage| {
             let allocatable = row.get(usage.allocatable);
             let used = row.get(usage.requested).wrapping_add(added(usage));
-            (allocatable != 0).then(|| (used as f64 / allocatable as f64).min(1.0))
+            (allocatable != 0).then(|| share(used, allocatable))
         });
-        ((1.0 - deviation(shares)) * 100.0) as i64
+        evenness(deviation(shares))
     }
 }
 
@@ -121,7 +165,7 @@ impl Balance {
 fn deviation(shares: impl Iterator<Item = f64> + Clone) -> f64 {
     let mut first = shares.clone();
     match (first.next(), first.next(), first.next()) {
-        (Some(a), Some(b), None) => ((a - b) / 2.0).abs(),
+        (Some(a), Some(b), None) => deviation_of_two(a, b),
         (_, _, None) => 0.0,
         _ => {
             let count = shares.clone().count() as f64;
@@ -130,6 +174,10 @@ fn deviation(shares: impl Iterator<Item = f64> + Clone) -> f64 {
             (squares.sum::<f64>() / count).sqrt()
         }
     }
+}
+
+fn deviation_of_two(a: f64, b: f64) -> f64 {
+    ((a - b) / 2.0).abs()
 }
 
 #[cfg(test)]

@@ -22,9 +22,8 @@ pub(super) struct UnderWay {
 }
 
 pub(super) enum Stage {
-    /// Plugins that have not allowed it yet, until when each may take, and how long that is. It is in flight in the
-    /// queue.
-    Waiting(Vec<(&'static str, Timestamp, Duration)>),
+    /// Plugins that have not allowed it yet. It is in flight in the queue.
+    Waiting(Vec<Wait>),
     Preparing(Ticket),
     /// By whom; `None` until that is found out.
     Binding(Ticket, Option<Binder>),
@@ -32,14 +31,22 @@ pub(super) enum Stage {
     Bound(Ticket),
 }
 
-/// Plugins that make the pod wait, each since when and for how long.
-type Waits = Vec<(&'static str, Timestamp, Duration)>;
+/// A plugin that makes the pod wait, until when, and how long that is.
+pub(super) type Wait = (&'static str, Timestamp, Duration);
 /// The plugin that refused, what it is called in messages, and why.
 type Refused = (&'static str, &'static str, Rejection);
 
 impl UnderWay {
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting(_))
+    }
+
+    /// Who holds it.
+    pub(super) fn waits(&self) -> &[Wait] {
+        match &self.stage {
+            Stage::Waiting(waits) => waits,
+            _ => &[],
+        }
     }
 
     pub(super) fn is_preparing(&self) -> bool {
@@ -135,6 +142,9 @@ impl Scheduler {
             .map(|(plugin, until, _)| (*plugin, *until))
             .collect();
         let is_free = waits.is_empty();
+        let held = waits.iter();
+        self.held
+            .extend(held.map(|(plugin, until, _)| (*until, pod.uid.clone(), *plugin)));
         let under_way = UnderWay {
             pod: pod.clone(),
             node,
@@ -183,7 +193,7 @@ impl Scheduler {
         pod: &Arc<Pod>,
         node: &Arc<Node>,
         now: Timestamp,
-    ) -> Result<Waits, Refused> {
+    ) -> Result<Vec<Wait>, Refused> {
         let profile = self.profiles.get(profile);
         let hooks = self.profiles.hooks();
         let run = |pod: &Arc<Pod>| {
@@ -357,7 +367,7 @@ impl Scheduler {
 
     /// The pod was seen on a node: whatever was under way has an end.
     pub(super) fn arrived(&mut self, uid: &str, node: Option<&Name>) {
-        let Some(under_way) = self.under_way.shift_remove(uid) else {
+        let Some(under_way) = self.leave(uid) else {
             return;
         };
         let (profile, pod) = (under_way.profile, &under_way.pod);
@@ -406,7 +416,7 @@ impl Scheduler {
         why: &str,
         now: Timestamp,
     ) -> Option<Option<Ticket>> {
-        let under_way = self.under_way.shift_remove(uid)?;
+        let under_way = self.leave(uid)?;
         self.close(&under_way, why);
         self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
         // Refused if the pod was seen bound, and then it is not under way.
@@ -425,6 +435,15 @@ impl Scheduler {
                 Some(ticket)
             }
         })
+    }
+
+    /// The pod is under way no more, and nobody holds it.
+    fn leave(&mut self, uid: &str) -> Option<UnderWay> {
+        let (uid, under_way) = self.under_way.swap_remove_entry(uid)?;
+        for (plugin, until, _) in under_way.waits() {
+            self.held.remove(&(*until, uid.clone(), *plugin));
+        }
+        Some(under_way)
     }
 
     pub(super) fn under_way_as(&self, is_it: impl Fn(&Pod) -> bool) -> Option<&Name> {

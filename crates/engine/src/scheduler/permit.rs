@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::binding::Stage;
+use super::binding::{Stage, UnderWay};
 use super::{Failure, PermitVerdict, Scheduler};
 use crate::framework::Rejection;
 use crate::model::{Name, Timestamp, write_duration};
@@ -27,7 +27,8 @@ impl Scheduler {
         };
         match verdict {
             PermitVerdict::Allow => {
-                waits.remove(position);
+                let (plugin, until, _) = waits.remove(position);
+                self.held.remove(&(until, uid.clone(), plugin));
                 if waits.is_empty() {
                     self.prepare(uid, now);
                 }
@@ -50,29 +51,16 @@ impl Scheduler {
 
     /// Pods that were held for too long.
     pub(super) fn expire_permits(&mut self, now: Timestamp) {
-        while let Some((until, uid, plugin, time)) = self.first_permit()
-            && until <= now
+        while self.held.first().is_some_and(|(until, ..)| *until <= now)
+            && let Some((_, uid, plugin)) = self.held.pop_first()
         {
+            let waits = self.under_way.get(&uid).map_or(&[][..], UnderWay::waits);
+            let wait = waits.iter().find(|(name, ..)| *name == plugin);
+            let time = wait.map_or(Duration::ZERO, |(.., time)| *time);
             let time = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
             let time = write_duration(time);
             let text = format!("rejected due to timeout after waiting {time} at plugin {plugin}");
             self.permit_rejected(&uid, plugin, text, now);
         }
-    }
-
-    pub(super) fn first_permit_deadline(&self) -> Option<Timestamp> {
-        Some(self.first_permit()?.0)
-    }
-
-    fn first_permit(&self) -> Option<(Timestamp, Name, &'static str, Duration)> {
-        let waiting = self.under_way.iter().flat_map(|(uid, known)| {
-            let waits = match &known.stage {
-                Stage::Waiting(waits) => &waits[..],
-                _ => &[],
-            };
-            waits.iter().map(move |wait| (uid, wait))
-        });
-        let first = waiting.min_by_key(|(_, (_, until, _))| *until);
-        first.map(|(uid, (plugin, until, time))| (*until, uid.clone(), *plugin, *time))
     }
 }
