@@ -19,6 +19,9 @@ use crate::watch;
 
 /// Decisions are handed over at the latest after this time, so that binding begins while the next ones are made.
 const SLICE: Duration = Duration::from_millis(3);
+/// Slices of decisions that come before the next answer. An answer takes as long as a slice or two, so that people who
+/// ask take a tenth of the time at most from pods that wait.
+const SLICES_PER_ANSWER: u32 = 12;
 /// The shortest sleep, should the engine ask for a time that is over.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
 
@@ -44,6 +47,7 @@ pub(super) fn start(
                 missing: watch::ALL.iter().map(|kind| kind.name).collect(),
                 decide,
                 questions: VecDeque::new(),
+                owed: 0,
                 nodes_changed: false,
                 warned: BTreeSet::new(),
             };
@@ -69,6 +73,8 @@ struct Driver {
     missing: Vec<&'static str>,
     decide: bool,
     questions: VecDeque<Question>,
+    /// Slices that pods come first.
+    owed: u32,
     /// Since it was last looked which resources they have.
     nodes_changed: bool,
     /// Resources that no node had, of which people were told.
@@ -79,31 +85,40 @@ impl Driver {
     fn run(&mut self, link: &Link) {
         let mut until = Until::News;
         while let Some(news) = link.news(until) {
-            for news in news {
-                self.hear(news);
-            }
-            self.look_for_unoffered();
-            self.answer_one();
-            until = if self.decides() {
-                self.go_on(link)
-            } else {
-                Until::News
-            };
-            if !self.questions.is_empty() {
-                until = Until::Time(Instant::now());
-            }
-            self.observer.moved(self.engine.take_arrivals());
-            self.board.show(&self.engine, self.decides());
+            until = self.turn(news, link);
         }
     }
 
-    /// One at a time: an answer takes as long as some decisions, and decisions go first.
-    fn answer_one(&mut self) {
+    fn turn(&mut self, news: Vec<News>, link: &Link) -> Until {
+        for news in news {
+            self.hear(news);
+        }
+        self.look_for_unoffered();
+        if self.owed == 0 && self.answer_one() {
+            self.owed = SLICES_PER_ANSWER;
+        }
+        let until = if self.decides() {
+            self.go_on(link)
+        } else {
+            self.owed = 0;
+            Until::News
+        };
+        self.observer.moved(self.engine.take_arrivals());
+        self.board.show(&self.engine, self.decides());
+        if self.owed == 0 && !self.questions.is_empty() {
+            Until::Time(Instant::now())
+        } else {
+            until
+        }
+    }
+
+    /// Whether somebody waited for an answer.
+    fn answer_one(&mut self) -> bool {
         let now = self.clock.now();
         let awaited = std::iter::from_fn(|| self.questions.pop_front()).find(Question::is_awaited);
         // Nobody may be waiting for it any more.
         match awaited {
-            None => {}
+            None => return false,
             Some(Question::Pod {
                 namespace,
                 name,
@@ -125,6 +140,7 @@ impl Driver {
                 }));
             }
         }
+        true
     }
 
     /// Says once of each resource that the configuration names that no node has it; the board shows what is so now.
@@ -217,11 +233,17 @@ impl Driver {
                 }
                 None => {
                     self.observer.end();
+                    self.owed = 0;
                     link.instruct(outcomes);
                     return self.idle();
                 }
             }
         }
+        // Pods that wait for others than us lose nothing by an answer.
+        self.owed = match outcomes.len() {
+            0 => 0,
+            _ => self.owed.saturating_sub(1),
+        };
         link.instruct(outcomes);
         Until::Room
     }
@@ -264,5 +286,105 @@ impl Clock {
 
     fn at(&self, time: Instant) -> Timestamp {
         self.at.plus(time.saturating_duration_since(self.begun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::plugins;
+    use engine::profile::{Enabled, Profile};
+    use engine::scheduler::Settings;
+    use engine::testing::{node, pod};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::scheduler::stopwatch::Stopwatch;
+
+    /// One that knows a node and these many pods that all find room there.
+    fn driver(pods: usize) -> Driver {
+        let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+            let entry = plugins::find(name).unwrap();
+            Enabled::new(entry, i64::from(*weight).max(1)).unwrap()
+        });
+        let profile = Profile::new("default-scheduler", enabled.collect());
+        let mut engine = Scheduler::new(vec![profile], Settings::default()).unwrap();
+        let (metrics, clock) = (Arc::new(Metrics::new()), Clock::new());
+        let now = clock.now();
+        let room = node("n").allocatable("cpu=1M pods=1M").build();
+        engine
+            .apply(Input::Object(Update::Node(room)), now)
+            .unwrap();
+        for index in 0..pods {
+            let pod = pod(&format!("p{index}")).container("cpu=1m").build();
+            engine.apply(Input::Pod(pod), now).unwrap();
+        }
+        let stopwatch = Arc::new(Stopwatch::new(metrics.clone(), &[]));
+        Driver {
+            observer: Observer::new(metrics, stopwatch, engine.profiles()),
+            engine,
+            recorder: Recorder::new(0).0,
+            board: Arc::default(),
+            clock,
+            missing: Vec::new(),
+            decide: true,
+            questions: VecDeque::new(),
+            owed: 0,
+            nodes_changed: false,
+            warned: BTreeSet::new(),
+        }
+    }
+
+    fn question() -> (News, oneshot::Receiver<Option<Dump>>) {
+        let (answer, answered) = oneshot::channel();
+        let question = Question::Cache { node: None, answer };
+        (News::Question(question), answered)
+    }
+
+    #[tokio::test]
+    async fn pods_that_wait_come_before_people_who_ask() {
+        let (mut driver, link) = (driver(20_000), Link::default());
+        let (mut news, mut waiting): (Vec<_>, VecDeque<_>) = (0..40).map(|_| question()).unzip();
+        let (mut placed, mut answered, mut turns) = (0, 0, 0);
+        while placed < 20_000 {
+            driver.turn(std::mem::take(&mut news), &link);
+            turns += 1;
+            placed += link.outcomes(usize::MAX).await.len();
+            while waiting.front_mut().is_some_and(|it| it.try_recv().is_ok()) {
+                waiting.pop_front();
+                answered += 1;
+            }
+        }
+        let share = SLICES_PER_ANSWER as usize;
+        assert!(answered >= 1, "nobody was answered in {turns} turns");
+        assert!(
+            answered <= turns / share + 1,
+            "{answered} answers in {turns} turns"
+        );
+        // With nothing to decide, one answer follows the other.
+        let left = waiting.len();
+        for _ in 0..left {
+            assert!(matches!(
+                driver.turn(Vec::new(), &link),
+                Until::Time(_) | Until::News
+            ));
+        }
+        let all = waiting.iter_mut().all(|it| it.try_recv().is_ok());
+        assert!(all, "{left} questions were left");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_others_can_answer() {
+        let (mut driver, link) = (driver(20_000), Link::default());
+        let (news, mut waiting): (Vec<_>, Vec<_>) = (0..3).map(|_| question()).unzip();
+        // Nobody takes what is decided, until there is no room for more.
+        while link.room() > 0 {
+            driver.turn(Vec::new(), &link);
+        }
+        driver.turn(news, &link);
+        driver.turn(Vec::new(), &link);
+        driver.turn(Vec::new(), &link);
+        let all = waiting.iter_mut().all(|it| it.try_recv().is_ok());
+        assert!(all, "a question waits for instructions to be taken");
     }
 }

@@ -107,7 +107,7 @@ fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> M
         tell(&mut scheduler, Input::Pod(pod));
     }
     for _ in 0..warm_up {
-        let outcome = scheduler.schedule_next(NOW);
+        let outcome = act(workload, &mut scheduler);
         settle(workload, &mut scheduler, outcome);
     }
     let count = if news { decisions } else { 0 };
@@ -117,7 +117,7 @@ fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> M
             if let Some(news) = news.next() {
                 tell(&mut scheduler, news);
             }
-            scheduler.schedule_next(NOW)
+            act(workload, &mut scheduler)
         });
         measured.all.add(piece);
         match &outcome {
@@ -127,6 +127,22 @@ fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> M
         settle(workload, &mut scheduler, outcome);
     }
     measured
+}
+
+/// What is measured: a decision, or the answer to a question that is given between two of them.
+fn act(workload: Workload, scheduler: &mut Scheduler) -> Option<Outcome> {
+    match workload {
+        Workload::Explain => {
+            let report = scheduler.explain("default", "pod-0", NOW);
+            assert!(std::hint::black_box(report).is_some(), "pod-0 is not known");
+            None
+        }
+        Workload::Dump => {
+            std::hint::black_box(scheduler.cluster().view());
+            None
+        }
+        _ => scheduler.schedule_next(NOW),
+    }
 }
 
 fn round(value: f64) -> f64 {
@@ -143,7 +159,8 @@ fn tell(scheduler: &mut Scheduler, input: Input) {
 fn settle(workload: Workload, scheduler: &mut Scheduler, outcome: Option<Outcome>) {
     match (workload.expected(), outcome) {
         (Expected::Node, Some(Outcome::Bind { .. }))
-        | (Expected::NoNode, Some(Outcome::Park(_))) => {}
+        | (Expected::NoNode, Some(Outcome::Park(_)))
+        | (Expected::Nothing, None) => {}
         (
             Expected::Victims,
             Some(Outcome::Preempt {

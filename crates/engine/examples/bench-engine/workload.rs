@@ -53,6 +53,10 @@ pub(crate) enum Workload {
     Scorer(&'static str),
     /// Every second pod borrows what nodes lend, and one node lends more or less before every decision.
     Reclaimed,
+    /// What an explanation of a pod that waits takes from decisions.
+    Explain,
+    /// What a copy of all accounts takes from them.
+    Dump,
 }
 
 const FIT: &str = "NodeResourcesFit";
@@ -64,10 +68,12 @@ pub(crate) enum Expected {
     Node,
     NoNode,
     Victims,
+    /// Nothing is decided.
+    Nothing,
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -82,6 +88,8 @@ impl Workload {
         Self::Scorer(FIT_PLUS),
         Self::Scorer(AVOIDANCE),
         Self::Reclaimed,
+        Self::Explain,
+        Self::Dump,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -100,6 +108,8 @@ impl Workload {
             Self::Scorer(AVOIDANCE) => "score-scarce",
             Self::Scorer(_) => "score-fit",
             Self::Reclaimed => "reclaimed",
+            Self::Explain => "explain",
+            Self::Dump => "dump",
         }
     }
 
@@ -115,6 +125,7 @@ impl Workload {
         match self {
             Self::Unschedulable => Expected::NoNode,
             Self::Preemption => Expected::Victims,
+            Self::Explain | Self::Dump => Expected::Nothing,
             _ => Expected::Node,
         }
     }
@@ -122,7 +133,7 @@ impl Workload {
     /// About a second's worth. Of pods that keep apart a third of the nodes is filled at most.
     pub(crate) fn decisions(self, nodes: usize) -> usize {
         match self {
-            Self::Preemption => (500_000 / nodes).clamp(10, 100),
+            Self::Preemption | Self::Explain => (500_000 / nodes).clamp(10, 100),
             Self::AntiAffinity => (5_000_000 / nodes).min(nodes / 3),
             _ => (5_000_000 / nodes).clamp(10, 2_000),
         }
@@ -197,7 +208,11 @@ impl Workload {
             let plain = pod(&format!("pod-{at}")).label("app", "web");
             let small = || plain.clone().container("cpu=100m memory=128Mi");
             match self {
-                Self::Basic | Self::SpreadDefault | Self::Scorer(_) => small(),
+                Self::Basic
+                | Self::SpreadDefault
+                | Self::Scorer(_)
+                | Self::Explain
+                | Self::Dump => small(),
                 Self::Mixed100 => plain.container(&shapes[at % shapes.len()]),
                 Self::NodeAffinity => small()
                     .node_selector(ZONE, "zone-1")
