@@ -11,7 +11,12 @@ use crate::world::key;
 /// Updates with the place of their objects below the list of lists; or what is wrong, and where.
 pub(crate) type Updates = Result<Vec<(String, Update)>, (String, ParseError)>;
 
-pub(crate) fn updates(objects: &Objects, storage: &mut Storage) -> Updates {
+/// `warnings` get what is wrong with objects that can be used all the same.
+pub(crate) fn updates(
+    objects: &Objects,
+    storage: &mut Storage,
+    warnings: &mut Vec<String>,
+) -> Updates {
     use WorkloadKind::{ReplicaSet, StatefulSet};
     let mut all = Vec::new();
     each(&mut all, "namespaces", &objects.namespaces, |namespace| {
@@ -95,7 +100,8 @@ pub(crate) fn updates(objects: &Objects, storage: &mut Storage) -> Updates {
         "customNodeResources",
         &objects.custom_node_resources,
         |report| {
-            let (report, _) = parse::custom_node_resource(&report);
+            let (report, wrong) = parse::custom_node_resource(&report);
+            warnings.extend(wrong);
             Ok(Update::CustomNodeResource(report))
         },
     )?;

@@ -283,10 +283,14 @@ impl Player<'_> {
                 self.at(&path, result)?;
             }
         }
-        let updates = kinds::updates(objects, &mut self.world.storage);
+        let mut warnings = Vec::new();
+        let updates = kinds::updates(objects, &mut self.world.storage, &mut warnings);
         let updates = updates.map_err(|(place, error)| {
             bad(self.text, &format!("{path}.{place}"), error.to_string())
         })?;
+        for warning in warnings {
+            self.world.say(format!("warning: {warning}"));
+        }
         let mut given = BTreeSet::new();
         for (place, update) in updates {
             let result = named(&update, &mut given).and_then(|()| self.world.update(update));

@@ -331,3 +331,15 @@ fn mangled_scenarios_never_panic() {
         }
     }
 }
+
+#[test]
+fn what_is_wrong_with_a_report_is_said() {
+    let reports = "cluster:\n  nodes: [{name: a, cpu: 4}]\n  customNodeResources:\n  \
+        - {metadata: {name: a}, status: {resources: {allocatable: {resource.katalyst.kubewharf.io/reclaimed_millicpu: much}}}}\n";
+    let report = sim::run(reports).unwrap_or_else(|bad| panic!("{bad}"));
+    let said = report
+        .log
+        .iter()
+        .any(|line| line.contains("warning: customnoderesource a: ") && line.contains("`much`"));
+    assert!(said, "{:?}", report.log);
+}

@@ -26,7 +26,8 @@ pub(super) fn comes_to(companion: &str) -> [Point; 2] {
     }
 }
 
-/// Adds the companions: the one for taints, and the one for preemption in the place of DefaultPreemption.
+/// Adds the companions: the one for taints, and the one for preemption, in the place of DefaultPreemption if that is
+/// there.
 pub(super) fn accompany(profile: &Profile, plugins: &[Entry], chosen: &mut Names) {
     if !has(&chosen[Point::Filter as usize], FIT) {
         return;
@@ -50,12 +51,12 @@ pub(super) fn accompany(profile: &Profile, plugins: &[Entry], chosen: &mut Names
             continue;
         }
         let own = has(names, PREEMPTION);
-        if let Some(i) = names.iter().position(|name| name == "DefaultPreemption") {
-            if own {
-                names.remove(i);
-            } else {
-                names[i] = PREEMPTION.to_owned();
-            }
+        match names.iter().position(|name| name == "DefaultPreemption") {
+            Some(i) if own => drop(names.remove(i)),
+            Some(i) => names[i] = PREEMPTION.to_owned(),
+            None if own || profile.plugins.at(Point::PostFilter).disables("*") => {}
+            // That DefaultPreemption is unwanted does not say so of this one.
+            None => names.push(PREEMPTION.to_owned()),
         }
     }
 }

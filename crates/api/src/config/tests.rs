@@ -493,6 +493,10 @@ fn who_stands_by_the_qos_aware_fit_can_be_turned_off_by_name() {
     let off = body("    postFilter: {disabled: [{name: QoSAwarePreemption}]}\n");
     assert!(on(&off, Point::PostFilter, "DefaultPreemption"));
     assert!(!on(&off, Point::PostFilter, "QoSAwarePreemption"));
+    let other = body("    postFilter: {disabled: [{name: DefaultPreemption}]}\n");
+    assert!(!on(&other, Point::PostFilter, "DefaultPreemption"));
+    assert!(on(&other, Point::PostFilter, "QoSAwarePreemption"));
+    assert!(on(&other, Point::PreEnqueue, "QoSAwarePreemption"));
     let off = body("    multiPoint: {disabled: [{name: QoSAwareTaintToleration}]}\n");
     assert!(!on(&off, Point::Filter, "QoSAwareTaintToleration"));
     assert!(!on(&off, Point::Score, "QoSAwareTaintToleration"));

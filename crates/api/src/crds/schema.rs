@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 /// As Kubernetes writes them.
-const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
+const QUANTITY: &str =
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$";
 
 /// Resources that one object names at most. Rules over longer lists would cost the API server too much.
 const MOST_RESOURCES: u32 = 64;

@@ -68,6 +68,23 @@ pub(super) fn warn_of_native_requests(pod: &engine::model::Pod, warnings: &mut V
     }
 }
 
+/// A resource of the group of reclaimed ones that is none of them, most often a slip of the pen.
+pub(super) fn warn_of_strange_requests(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
+    for (resource, _) in pod.requests.wanted.iter() {
+        let group = resource.name().split_once('/').map(|(group, _)| group);
+        let is_ours = group.is_some_and(|group| RECLAIMED_GROUPS.contains(&group));
+        if is_ours && ReclaimedResource::of(resource).is_none() {
+            warnings.push(format!(
+                "the pod requests `{}`, which is no reclaimed resource: with QoSAwareNodeResourcesFit nothing of it is \
+                 counted; use {} or {}",
+                resource.name(),
+                ReclaimedResource::Cpu.name(),
+                ReclaimedResource::Memory.name(),
+            ));
+        }
+    }
+}
+
 /// A report, and what is wrong with it.
 pub fn custom_node_resource(
     report: &wire::CustomNodeResource,

@@ -119,6 +119,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         kind: Arc::new(kind),
     };
     katalyst::warn_of_native_requests(&parsed, &mut warnings);
+    katalyst::warn_of_strange_requests(&parsed, &mut warnings);
     parsed.warnings = warnings;
     Ok(parsed)
 }

@@ -33,7 +33,7 @@ impl JsonPath {
         while !rest.is_empty() {
             rest = if let Some(after) = rest.strip_prefix('[') {
                 let end = closing_bracket(after).ok_or(NotAPath)?;
-                steps.push(bracket(&after[..end])?);
+                steps.extend(bracket(&after[..end])?);
                 &after[end + 1..]
             } else {
                 let after = rest.strip_prefix('.').ok_or(NotAPath)?;
@@ -126,20 +126,22 @@ fn closing_bracket(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(inside: &str) -> Result<Step, NotAPath> {
+fn bracket(inside: &str) -> Result<Vec<Step>, NotAPath> {
     if inside == "*" {
-        return Ok(Step::All);
+        return Ok(vec![Step::All]);
     }
-    if let Some(name) = quoted(inside) {
-        return Ok(Step::Field(name.to_owned()));
+    // As Kubernetes has it: the same as fields after a dot, so that a dot within a name wants a backslash here, too.
+    if let Some(fields) = quoted(inside) {
+        return Ok(JsonPath::parse(&format!(".{fields}"))?.0);
     }
     if let Some(filter) = inside
         .strip_prefix("?(")
         .and_then(|rest| rest.strip_suffix(')'))
     {
-        return condition(filter);
+        return Ok(vec![condition(filter)?]);
     }
-    inside.parse().map(Step::Index).map_err(|_| NotAPath)
+    let index = inside.parse().map_err(|_| NotAPath)?;
+    Ok(vec![Step::Index(index)])
 }
 
 fn condition(filter: &str) -> Result<Step, NotAPath> {
@@ -184,7 +186,9 @@ mod tests {
             (".spec.list[9].name", None),
             (".spec.nothing", None),
             (".metadata.labels.a\\.b/c", Some(json!("dotted"))),
-            (".metadata.labels['a.b/c']", Some(json!("dotted"))),
+            (".metadata.labels['a\\.b/c']", Some(json!("dotted"))),
+            (".metadata.labels['a.b/c']", None),
+            (".spec['map.k']", Some(json!("v"))),
             (
                 ".status.conditions[?(@.type==\"Ready\")].status",
                 Some(json!("True")),

@@ -233,13 +233,7 @@ pub(crate) const ALL: &[Kind] = &[
     kind(
         "customnoderesources",
         "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources",
-        |raw| {
-            json(raw, |object: katalyst::CustomNodeResource| {
-                let (report, warnings) = parse::custom_node_resource(&object);
-                let item = item(object.metadata, Update::CustomNodeResource(report))?;
-                Ok(Item { warnings, ..item })
-            })
-        },
+        report,
         |(_, name), _| Input::Object(Update::CustomNodeResourceGone(name)),
     ),
 ];
@@ -305,6 +299,33 @@ fn either<T: DeserializeOwned + Message + Default>(kind: &str, raw: &Raw) -> Res
         },
     };
     Err(spoiled(kind, ruin, &error))
+}
+
+fn report(raw: &Raw) -> Result<Item, Unreadable> {
+    let parsed = |object: katalyst::CustomNodeResource| {
+        let (report, warnings) = parse::custom_node_resource(&object);
+        let item = item(object.metadata, Update::CustomNodeResource(report))?;
+        Ok(Item { warnings, ..item })
+    };
+    json(raw, parsed).or_else(|unreadable| {
+        let Raw::Json(bytes) = raw else {
+            return Err(unreadable);
+        };
+        let Ok(Ruin { metadata, .. }) = serde_json::from_slice(bytes) else {
+            return Err(unreadable);
+        };
+        // Nobody knows what the node lends now. What it lent before is no answer, so it lends nothing.
+        let metadata = ObjectMeta::from(metadata);
+        let nothing = parsed(katalyst::CustomNodeResource {
+            metadata,
+            ..Default::default()
+        });
+        let nothing = nothing.map_err(|error| Unreadable::other(error.to_string()))?;
+        Ok(Item {
+            warnings: vec![format!("{}; it counts as lending nothing", unreadable.text)],
+            ..nothing
+        })
+    })
 }
 
 fn workload(kind: WorkloadKind, raw: &Raw) -> Result<Item, Unreadable> {
@@ -498,5 +519,37 @@ mod tests {
         assert_eq!(&*note.version, "7");
         let known = api::wire::meta::Partial::decode_what_can_be(&bytes).unwrap();
         assert_eq!(known.metadata.name, "p");
+    }
+
+    #[test]
+    fn a_report_that_cannot_be_read_lends_nothing() {
+        for (json, text) in [
+            (
+                r#"{"kind":"CustomNodeResource","metadata":{"name":"n","uid":"u"},"status":{"resources":{"allocatable":[1,2]}}}"#,
+                "customnoderesource /n cannot be read: invalid type: sequence",
+            ),
+            (
+                r#"{"kind":"CustomNodeResource","metadata":{"name":"n","uid":"u"},"spec":{"taints":"none"}}"#,
+                "customnoderesource /n cannot be read: invalid type: string",
+            ),
+        ] {
+            let item = report(&Raw::Json(Bytes::from_static(json.as_bytes())));
+            let item = item.unwrap_or_else(|error| panic!("{error:?}"));
+            let What::Object(Update::CustomNodeResource(report)) = item.what else {
+                panic!("{json} is no report");
+            };
+            assert_eq!(
+                (&*report.node, report.allocatable),
+                ("n", Default::default())
+            );
+            let [warning] = &item.warnings[..] else {
+                panic!("{:?}", item.warnings);
+            };
+            assert!(warning.starts_with(text), "{warning}");
+            assert!(
+                warning.ends_with("; it counts as lending nothing"),
+                "{warning}"
+            );
+        }
     }
 }

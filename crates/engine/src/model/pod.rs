@@ -102,6 +102,11 @@ impl Pod {
     pub fn may_harm(&self, other: &Self) -> bool {
         !self.is_reclaimed() || other.is_reclaimed()
     }
+
+    /// The same for being evicted, whoever chooses the victims: extenders and hooks may choose others than we would.
+    pub fn may_evict(&self, other: &Self) -> bool {
+        !self.is_reclaimed() || (other.is_reclaimed() && other.priority < self.priority)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

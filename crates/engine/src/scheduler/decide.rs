@@ -11,7 +11,7 @@ use crate::extender::Question;
 use crate::framework::{Point, Points, Rejection, Status};
 use crate::hooks::Said;
 use crate::model::{Pod, Timestamp};
-use crate::preemption::Wanted;
+use crate::preemption::{Candidate, Wanted};
 use crate::profile::Profile;
 
 #[expect(
@@ -281,8 +281,28 @@ impl Scheduler {
                 Err(text) => found.break_off(&text),
             }
         }
+        if let Some(search) = &mut found.search
+            && !search.candidates.is_empty()
+        {
+            search
+                .candidates
+                .retain(|candidate| self.spares(pod, candidate));
+            if search.candidates.is_empty() {
+                found.give_up();
+            }
+        }
         let room = found.room(now);
         Decision::NoNode { diagnosis, room }
+    }
+
+    /// Whether no victim is a pod that ours must not evict, by what both really are: hooks may have shown them as others.
+    fn spares(&self, pod: &Arc<Pod>, candidate: &Candidate) -> bool {
+        let ours = self.queue.get(&pod.uid).map_or(pod, |ticket| &ticket.pod);
+        let really = |victim: &Arc<Pod>| match self.cluster.placed(&victim.uid) {
+            Some(placed) => ours.may_evict(&placed.pod),
+            None => ours.may_evict(victim),
+        };
+        candidate.victims.iter().all(really)
     }
 }
 

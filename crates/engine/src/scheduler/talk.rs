@@ -186,7 +186,7 @@ impl Talk {
         if let Some((extender, said)) = self.about_room.take()
             && let Some(extender) = extenders.get(extender)
         {
-            match said.and_then(|kept| resolve(kept, cluster, extender)) {
+            match said.and_then(|kept| resolve(kept, cluster, pod, extender)) {
                 Ok(kept) => self.candidates = Some(kept),
                 Err(_) if extender.ignorable => {}
                 Err(text) => return Err(text),
@@ -326,8 +326,14 @@ impl Talk {
     }
 }
 
-/// The candidates that an answer means, in the order of slots. It may name any node, and any pod on it.
-fn resolve(kept: Kept, cluster: &Cluster, extender: &Extender) -> Result<Vec<Candidate>, String> {
+/// The candidates that an answer means, in the order of slots. It may name any node, and any pod on it that ours may
+/// evict.
+fn resolve(
+    kept: Kept,
+    cluster: &Cluster,
+    ours: &Pod,
+    extender: &Extender,
+) -> Result<Vec<Candidate>, String> {
     let mut found = Vec::with_capacity(kept.len());
     for (node, uids, violations) in kept {
         let Some(slot) = cluster.nodes().slot(&node) else {
@@ -343,6 +349,14 @@ fn resolve(kept: Kept, cluster: &Cluster, extender: &Extender) -> Result<Vec<Can
                     extender.url
                 ));
             };
+            if !ours.may_evict(victim) {
+                let (namespace, name) = (victim.namespace(), &victim.name);
+                return Err(format!(
+                    "extender: {} claims to preempt pod {namespace}/{name} on node: {node}, but a reclaimed pod may \
+                     evict only reclaimed pods of lower priority",
+                    extender.url
+                ));
+            }
             victims.push(victim.clone());
         }
         if !victims.is_empty() {

@@ -226,6 +226,15 @@ fn words_of_katalyst() {
             false,
             Some("a reclaimed_cores pod requests cpu: "),
         ),
+        (
+            level("reclaimed_cores"),
+            r#","resources":{"requests":{"resource.katalyst.kubewharf.io/reclaimed_milicpu":"1"}}"#,
+            QosLevel::Reclaimed,
+            false,
+            Some(
+                "requests `resource.katalyst.kubewharf.io/reclaimed_milicpu`, which is no reclaimed resource",
+            ),
+        ),
     ] {
         let pod = annotated(&annotations, container);
         assert_eq!(pod.level, want, "{annotations}");

@@ -159,6 +159,35 @@ fn the_next_extender_sees_what_the_one_before_it_left() {
 }
 
 #[test]
+fn no_extender_lets_a_reclaimed_pod_evict_others() {
+    for (victim, may) in [("lesser", true), ("equal", false), ("online", false)] {
+        let mut bench = extenders(vec![preempts(false)]);
+        bench.pod(&cores("lesser", "4").reclaimed().on("x"));
+        bench.pod(&pod("equal").reclaimed().priority(9).on("x"));
+        bench.pod(&pod("online").on("x"));
+        for node in ["y", "z"] {
+            bench.pod(&cores(&format!("on-{node}"), "4").on(node));
+        }
+        bench.pod(&cores("a", "4").reclaimed().priority(9));
+        assert_eq!(bench.step(), "ask a: preempt x");
+        answer(&mut bench, 0, evict("x", &[victim]));
+        let step = bench.step();
+        if may {
+            assert_eq!(step, "preempt a x: lesser / ");
+        } else {
+            let want = format!(
+                "preemption: extender: http://e claims to preempt pod default/{victim} on node: x, but a reclaimed pod \
+                 may evict only reclaimed pods of lower priority"
+            );
+            assert!(
+                step.starts_with("park a ") && step.ends_with(&want),
+                "{step}"
+            );
+        }
+    }
+}
+
+#[test]
 fn wrong_victims_are_refused_by_name() {
     let nothing = "expected at least one victim pod on node \"y\"";
     for (node, uids, want) in [

@@ -408,3 +408,37 @@ fn the_chosen_node_is_shown_to_later_points() {
     ];
     assert_eq!(*seen.lock().unwrap(), want, "PostBind once");
 }
+
+/// Shows reclaimed pods as ordinary ones.
+struct Disguise;
+
+impl Hook for Disguise {
+    fn pod(&self, point: Point, pod: &Arc<Pod>) -> Option<Arc<Pod>> {
+        (point == Point::PostFilter).then(|| {
+            Arc::new(Pod {
+                level: crate::model::QosLevel::default(),
+                ..(**pod).clone()
+            })
+        })
+    }
+}
+
+#[test]
+fn no_hook_lets_a_reclaimed_pod_evict_others() {
+    let hooks = Hooks::new(vec![Arc::new(Disguise)]);
+    let settings = Settings {
+        hooks,
+        ..Settings::default()
+    };
+    let mut bench = Bench::with(settings).nodes(&["x"]);
+    bench.pod(&cores("online", "4").on("x"));
+    bench.pod(&cores("a", "4").reclaimed().priority(9));
+    let step = bench.step();
+    assert!(
+        step.starts_with("park a ") && step.ends_with("no candidate node for preemption"),
+        "{step}"
+    );
+    // An ordinary pod does.
+    bench.pod(&cores("b", "4").priority(9));
+    assert_eq!(bench.step(), "preempt b x: online / ");
+}
