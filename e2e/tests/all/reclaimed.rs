@@ -175,10 +175,16 @@ fn jobs_run_on_what_is_lent_and_no_more(cluster: &Lending) {
         }
     });
     cluster.waits(waiting, &format!("Insufficient {CPU}"));
-    // A service that has room elsewhere goes there at once, whatever waits.
+    // A service that has room elsewhere goes there at once, whatever waits, and however urgent it is.
+    create_all(&cluster.control_plane, 200, |index| {
+        job(&format!("crowd-{index}"), "9k", "urgent")
+    });
     cluster.node("b", 20);
+    let begun = Instant::now();
     cluster.create(&service("late", "4"));
     cluster.bound("late", "b");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(5), "the service waited {took:?}");
     cluster.waits(waiting, &format!("Insufficient {CPU}"));
     cluster.lend("a", 3_000);
     cluster.bound(waiting, "a");
