@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+/// Why something was not written. Failures that end so are told to nobody: they say nothing about a pod.
+pub(crate) const OVER: &str = "the Lease may have run out";
+
 /// What this process is among those that could do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

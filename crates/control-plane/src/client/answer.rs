@@ -11,6 +11,8 @@ use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use prost::Message;
 
+use crate::mandate;
+
 /// Of an answer to a write; an error's text fits many times.
 const SMALL: usize = 4 << 20;
 /// Of a page of a list: 500 objects of at most 1.5 MB, as etcd keeps them, would be more than anyone has.
@@ -30,13 +32,16 @@ pub(crate) enum Refusal {
     /// No answer, or one that leaves open whether it was carried out.
     #[error("{0}")]
     Unknown(String),
+    /// It was not sent: another may lead by now.
+    #[error("{}", mandate::OVER)]
+    NoMandate,
 }
 
 impl Refusal {
     pub(crate) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { status, .. } => Some(*status),
-            Self::Unknown(_) => None,
+            Self::Unknown(_) | Self::NoMandate => None,
         }
     }
 }

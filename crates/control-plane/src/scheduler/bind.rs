@@ -8,10 +8,9 @@ use api::wire::core;
 use engine::model::Pod;
 use http::{Method, StatusCode};
 
-use super::requests::{Call, DEADLINE, JSON, Quoted, pod_path};
+use super::requests::{Call, JSON, Quoted, Writer, pod_path};
 use crate::backoff::Backoff;
 use crate::client::Refusal;
-use crate::mandate::Mandate;
 
 /// How long a pod keeps its room while the server has no time for us.
 const LONGEST_PRESS: Duration = Duration::from_secs(2);
@@ -42,22 +41,14 @@ pub(super) struct Verdict {
 }
 
 /// Nothing is sent, and nothing waits to be sent, once the mandate is over.
-pub(super) async fn bind(
-    client: &kube::Client,
-    mandate: &Mandate,
-    pod: &Pod,
-    node: &str,
-) -> Verdict {
+pub(super) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
     let binding = binding(pod, node);
     let begun = Instant::now();
     let mut sends = 0;
     let (mut pressed, mut unknown) = (false, false);
     let bound = loop {
         sends += 1;
-        let Some(left) = mandate.left() else {
-            break Bound::Refused("the Lease may have run out".to_owned());
-        };
-        let refusal = match binding.send_within(client, left.min(DEADLINE)).await {
+        let refusal = match binding.send(writer).await {
             Ok(_) => break Bound::Done,
             Err(refusal) => refusal,
         };
@@ -85,10 +76,12 @@ pub(super) async fn bind(
                 status: StatusCode::CONFLICT,
                 ..
             } => {}
-            Refusal::Refused { .. } => break Bound::Refused(refusal.to_string()),
+            Refusal::Refused { .. } | Refusal::NoMandate => {
+                break Bound::Refused(refusal.to_string());
+            }
             Refusal::Unknown(_) => unknown = true,
         }
-        match look(client, pod).await {
+        match look(&writer.client, pod).await {
             Seen::Gone => break Bound::Gone,
             Seen::On(seen) if seen.node.as_deref() == Some(node) => break Bound::Done,
             Seen::On(seen) => break Bound::Elsewhere(seen),

@@ -3,13 +3,15 @@
 //! One task owns all of it: what waits ([`Line`]), what is under way, and what has been said ([`Recorder`]). Requests
 //! that take their turn in the line are short; work that may take long (evictions, volumes, extenders) goes beside it.
 
+mod tell;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::extender::{Question, Verb};
 use engine::model::{Name, Pod};
-use engine::scheduler::{Binder, Failure, FailureReason, Input, Nomination, Outcome};
+use engine::scheduler::{Binder, Input, Nomination, Outcome};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::StatusCode;
@@ -23,16 +25,15 @@ use super::evict::{self, Evicted};
 use super::extenders::Extenders;
 use super::line::{Class, Job, Line};
 use super::log::{self, Named};
-use super::requests::Call;
-use super::status::{self, Why};
+use super::requests::Writer;
 use super::volumes;
 use super::{Counters, Mode, Shared};
 use crate::client::Refusal;
 use crate::link::Link;
-use crate::mandate::Mandate;
+use crate::mandate;
 use crate::metrics::{self, AtPoint, Metrics, Operation};
-use crate::notes::{Note, Notes};
-use crate::watch::{Unreadable, Whom};
+use crate::notes::Notes;
+use crate::watch::Unreadable;
 
 /// Binds that may wait here; more wait in the link, and then in the engine.
 const MOST_BINDS: usize = 256;
@@ -44,7 +45,6 @@ const MENTION: Duration = Duration::from_secs(60);
 const MOST_HELD: usize = 1_000;
 /// Victims that are remembered. They are chosen again only while they are leaving.
 const MOST_TOLD: usize = 10_000;
-const NO_MANDATE: &str = "the Lease may have run out";
 
 /// Work of a kind, counted while it is under way.
 struct Busy(Gauge);
@@ -58,11 +58,10 @@ impl Drop for Busy {
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 pub(super) struct CarryOut {
-    api: kube::Client,
+    writer: Writer,
     link: Arc<Link>,
     notes: Arc<Notes>,
     counters: Arc<Counters>,
-    mandate: Arc<Mandate>,
     metrics: Arc<Metrics>,
     mode: Mode,
     extenders: Extenders,
@@ -103,11 +102,13 @@ impl CarryOut {
         host: &str,
     ) -> Self {
         Self {
-            api,
+            writer: Writer {
+                client: api,
+                mandate: shared.mandate,
+            },
             link: shared.link,
             notes: shared.notes,
             counters: shared.counters,
-            mandate: shared.mandate,
             metrics: shared.metrics,
             mode,
             extenders,
@@ -164,22 +165,22 @@ impl CarryOut {
     fn send_what_may_go(&mut self) {
         let now = Instant::now();
         while let Some(job) = self.line.next(now) {
-            let api = self.api.clone();
+            let writer = self.writer.clone();
             self.under_way.push(match job {
                 Job::Bind { pod, node } => {
-                    let (mandate, busy) = (self.mandate.clone(), self.busy("binding"));
+                    let busy = self.busy("binding");
                     Box::pin(async move {
-                        let verdict = bind::bind(&api, &mandate, &pod, &node).await;
+                        let verdict = bind::bind(&writer, &pod, &node).await;
                         drop(busy);
                         Done::Bind(pod, node, verdict)
                     })
                 }
                 Job::Patch { pod, call } => Box::pin(async move {
-                    let result = call.send_repeatedly(&api).await;
+                    let result = call.send_repeatedly(&writer).await;
                     Done::Patch(pod, result.map(drop))
                 }),
                 Job::Event(call) => Box::pin(async move {
-                    Done::Event(match call.send_until_told(&api).await {
+                    Done::Event(match call.send_until_told(&writer).await {
                         // Its name is its own: an answer was lost, and it is there.
                         (Err(refusal), true) if is_there(&refusal) => Ok(()),
                         (result, _) => result.map(drop),
@@ -209,12 +210,12 @@ impl CarryOut {
             },
             Outcome::Prepare { pod, node, work } => {
                 self.nominate(&pod, node);
-                let (api, busy) = (self.api.clone(), self.busy("PreBind"));
+                let (writer, busy) = (self.writer.clone(), self.busy("PreBind"));
                 self.under_way.push(Box::pin(async move {
                     let begun = Instant::now();
                     let mut result = Ok(());
                     for (plugin, preparation) in work {
-                        if let Err(text) = volumes::prepare(&api, &preparation).await {
+                        if let Err(text) = volumes::prepare(&writer, &preparation).await {
                             result = Err((plugin.into(), text));
                             break;
                         }
@@ -278,7 +279,7 @@ impl CarryOut {
             let Some(extender) = self.extenders.get(question.extender) else {
                 continue;
             };
-            let (api, pod) = (self.api.clone(), pod.clone());
+            let (api, pod) = (self.writer.client.clone(), pod.clone());
             let prioritizes = matches!(question.verb, Verb::Prioritize { .. });
             let busy = prioritizes.then(|| self.busy("prioritizing_extender"));
             self.under_way.push(Box::pin(async move {
@@ -297,10 +298,10 @@ impl CarryOut {
         let Some(extender) = self.extenders.get(index) else {
             return self.line.bind(pod, node);
         };
-        let mandate = self.mandate.clone();
+        let mandate = self.writer.mandate.clone();
         self.under_way.push(Box::pin(async move {
             let result = match mandate.left() {
-                None => Some(Err(NO_MANDATE.to_owned())),
+                None => Some(Err(mandate::OVER.to_owned())),
                 Some(_) => match extender.bind(&pod, &node).await {
                     // Whoever may be ignored is replaced by ourselves.
                     Err(_) if extender.is_ignorable() => None,
@@ -312,16 +313,9 @@ impl CarryOut {
     }
 
     fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
-        let (api, mandate) = (self.api.clone(), self.mandate.clone());
-        let busy = self.busy("DefaultPreemption");
+        let (writer, busy) = (self.writer.clone(), self.busy("DefaultPreemption"));
         self.under_way.push(Box::pin(async move {
-            let evicted = match mandate.left() {
-                Some(_) => evict::evict(&api, &preemptor.scheduler_name, victims).await,
-                None => Evicted {
-                    victims: Vec::new(),
-                    failure: Some(NO_MANDATE.to_owned()),
-                },
-            };
+            let evicted = evict::evict(&writer, &preemptor.scheduler_name, victims).await;
             drop(busy);
             Done::Evict {
                 preemptor,
@@ -344,6 +338,7 @@ impl CarryOut {
                     Ok(()) => Counters::add(&self.counters.patches),
                     // It is gone, or another pod has its name.
                     Err(refusal) if is_gone(&refusal) => {}
+                    Err(Refusal::NoMandate) => self.notes.doubt(&pod.uid),
                     Err(refusal) => {
                         let (namespace, name) = (pod.namespace(), &pod.name);
                         tracing::warn!("status of pod {namespace}/{name}: {refusal}");
@@ -486,116 +481,6 @@ impl CarryOut {
             uid: preemptor.uid.clone(),
             failed: evicted.failure.is_some(),
         });
-    }
-
-    fn tell_failure(&mut self, failure: &Failure) {
-        let pod = &failure.pod;
-        let note = self.notes.get(&pod.uid);
-        self.record(
-            pod.clone(),
-            &note,
-            What::FailedScheduling,
-            failure.message.clone(),
-        );
-        let why = Why {
-            reason: failure.reason.text(),
-            message: &failure.message,
-        };
-        self.patch(pod, Some(why), &failure.nomination);
-    }
-
-    /// Said at once if we may write, and later otherwise.
-    fn hold(&mut self, complaint: Unreadable) {
-        if self.held.len() < MOST_HELD {
-            self.held.push(complaint);
-        }
-        self.tell_held();
-    }
-
-    fn tell_held(&mut self) {
-        if self.mode != Mode::Observe && self.mandate.left().is_some() {
-            for complaint in std::mem::take(&mut self.held) {
-                self.tell_unreadable(complaint);
-            }
-        }
-    }
-
-    fn tell_unreadable(&mut self, complaint: Unreadable) {
-        match complaint.whom {
-            Whom::Nobody => {}
-            Whom::Pod(pod, note) => self.tell_of_pod(pod, note, complaint.text),
-            Whom::Report(name, uid, version) => self.report(Report {
-                about: About::Report(name, uid),
-                version,
-                scheduler: self.notes.first(),
-                what: What::Misreported,
-                note: complaint.text,
-            }),
-        }
-    }
-
-    /// The pod cannot be scheduled, and whoever made it should know why.
-    fn tell_of_pod(&mut self, pod: Arc<Pod>, note: Note, text: String) {
-        if !self.notes.is_ours(&pod.scheduler_name) {
-            return;
-        }
-        self.notes.set(&pod.uid, note.clone());
-        self.record(pod.clone(), &note, What::FailedScheduling, text.clone());
-        let why = Why {
-            reason: FailureReason::SchedulerError.text(),
-            message: &text,
-        };
-        self.patch(&pod, Some(why), &Nomination::Keep);
-    }
-
-    fn nominate(&mut self, pod: &Arc<Pod>, node: Name) {
-        self.patch(pod, None, &Nomination::Set(node));
-    }
-
-    fn patch(&mut self, pod: &Arc<Pod>, why: Option<Why>, nomination: &Nomination) {
-        let mut note = self.notes.get(&pod.uid);
-        let now = jiff::Timestamp::now();
-        let Some(call) = status::patch(pod, &mut note, why, nomination, now) else {
-            return;
-        };
-        self.notes.update(&pod.uid, note);
-        self.line.patch(pod.clone(), call, Instant::now());
-    }
-
-    fn record(&mut self, pod: Arc<Pod>, note: &Note, what: What, text: String) {
-        let report = Report {
-            version: note.version.clone(),
-            scheduler: pod.scheduler_name.clone(),
-            about: About::Pod(pod),
-            what,
-            note: text,
-        };
-        self.report(report);
-    }
-
-    fn count_event(&self, result: &'static str) {
-        self.metrics
-            .events
-            .get_or_create(&metrics::Outcome { result })
-            .inc();
-    }
-
-    fn report(&mut self, report: Report) {
-        let now = Instant::now();
-        let call: Option<Call> = self.recorder.record(report, now, jiff::Timestamp::now());
-        let Some(call) = call else {
-            return;
-        };
-        if self.line.event(call, now) {
-            return;
-        }
-        Counters::add(&self.counters.events_dropped);
-        self.count_event("dropped");
-        let lately = |at: Instant| now.duration_since(at) < MENTION;
-        if !self.mentioned.is_some_and(lately) {
-            self.mentioned = Some(now);
-            tracing::warn!("too many events wait to be written: the oldest are dropped");
-        }
     }
 }
 

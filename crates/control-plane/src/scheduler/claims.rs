@@ -1,10 +1,7 @@
 //! Whoever replaces kube-scheduler on a cluster with ResourceClaims should know what is missing.
 
-use std::time::Duration;
-
 use super::requests::Call;
 
-const LIMIT: Duration = Duration::from_secs(10);
 /// Newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
@@ -21,7 +18,7 @@ pub(super) async fn warn(client: kube::Client) {
 async fn are_there(client: &kube::Client) -> bool {
     for version in VERSIONS {
         let path = format!("/apis/resource.k8s.io/{version}/resourceclaims?limit=1");
-        if let Ok(answer) = Call::get(path).send_within(client, LIMIT).await {
+        if let Ok(answer) = Call::get(path).send(client).await {
             let list: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
             let items = list["items"].as_array();
             return items.is_some_and(|items| !items.is_empty());

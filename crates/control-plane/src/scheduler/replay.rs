@@ -8,6 +8,7 @@ use engine::model::{Pod, PodKind};
 use futures::{StreamExt, stream};
 
 use super::bind::{Bound, bind};
+use super::requests::Writer;
 use crate::client::{Connect, ConnectError};
 use crate::mandate::{Mandate, Role};
 
@@ -37,10 +38,12 @@ pub enum ReplayError {
 
 /// Returns when all are bound, or one cannot be.
 pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), ReplayError> {
-    let api = connect.clients().await?.write;
-    let mandate = &Mandate::new(Role::Alone);
+    let writer = Writer {
+        client: connect.clients().await?.write,
+        mandate: Arc::new(Mandate::new(Role::Alone)),
+    };
     let binds = stream::iter(placements).map(|placement| {
-        let api = api.clone();
+        let writer = writer.clone();
         async move {
             let kind = PodKind {
                 namespace: placement.namespace.as_str().into(),
@@ -52,7 +55,7 @@ pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), 
                 uid: placement.uid.as_str().into(),
                 ..Pod::default()
             };
-            let why = match bind(&api, mandate, &pod, &placement.node).await.bound {
+            let why = match bind(&writer, &pod, &placement.node).await.bound {
                 Bound::Done => return Ok(()),
                 Bound::Elsewhere(pod) => format!("it is on {}", pod.node.as_deref().unwrap_or("")),
                 Bound::Gone => "it is gone".to_owned(),

@@ -1,6 +1,7 @@
 //! Requests as bytes: paths, bodies and times as the API server wants them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use http::{Method, Request};
 use kube::client::Body;
 
 use crate::client::{self, Refusal};
+use crate::mandate::Mandate;
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const MERGE: &str = "application/merge-patch+json";
@@ -59,17 +61,9 @@ impl Call {
         Self::new(Method::GET, path, JSON, String::new())
     }
 
-    /// Once.
-    pub(super) async fn send(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
-        self.send_within(client, DEADLINE).await
-    }
-
-    /// Once; after this time it is not sent any more, and no answer is waited for.
-    pub(super) async fn send_within(
-        &self,
-        client: &kube::Client,
-        limit: Duration,
-    ) -> Result<Bytes, Refusal> {
+    /// Once, if it may be sent at all.
+    pub(super) async fn send(&self, way: &impl Way) -> Result<Bytes, Refusal> {
+        let limit = way.time_for(self)?;
         let request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -77,7 +71,7 @@ impl Call {
             .header(CONTENT_TYPE, self.media_type)
             .body(Body::from(self.body.clone()));
         match request {
-            Ok(request) => client::send(client, request, limit).await,
+            Ok(request) => client::send(way.client(), request, limit).await,
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
                 message: format!("`{}` is no path: {error}", self.path),
@@ -87,19 +81,16 @@ impl Call {
     }
 
     /// A few times, as long as it makes sense. Only for writes that may be carried out twice.
-    pub(super) async fn send_repeatedly(&self, client: &kube::Client) -> Result<Bytes, Refusal> {
-        self.send_until_told(client).await.0
+    pub(super) async fn send_repeatedly(&self, way: &impl Way) -> Result<Bytes, Refusal> {
+        self.send_until_told(way).await.0
     }
 
     /// The same; also returns whether an answer was lost on the way, so that it may have been carried out before the
     /// last answer.
-    pub(super) async fn send_until_told(
-        &self,
-        client: &kube::Client,
-    ) -> (Result<Bytes, Refusal>, bool) {
+    pub(super) async fn send_until_told(&self, way: &impl Way) -> (Result<Bytes, Refusal>, bool) {
         let (mut wait, mut lost) = (FIRST_WAIT, false);
         for _ in 1..TRIES {
-            match self.send(client).await {
+            match self.send(way).await {
                 Err(Refusal::Refused {
                     status: http::StatusCode::TOO_MANY_REQUESTS,
                     retry_after,
@@ -111,7 +102,50 @@ impl Call {
             tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
             wait *= 4;
         }
-        (self.send(client).await, lost)
+        (self.send(way).await, lost)
+    }
+}
+
+/// How requests reach the server.
+pub(super) trait Way: Sync {
+    fn client(&self) -> &kube::Client;
+
+    /// How long the request may take if it is sent now; an error if it must not be sent.
+    fn time_for(&self, call: &Call) -> Result<Duration, Refusal>;
+}
+
+/// Whoever has nothing but a client reads.
+impl Way for kube::Client {
+    fn client(&self) -> &kube::Client {
+        self
+    }
+
+    fn time_for(&self, call: &Call) -> Result<Duration, Refusal> {
+        match call.method {
+            Method::GET => Ok(DEADLINE),
+            _ => Err(Refusal::NoMandate),
+        }
+    }
+}
+
+/// Writes as long as the mandate lasts, and reads any time.
+#[derive(Clone)]
+pub(super) struct Writer {
+    pub(super) client: kube::Client,
+    pub(super) mandate: Arc<Mandate>,
+}
+
+impl Way for Writer {
+    fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    fn time_for(&self, call: &Call) -> Result<Duration, Refusal> {
+        if call.method == Method::GET {
+            return Ok(DEADLINE);
+        }
+        let left = self.mandate.left().ok_or(Refusal::NoMandate)?;
+        Ok(left.min(DEADLINE))
     }
 }
 

@@ -10,7 +10,7 @@ use engine::framework::{Preparation, Step};
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::requests::{Call, MERGE};
+use super::requests::{Call, MERGE, Writer};
 use crate::client::Refusal;
 
 /// How often a claim that is waited for is looked at.
@@ -21,10 +21,10 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Does the work of one plugin, in the order given.
-pub(super) async fn prepare(client: &kube::Client, work: &Preparation) -> Result<(), String> {
+pub(super) async fn prepare(writer: &Writer, work: &Preparation) -> Result<(), String> {
     let all = async {
         for step in &work.steps {
-            carry_out(client, step, &work.steps).await?;
+            carry_out(writer, step, &work.steps).await?;
         }
         Ok(())
     };
@@ -33,13 +33,13 @@ pub(super) async fn prepare(client: &kube::Client, work: &Preparation) -> Result
     result.map_err(|text| format!("binding volumes: {text}"))
 }
 
-async fn carry_out(client: &kube::Client, step: &Step, steps: &[Step]) -> Result<(), String> {
+async fn carry_out(writer: &Writer, step: &Step, steps: &[Step]) -> Result<(), String> {
     match step {
         Step::BindVolume {
             volume,
             namespace,
             claim,
-        } => offer(client, volume, namespace, claim).await,
+        } => offer(writer, volume, namespace, claim).await,
         Step::ProvisionVolume {
             namespace,
             claim,
@@ -49,7 +49,7 @@ async fn carry_out(client: &kube::Client, step: &Step, steps: &[Step]) -> Result
             let body = json!({"metadata": {"annotations": annotations}}).to_string();
             let path = claim_path(namespace, claim);
             let call = Call::new(Method::PATCH, path, MERGE, body);
-            call.send_repeatedly(client).await.map_err(words)?;
+            call.send_repeatedly(writer).await.map_err(words)?;
             Ok(())
         }
         Step::AwaitClaim { namespace, claim } => {
@@ -61,7 +61,7 @@ async fn carry_out(client: &kube::Client, step: &Step, steps: &[Step]) -> Result
                 } if (n, c) == (namespace, claim) => Some(&**node),
                 _ => None,
             });
-            bound(client, namespace, claim, node).await
+            bound(writer, namespace, claim, node).await
         }
     }
 }
@@ -75,14 +75,9 @@ fn words(refusal: Refusal) -> String {
 }
 
 /// Writes the claim into the volume, unless another claim is there.
-async fn offer(
-    client: &kube::Client,
-    volume: &str,
-    namespace: &str,
-    claim: &str,
-) -> Result<(), String> {
+async fn offer(writer: &Writer, volume: &str, namespace: &str, claim: &str) -> Result<(), String> {
     let path = format!("/api/v1/persistentvolumes/{volume}");
-    let found = Call::get(path.clone()).send_repeatedly(client).await;
+    let found = Call::get(path.clone()).send_repeatedly(writer).await;
     let found: PersistentVolume = read(&found.map_err(words)?)?;
     if let Some(taken) = &found.spec.claim_ref
         && (&*taken.namespace, &*taken.name) != (namespace, claim)
@@ -93,7 +88,7 @@ async fn offer(
         ));
     }
     let wanted = Call::get(claim_path(namespace, claim))
-        .send_repeatedly(client)
+        .send_repeatedly(writer)
         .await;
     let wanted: PersistentVolumeClaim = read(&wanted.map_err(words)?)?;
     let body = json!({
@@ -109,19 +104,19 @@ async fn offer(
         }},
     });
     let call = Call::new(Method::PATCH, path, MERGE, body.to_string());
-    call.send(client).await.map_err(words)?;
+    call.send(writer).await.map_err(words)?;
     Ok(())
 }
 
 /// Waits until the claim has its volume.
 async fn bound(
-    client: &kube::Client,
+    writer: &Writer,
     namespace: &str,
     claim: &str,
     node: Option<&str>,
 ) -> Result<(), String> {
     loop {
-        match Call::get(claim_path(namespace, claim)).send(client).await {
+        match Call::get(claim_path(namespace, claim)).send(writer).await {
             Ok(bytes) => {
                 let found: PersistentVolumeClaim = read(&bytes)?;
                 let annotations = &found.metadata.annotations;

@@ -1,7 +1,7 @@
 //! Of several schedulers one works, and the next one takes over where it stopped.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use apiserver::faults::{Fault, Matching};
@@ -18,7 +18,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::support::{Fixture, NAMESPACE, eventually, options};
+use crate::support::{Fixture, NAMESPACE, condition, eventually, options};
+use crate::volumes::claim_and_pod;
 
 const LOCK: &str = "lock";
 
@@ -138,25 +139,102 @@ async fn a_leader_that_vanishes_is_replaced_when_its_lease_runs_out() {
     second.stop().await;
 }
 
+/// A candidate whose mandate is over 1.6 s before it gives up.
+fn patient(identity: &str) -> Options {
+    let mut options = candidate(identity);
+    let election = options.election.as_mut().unwrap();
+    election.lease_duration = Duration::from_secs(10);
+    election.renew_deadline = Duration::from_secs(8);
+    options
+}
+
+/// The mandate ends at the latest so long after renewals began to fail.
+const MANDATE: Duration = Duration::from_millis(6_500);
+
+/// A claim to patch, a pod to bind, a pod to tell why it waits, and one that others must make room for.
+async fn work_of_every_kind(fixture: &Fixture) {
+    claim_and_pod(fixture, "example.com/disks").await;
+    fixture.add_pod("late", "1").await;
+    fixture.add_pod("giant", "100").await;
+    fixture.add_urgent_pod("urgent", "8").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_bound_once_the_lease_may_be_anothers() {
+async fn nothing_is_written_once_the_lease_may_be_anothers() {
     let fixture = Fixture::new().await;
     fixture.add_node("node", "8", 110).await;
-    let mut running = fixture.start(candidate("a")).unwrap();
+    let (watched, writes) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::<Mutex<Vec<_>>>::default(),
+    );
+    let service = fixture.faults.wrap(fixture.cluster.service());
+    let service = ServiceExt::<Request<Body>>::map_request(service, {
+        let (watched, writes) = (watched.clone(), writes.clone());
+        move |request: Request<Body>| {
+            let is_write = request.method() != Method::GET;
+            if is_write
+                && watched.load(Ordering::SeqCst)
+                && !request.uri().path().contains("leases")
+            {
+                let write = format!("{} {}", request.method(), request.uri());
+                writes.lock().unwrap().push(write);
+            }
+            request
+        }
+    });
+    let client = Client::new(service, NAMESPACE);
+    let mut running = Running::start(Connect::Client(client), patient("a")).unwrap();
     becomes(&running, Role::Leader).await;
+    fixture.add_pod("early", "1").await;
+    fixture.all_placed(1).await;
     // Renewals get no answer for longer than the Lease lasts.
     let update = Matching::new("update", "leases");
     let long = Fault::Delay(Duration::from_secs(60));
     fixture.faults.next(u64::MAX, update, long);
-    tokio::time::sleep(Duration::from_millis(1_900)).await;
+    tokio::time::sleep(MANDATE).await;
     // The mandate is over, although nobody has told the leader anything yet.
-    fixture.add_pod("late", "1").await;
+    watched.store(true, Ordering::SeqCst);
+    work_of_every_kind(&fixture).await;
     let why = running.ended().await;
     assert!(
         matches!(why, Ended::Lease(LeaseError::NotRenewed { .. })),
         "{why}"
     );
-    assert_eq!(fixture.placed().await.len(), 0);
+    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
+    assert_eq!(fixture.placed().await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_in_doubt_goes_on_and_tells_nobody() {
+    let fixture = Fixture::new().await;
+    fixture.add_node("node", "8", 110).await;
+    let running = fixture.start(patient("a")).unwrap();
+    becomes(&running, Role::Leader).await;
+    let update = Matching::new("update", "leases");
+    fixture.faults.next(u64::MAX, update, Fault::LostRequest);
+    tokio::time::sleep(MANDATE).await;
+    for pod in ["late", "later"] {
+        fixture.add_pod(pod, "1").await;
+    }
+    eventually("both binds have failed", || async {
+        match running.handle().status().since_start.bind_failures {
+            2.. => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+    fixture.faults.clear();
+    fixture.all_placed(2).await;
+    assert_eq!(running.handle().status().role, Role::Leader);
+    running.stop().await;
+    let mut told = fixture.events().await;
+    told.retain(|(_, reason, _)| reason == "FailedScheduling");
+    assert_eq!(told, []);
+    for pod in ["late", "later"] {
+        let pod = fixture.pods().get(pod).await.unwrap();
+        let said = condition(&pod, "PodScheduled");
+        assert!(!said.is_some_and(|(status, ..)| status == "False"));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
