@@ -11,6 +11,7 @@
 //! | [`serve`] | the HTTP server: health, metrics, explanations |
 //! | [`status`] | what a scheduler says of itself |
 
+mod awaited;
 mod backoff;
 pub mod client;
 pub mod lease;

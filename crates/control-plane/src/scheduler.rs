@@ -41,6 +41,7 @@ use engine::profile::ProfilesError;
 use engine::scheduler::Scheduler;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::awaited::Awaited;
 use crate::client::{Clients, Connect, ConnectError};
 use crate::lease::{LeaseError, Seen};
 use crate::link::{Link, News};
@@ -187,6 +188,7 @@ impl Running {
             recorder,
             link: Arc::default(),
             notes: Arc::new(Notes::new(names)),
+            awaited: Arc::default(),
             counters: Arc::default(),
             progress: Arc::default(),
             mandate: Arc::new(Mandate::new(role)),
@@ -321,6 +323,7 @@ impl Drop for Running {
 struct Shared {
     link: Arc<Link>,
     notes: Arc<Notes>,
+    awaited: Arc<Awaited>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     mandate: Arc<Mandate>,
@@ -383,6 +386,7 @@ async fn talk(
     let sink = Sink {
         link: shared.link.clone(),
         notes: shared.notes.clone(),
+        awaited: shared.awaited.clone(),
         unreadable: complain,
         progress: shared.progress.clone(),
     };

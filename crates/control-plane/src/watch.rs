@@ -18,6 +18,7 @@ use std::sync::Arc;
 use engine::scheduler::Input;
 use tokio::sync::mpsc;
 
+use crate::awaited::Awaited;
 use crate::link::{Link, News};
 use crate::notes::Notes;
 
@@ -30,6 +31,7 @@ pub use progress::{Kind as KindProgress, Progress};
 pub(crate) struct Sink {
     pub(crate) link: Arc<Link>,
     pub(crate) notes: Arc<Notes>,
+    pub(crate) awaited: Arc<Awaited>,
     pub(crate) unreadable: mpsc::Sender<Unreadable>,
     pub(crate) progress: Arc<Progress>,
 }
@@ -38,6 +40,7 @@ impl Sink {
     /// Waits while the engine is too far behind.
     async fn tell(&self, inputs: Vec<Input>) {
         if !inputs.is_empty() {
+            self.awaited.see(&inputs);
             let news = inputs.into_iter().map(News::Input).collect();
             self.link.tell(news).await;
         }

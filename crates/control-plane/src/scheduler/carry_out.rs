@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::extender::{Question, Verb};
+use engine::framework::Preparation;
 use engine::model::{Name, Pod};
 use engine::scheduler::{Binder, Input, Nomination, Outcome};
 use futures::stream::FuturesUnordered;
@@ -17,7 +18,7 @@ use futures::{FutureExt, StreamExt};
 use http::StatusCode;
 use indexmap::IndexSet;
 use prometheus_client::metrics::gauge::Gauge;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::bind::{self, Bound, Verdict};
 use super::events::{About, Recorder, Report, What};
@@ -25,9 +26,10 @@ use super::evict::{self, Evicted};
 use super::extenders::Extenders;
 use super::line::{Class, Job, Line};
 use super::log::{self, Named};
-use super::requests::Writer;
+use super::requests::{Turns, Writer};
 use super::volumes;
 use super::{Counters, Mode, Shared};
+use crate::awaited::{Awaited, Wanted};
 use crate::client::Refusal;
 use crate::link::Link;
 use crate::mandate;
@@ -37,6 +39,10 @@ use crate::watch::Unreadable;
 
 /// Binds that may wait here; more wait in the link, and then in the engine.
 const MOST_BINDS: usize = 256;
+/// Requests at a time for what goes beside the line: volumes and evictions.
+const MOST_BESIDE: usize = 32;
+/// Binds at a time that extenders are asked for.
+const MOST_OUTSIDE: usize = 64;
 /// How often what grew old is looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often dropped events are mentioned.
@@ -59,7 +65,10 @@ type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 pub(super) struct CarryOut {
     writer: Writer,
+    turns: Turns,
+    outside: Arc<Semaphore>,
     link: Arc<Link>,
+    awaited: Arc<Awaited>,
     notes: Arc<Notes>,
     counters: Arc<Counters>,
     metrics: Arc<Metrics>,
@@ -85,8 +94,14 @@ enum Done {
         node: Name,
         evicted: Evicted,
     },
-    /// What must be done before binding, and what it took.
-    Prepare(Arc<Pod>, Duration, Result<(), (Name, String)>),
+    /// What must be done before binding.
+    Prepare {
+        pod: Arc<Pod>,
+        wanted: Wanted,
+        took: Duration,
+        /// `None` if it was withdrawn.
+        result: Option<Result<(), (Name, String)>>,
+    },
     /// By an extender; `None` leaves it to us.
     BoundOutside(Arc<Pod>, Name, Option<Result<(), String>>),
     /// News for the engine, and nothing else to do.
@@ -101,12 +116,16 @@ impl CarryOut {
         mode: Mode,
         host: &str,
     ) -> Self {
+        let writer = Writer {
+            client: api,
+            mandate: shared.mandate,
+        };
         Self {
-            writer: Writer {
-                client: api,
-                mandate: shared.mandate,
-            },
+            turns: Turns::new(writer.clone(), MOST_BESIDE),
+            writer,
+            outside: Arc::new(Semaphore::new(MOST_OUTSIDE)),
             link: shared.link,
+            awaited: shared.awaited,
             notes: shared.notes,
             counters: shared.counters,
             metrics: shared.metrics,
@@ -210,22 +229,14 @@ impl CarryOut {
             },
             Outcome::Prepare { pod, node, work } => {
                 self.nominate(&pod, node);
-                let (writer, busy) = (self.writer.clone(), self.busy("PreBind"));
-                self.under_way.push(Box::pin(async move {
-                    let begun = Instant::now();
-                    let mut result = Ok(());
-                    for (plugin, preparation) in work {
-                        if let Err(text) = volumes::prepare(&writer, &preparation).await {
-                            result = Err((plugin.into(), text));
-                            break;
-                        }
-                    }
-                    drop(busy);
-                    Done::Prepare(pod, begun.elapsed(), result)
-                }));
+                self.prepare(pod, work);
             }
             Outcome::Wait { pod, node, .. } => self.nominate(&pod, node),
-            Outcome::Park(failure) => self.tell_failure(&failure),
+            Outcome::Park(failure) => {
+                // Its room may have been given away while it was prepared.
+                self.awaited.withdraw(&failure.pod.uid);
+                self.tell_failure(&failure);
+            }
             Outcome::Preempt {
                 failure,
                 node,
@@ -274,6 +285,34 @@ impl CarryOut {
         }
     }
 
+    fn prepare(&mut self, pod: Arc<Pod>, work: Vec<(&'static str, Preparation)>) {
+        let (turns, awaited) = (self.turns.clone(), self.awaited.clone());
+        let busy = self.busy("PreBind");
+        let mut wanted = self.awaited.pod(&pod.uid);
+        self.under_way.push(Box::pin(async move {
+            let begun = Instant::now();
+            let all = async {
+                for (plugin, preparation) in work {
+                    let done = volumes::prepare(&turns, &awaited, &preparation).await;
+                    done.map_err(|text| (plugin.into(), text))?;
+                }
+                Ok(())
+            };
+            let result = tokio::select! {
+                result = all => Some(result),
+                () = wanted.withdrawn() => None,
+            };
+            drop(busy);
+            Done::Prepare {
+                pod,
+                wanted,
+                took: begun.elapsed(),
+                result,
+            }
+        }));
+    }
+
+    /// The engine has one pod's questions answered before it asks the next one's.
     fn ask(&mut self, pod: &Arc<Pod>, questions: Vec<Question>) {
         for question in questions {
             let Some(extender) = self.extenders.get(question.extender) else {
@@ -298,8 +337,9 @@ impl CarryOut {
         let Some(extender) = self.extenders.get(index) else {
             return self.line.bind(pod, node);
         };
-        let mandate = self.writer.mandate.clone();
+        let (mandate, outside) = (self.writer.mandate.clone(), self.outside.clone());
         self.under_way.push(Box::pin(async move {
+            let _turn = outside.acquire().await;
             let result = match mandate.left() {
                 None => Some(Err(mandate::OVER.to_owned())),
                 Some(_) => match extender.bind(&pod, &node).await {
@@ -313,9 +353,9 @@ impl CarryOut {
     }
 
     fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
-        let (writer, busy) = (self.writer.clone(), self.busy("DefaultPreemption"));
+        let (turns, busy) = (self.turns.clone(), self.busy("DefaultPreemption"));
         self.under_way.push(Box::pin(async move {
-            let evicted = evict::evict(&writer, &preemptor.scheduler_name, victims).await;
+            let evicted = evict::evict(&turns, &preemptor.scheduler_name, victims).await;
             drop(busy);
             Done::Evict {
                 preemptor,
@@ -380,7 +420,16 @@ impl CarryOut {
                 };
                 self.bound(pod, node, verdict);
             }
-            Done::Prepare(pod, took, result) => {
+            Done::Prepare {
+                pod,
+                wanted,
+                took,
+                result,
+            } => {
+                let still_wanted = self.awaited.prepared(wanted);
+                let Some(result) = result.filter(|_| still_wanted) else {
+                    return;
+                };
                 let status = if result.is_ok() { "Success" } else { "Error" };
                 self.time("PreBind", status, &pod, took);
                 let uid = pod.uid.clone();

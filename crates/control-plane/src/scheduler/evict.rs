@@ -6,7 +6,7 @@ use engine::model::Pod;
 use futures::future::join_all;
 use http::{Method, StatusCode};
 
-use super::requests::{Call, JSON, Quoted, Writer, pod_path};
+use super::requests::{Call, JSON, Quoted, Turns, pod_path};
 use super::status;
 use crate::client::Refusal;
 
@@ -20,7 +20,7 @@ pub(super) struct Evicted {
     pub(super) failure: Option<String>,
 }
 
-pub(super) async fn evict(writer: &Writer, scheduler: &str, victims: Vec<Arc<Pod>>) -> Evicted {
+pub(super) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>) -> Evicted {
     let mut evicted = Evicted {
         victims: Vec::new(),
         failure: None,
@@ -29,14 +29,14 @@ pub(super) async fn evict(writer: &Writer, scheduler: &str, victims: Vec<Arc<Pod
         return evicted;
     };
     for group in others.chunks(AT_ONCE) {
-        let results = join_all(group.iter().map(|victim| one(writer, scheduler, victim))).await;
+        let results = join_all(group.iter().map(|victim| one(turns, scheduler, victim))).await;
         for (victim, result) in group.iter().zip(results) {
             evicted.note(victim, result);
         }
     }
     // Whoever waits for the last one finds all of them gone.
     if evicted.failure.is_none() {
-        let result = one(writer, scheduler, last).await;
+        let result = one(turns, scheduler, last).await;
         evicted.note(last, result);
     }
     evicted
@@ -57,7 +57,7 @@ impl Evicted {
 }
 
 /// Returns false if the pod is gone without us.
-async fn one(writer: &Writer, scheduler: &str, victim: &Pod) -> Result<bool, Refusal> {
+async fn one(turns: &Turns, scheduler: &str, victim: &Pod) -> Result<bool, Refusal> {
     let now = jiff::Timestamp::now();
     let body = format!(
         r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":{}}}}}"#,
@@ -71,12 +71,12 @@ async fn one(writer: &Writer, scheduler: &str, victim: &Pod) -> Result<bool, Ref
             .is_some_and(|status| gone.contains(&status))
     };
     let marked = status::disruption(victim, scheduler, now);
-    match marked.send_repeatedly(writer).await {
+    match turns.send_repeatedly(&marked).await {
         Err(refusal) if is_gone(&refusal) => return Ok(false),
         result => drop(result?),
     }
     let delete = Call::new(Method::DELETE, pod_path(victim, ""), JSON, body);
-    match delete.send_until_told(writer).await {
+    match turns.send_until_told(&delete).await {
         // Gone after an answer was lost: it was us.
         (Err(refusal), lost) if is_gone(&refusal) => Ok(lost),
         (result, _) => result.map(|_| true),

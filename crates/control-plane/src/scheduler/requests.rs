@@ -9,6 +9,7 @@ use engine::model::Pod;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use kube::client::Body;
+use tokio::sync::Semaphore;
 
 use crate::client::{self, Refusal};
 use crate::mandate::Mandate;
@@ -146,6 +147,36 @@ impl Way for Writer {
         }
         let left = self.mandate.left().ok_or(Refusal::NoMandate)?;
         Ok(left.min(DEADLINE))
+    }
+}
+
+/// A writer for work beside the line: its requests wait for turns, of which there are only so many.
+#[derive(Clone)]
+pub(super) struct Turns {
+    writer: Writer,
+    turns: Arc<Semaphore>,
+}
+
+impl Turns {
+    pub(super) fn new(writer: Writer, turns: usize) -> Self {
+        Self {
+            writer,
+            turns: Arc::new(Semaphore::new(turns)),
+        }
+    }
+
+    pub(super) async fn send(&self, call: &Call) -> Result<Bytes, Refusal> {
+        let _turn = self.turns.acquire().await;
+        call.send(&self.writer).await
+    }
+
+    pub(super) async fn send_repeatedly(&self, call: &Call) -> Result<Bytes, Refusal> {
+        self.send_until_told(call).await.0
+    }
+
+    pub(super) async fn send_until_told(&self, call: &Call) -> (Result<Bytes, Refusal>, bool) {
+        let _turn = self.turns.acquire().await;
+        call.send_until_told(&self.writer).await
     }
 }
 

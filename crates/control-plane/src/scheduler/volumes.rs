@@ -1,30 +1,43 @@
 //! Work before a pod can be bound: volumes for its claims.
 //!
 //! A volume is offered to a claim, or a claim is told for which node a volume is to be made; the volume controller does
-//! the rest, and here it is waited for.
+//! the rest, and here it is waited for: the watch of claims says when.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::parse;
 use api::wire::storage::{PersistentVolume, PersistentVolumeClaim};
 use engine::framework::{Preparation, Step};
+use engine::model::Name;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::requests::{Call, MERGE, Writer};
+use super::requests::{Call, MERGE, Turns};
+use crate::awaited::{Awaited, ClaimState, Told};
 use crate::client::Refusal;
 
-/// How often a claim that is waited for is looked at.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often a claim that is waited for is read, should the watch have nothing to tell.
+const LOOK: Duration = Duration::from_secs(30);
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Does the work of one plugin, in the order given.
-pub(super) async fn prepare(writer: &Writer, work: &Preparation) -> Result<(), String> {
+pub(super) async fn prepare(
+    turns: &Turns,
+    awaited: &Arc<Awaited>,
+    work: &Preparation,
+) -> Result<(), String> {
+    let mut volumes = Volumes {
+        turns,
+        awaited,
+        claims: HashMap::new(),
+    };
     let all = async {
         for step in &work.steps {
-            carry_out(writer, step, &work.steps).await?;
+            volumes.carry_out(step).await?;
         }
         Ok(())
     };
@@ -33,37 +46,165 @@ pub(super) async fn prepare(writer: &Writer, work: &Preparation) -> Result<(), S
     result.map_err(|text| format!("binding volumes: {text}"))
 }
 
-async fn carry_out(writer: &Writer, step: &Step, steps: &[Step]) -> Result<(), String> {
-    match step {
-        Step::BindVolume {
-            volume,
-            namespace,
-            claim,
-        } => offer(writer, volume, namespace, claim).await,
-        Step::ProvisionVolume {
-            namespace,
-            claim,
-            node,
-        } => {
-            let annotations = json!({SELECTED_NODE: &**node});
-            let body = json!({"metadata": {"annotations": annotations}}).to_string();
-            let path = claim_path(namespace, claim);
-            let call = Call::new(Method::PATCH, path, MERGE, body);
-            call.send_repeatedly(writer).await.map_err(words)?;
-            Ok(())
+/// The volumes of one pod.
+struct Volumes<'a> {
+    turns: &'a Turns,
+    awaited: &'a Arc<Awaited>,
+    /// Those that are to get volumes, by namespace and name.
+    claims: HashMap<(&'a Name, &'a Name), Promised<'a>>,
+}
+
+struct Promised<'a> {
+    told: Told,
+    state: ClaimState,
+    /// For which a volume is to be made.
+    node: Option<&'a Name>,
+}
+
+impl<'a> Volumes<'a> {
+    async fn carry_out(&mut self, step: &'a Step) -> Result<(), String> {
+        let (namespace, claim) = match step {
+            Step::BindVolume {
+                namespace, claim, ..
+            }
+            | Step::ProvisionVolume {
+                namespace, claim, ..
+            }
+            | Step::AwaitClaim { namespace, claim } => (namespace, claim),
+        };
+        // What happens to it from now on is not missed.
+        let told = || self.awaited.claim(namespace, claim);
+        let promised = match step {
+            Step::BindVolume { volume, .. } => Promised {
+                told: told(),
+                state: self.offer(volume, namespace, claim).await?,
+                node: None,
+            },
+            Step::ProvisionVolume { node, .. } => Promised {
+                told: told(),
+                state: self.select(namespace, claim, node).await?,
+                node: Some(node),
+            },
+            Step::AwaitClaim { .. } => {
+                let promised = match self.claims.remove(&(namespace, claim)) {
+                    Some(promised) => promised,
+                    None => Promised {
+                        told: told(),
+                        state: state(&self.claim(namespace, claim).await.map_err(words)?)?,
+                        node: None,
+                    },
+                };
+                return self.bound(namespace, claim, promised).await;
+            }
+        };
+        self.claims.insert((namespace, claim), promised);
+        Ok(())
+    }
+
+    /// Says for which node a volume is to be made.
+    async fn select(&self, namespace: &str, claim: &str, node: &str) -> Result<ClaimState, String> {
+        let annotations = json!({SELECTED_NODE: node});
+        let body = json!({"metadata": {"annotations": annotations}}).to_string();
+        let path = claim_path(namespace, claim);
+        let call = Call::new(Method::PATCH, path, MERGE, body);
+        let answer = self.turns.send_repeatedly(&call).await;
+        state(&read(&answer.map_err(words)?)?)
+    }
+
+    /// Writes the claim into the volume, unless another claim is there.
+    async fn offer(
+        &self,
+        volume: &str,
+        namespace: &str,
+        claim: &str,
+    ) -> Result<ClaimState, String> {
+        let path = format!("/api/v1/persistentvolumes/{volume}");
+        let found = self.turns.send_repeatedly(&Call::get(path.clone())).await;
+        let found: PersistentVolume = read(&found.map_err(words)?)?;
+        if let Some(taken) = &found.spec.claim_ref
+            && (&*taken.namespace, &*taken.name) != (namespace, claim)
+        {
+            return Err(format!(
+                "volume \"{volume}\" already bound to a different claim \"{}/{}\"",
+                taken.namespace, taken.name
+            ));
         }
-        Step::AwaitClaim { namespace, claim } => {
-            let node = steps.iter().find_map(|step| match step {
-                Step::ProvisionVolume {
-                    namespace: n,
-                    claim: c,
-                    node,
-                } if (n, c) == (namespace, claim) => Some(&**node),
-                _ => None,
-            });
-            bound(writer, namespace, claim, node).await
+        let wanted = self.claim(namespace, claim).await.map_err(words)?;
+        let body = json!({
+            // Somebody else may have been faster.
+            "metadata": {
+                "resourceVersion": found.metadata.resource_version,
+                "annotations": {BOUND_BY_CONTROLLER: "yes"},
+            },
+            "spec": {"claimRef": {
+                "kind": "PersistentVolumeClaim", "apiVersion": "v1",
+                "namespace": namespace, "name": claim, "uid": wanted.metadata.uid,
+                "resourceVersion": wanted.metadata.resource_version,
+            }},
+        });
+        let call = Call::new(Method::PATCH, path, MERGE, body.to_string());
+        self.turns.send(&call).await.map_err(words)?;
+        state(&wanted)
+    }
+
+    /// Waits until the claim has its volume.
+    async fn bound(
+        &self,
+        namespace: &str,
+        claim: &str,
+        mut promised: Promised<'_>,
+    ) -> Result<(), String> {
+        let node = promised.node;
+        loop {
+            if let Some(end) = end(claim, &promised.state, node) {
+                return end;
+            }
+            let told = tokio::select! {
+                told = promised.told.changed() => told,
+                () = tokio::time::sleep(LOOK) => None,
+            };
+            // The watch may be behind what we wrote: its bad news are looked into.
+            let is_bad = |state: &ClaimState| matches!(end(claim, state, node), Some(Err(_)));
+            if let Some(told) = told.filter(|told| !is_bad(told)) {
+                promised.state = told;
+                continue;
+            }
+            match self.claim(namespace, claim).await {
+                Ok(found) => promised.state = state(&found)?,
+                Err(Refusal::Refused {
+                    status: StatusCode::NOT_FOUND,
+                    message,
+                    ..
+                }) => return Err(message),
+                // It will answer again, or the time is over.
+                Err(_) => {}
+            }
         }
     }
+
+    async fn claim(&self, namespace: &str, claim: &str) -> Result<PersistentVolumeClaim, Refusal> {
+        let call = Call::get(claim_path(namespace, claim));
+        let found = self.turns.send_repeatedly(&call).await?;
+        read(&found).map_err(Refusal::Unknown)
+    }
+}
+
+/// How waiting for the claim ends; `None` while it goes on.
+fn end(claim: &str, state: &ClaimState, node: Option<&Name>) -> Option<Result<(), String>> {
+    if state.bound {
+        return Some(Ok(()));
+    }
+    if state.deleting {
+        return Some(Err(format!("pvc \"{claim}\" is being deleted")));
+    }
+    // Whoever makes volumes takes the node away when it cannot make one there.
+    let failed = node.is_some() && state.selected.as_ref() != node;
+    failed.then(|| Err(format!("provisioning failed for PVC \"{claim}\"")))
+}
+
+fn state(claim: &PersistentVolumeClaim) -> Result<ClaimState, String> {
+    let claim = parse::claim(claim).map_err(|error| error.to_string())?;
+    Ok((&claim).into())
 }
 
 fn claim_path(namespace: &str, claim: &str) -> String {
@@ -72,76 +213,6 @@ fn claim_path(namespace: &str, claim: &str) -> String {
 
 fn words(refusal: Refusal) -> String {
     refusal.to_string()
-}
-
-/// Writes the claim into the volume, unless another claim is there.
-async fn offer(writer: &Writer, volume: &str, namespace: &str, claim: &str) -> Result<(), String> {
-    let path = format!("/api/v1/persistentvolumes/{volume}");
-    let found = Call::get(path.clone()).send_repeatedly(writer).await;
-    let found: PersistentVolume = read(&found.map_err(words)?)?;
-    if let Some(taken) = &found.spec.claim_ref
-        && (&*taken.namespace, &*taken.name) != (namespace, claim)
-    {
-        return Err(format!(
-            "volume \"{volume}\" already bound to a different claim \"{}/{}\"",
-            taken.namespace, taken.name
-        ));
-    }
-    let wanted = Call::get(claim_path(namespace, claim))
-        .send_repeatedly(writer)
-        .await;
-    let wanted: PersistentVolumeClaim = read(&wanted.map_err(words)?)?;
-    let body = json!({
-        // Somebody else may have been faster.
-        "metadata": {
-            "resourceVersion": found.metadata.resource_version,
-            "annotations": {BOUND_BY_CONTROLLER: "yes"},
-        },
-        "spec": {"claimRef": {
-            "kind": "PersistentVolumeClaim", "apiVersion": "v1",
-            "namespace": namespace, "name": claim, "uid": wanted.metadata.uid,
-            "resourceVersion": wanted.metadata.resource_version,
-        }},
-    });
-    let call = Call::new(Method::PATCH, path, MERGE, body.to_string());
-    call.send(writer).await.map_err(words)?;
-    Ok(())
-}
-
-/// Waits until the claim has its volume.
-async fn bound(
-    writer: &Writer,
-    namespace: &str,
-    claim: &str,
-    node: Option<&str>,
-) -> Result<(), String> {
-    loop {
-        match Call::get(claim_path(namespace, claim)).send(writer).await {
-            Ok(bytes) => {
-                let found: PersistentVolumeClaim = read(&bytes)?;
-                let annotations = &found.metadata.annotations;
-                if !found.spec.volume_name.is_empty() && annotations.contains_key(BIND_COMPLETED) {
-                    return Ok(());
-                }
-                if found.metadata.deletion_timestamp.is_some() {
-                    return Err(format!("pvc \"{claim}\" is being deleted"));
-                }
-                // Whoever makes volumes takes the node away when it cannot make one there.
-                let selected = annotations.get(SELECTED_NODE).map(String::as_str);
-                if node.is_some() && selected != node {
-                    return Err(format!("provisioning failed for PVC \"{claim}\""));
-                }
-            }
-            Err(Refusal::Refused {
-                status: StatusCode::NOT_FOUND,
-                message,
-                ..
-            }) => return Err(message),
-            // It will answer again, or the time is over.
-            Err(_) => {}
-        }
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {

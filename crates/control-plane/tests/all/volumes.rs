@@ -1,12 +1,19 @@
 //! Pods whose volumes are made or found for the node that was chosen.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use http::{Method, Request};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::support::{Fixture, eventually, object, pod};
+use crate::measuring::{metrics, options as metrics_options, value};
+use crate::support::{Fixture, NAMESPACE, eventually, object, pod};
 
 pub(crate) fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
     Api::default_namespaced(fixture.client.clone())
@@ -18,6 +25,13 @@ pub(crate) fn volumes(fixture: &Fixture) -> Api<PersistentVolume> {
 
 /// A claim that waits for its first pod, and that pod.
 pub(crate) async fn claim_and_pod(fixture: &Fixture, provisioner: &str) {
+    class(fixture, provisioner).await;
+    claim(fixture, "data").await;
+    fixture.create_pod(pod_with("db", "data")).await;
+}
+
+/// The class `late`.
+async fn class(fixture: &Fixture, provisioner: &str) {
     let classes: Api<StorageClass> = Api::all(fixture.client.clone());
     let class = json!({"metadata": {"name": "late"}, "provisioner": provisioner,
         "volumeBindingMode": "WaitForFirstConsumer"});
@@ -25,15 +39,21 @@ pub(crate) async fn claim_and_pod(fixture: &Fixture, provisioner: &str) {
         .create(&PostParams::default(), &object(class))
         .await
         .unwrap();
-    let claim = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": "late",
+}
+
+async fn claim(fixture: &Fixture, name: &str) {
+    let claim = json!({"metadata": {"name": name}, "spec": {"storageClassName": "late",
         "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
     claims(fixture)
         .create(&PostParams::default(), &object(claim))
         .await
         .unwrap();
-    let mut db = pod("db", "1");
-    db["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
-    fixture.create_pod(db).await;
+}
+
+fn pod_with(name: &str, claim: &str) -> Value {
+    let mut pod = pod(name, "10m");
+    pod["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]);
+    pod
 }
 
 pub(crate) fn volume() -> Value {
@@ -44,11 +64,15 @@ pub(crate) fn volume() -> Value {
 
 /// What the volume controller does last.
 pub(crate) async fn bind_claim(fixture: &Fixture) {
+    bind_claim_named(fixture, "data").await;
+}
+
+async fn bind_claim_named(fixture: &Fixture, claim: &str) {
     let bound = json!({"metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
         "spec": {"volumeName": "disk"}});
     let api = claims(fixture);
     let (params, patch) = (PatchParams::default(), Patch::Merge(bound));
-    api.patch("data", &params, &patch).await.unwrap();
+    api.patch(claim, &params, &patch).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,5 +130,148 @@ async fn a_volume_that_is_there_is_offered_to_the_claim() {
     assert!(fixture.placed().await.is_empty());
     bind_claim(&fixture).await;
     assert_eq!(fixture.all_placed(1).await["db"], "node");
+    fixture.stop().await;
+}
+
+/// Requests about single claims: all reads so far, writes under way, and the most of them at a time.
+#[derive(Default)]
+struct Requests {
+    reads: AtomicUsize,
+    writing: AtomicUsize,
+    most_writing: AtomicUsize,
+}
+
+/// A client whose writes of claims take a while.
+fn counting(fixture: &Fixture) -> (Client, Arc<Requests>) {
+    let requests = Arc::<Requests>::default();
+    let (inner, counts) = (fixture.client.clone(), requests.clone());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, counts) = (inner.clone(), counts.clone());
+        async move {
+            if !request.uri().path().contains("/persistentvolumeclaims/") {
+                return inner.send(request).await;
+            }
+            if request.method() == Method::GET {
+                counts.reads.fetch_add(1, Ordering::SeqCst);
+                return inner.send(request).await;
+            }
+            let writing = counts.writing.fetch_add(1, Ordering::SeqCst) + 1;
+            counts.most_writing.fetch_max(writing, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let answer = inner.send(request).await;
+            counts.writing.fetch_sub(1, Ordering::SeqCst);
+            answer
+        }
+    });
+    (Client::new(service, NAMESPACE), requests)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_wait_for_volumes_ask_for_nothing() {
+    const PODS: usize = 100;
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    class(&fixture, "example.com/disks").await;
+    for index in 0..PODS {
+        claim(&fixture, &format!("data-{index}")).await;
+        let pod = pod_with(&format!("db-{index}"), &format!("data-{index}"));
+        fixture.create_pod(pod).await;
+    }
+    let (client, requests) = counting(&fixture);
+    fixture.schedule_by(client, metrics_options());
+    eventually("every claim names the node", || async {
+        let claims = claims(&fixture).list(&ListParams::default()).await.unwrap();
+        let named = claims.iter().filter(|claim| {
+            let node = claim
+                .annotations()
+                .get("volume.kubernetes.io/selected-node");
+            node.is_some_and(|node| node == "node")
+        });
+        match named.count() {
+            PODS => Ok(()),
+            count => Err(count),
+        }
+    })
+    .await;
+    waiting(&fixture, PODS as f64).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for index in 0..PODS {
+        bind_claim_named(&fixture, &format!("data-{index}")).await;
+    }
+    fixture.all_placed(PODS).await;
+    // The watch may be so late that one or the other claim does not seem to name the node yet.
+    let reads = requests.reads.load(Ordering::SeqCst);
+    assert!(reads <= PODS, "{reads} reads");
+    let most = requests.most_writing.load(Ordering::SeqCst);
+    assert!((2..=32).contains(&most), "{most} writes at a time");
+    fixture.stop().await;
+}
+
+/// Returns once so many pods are prepared.
+async fn waiting(fixture: &Fixture, count: f64) {
+    eventually(&format!("{count} pods wait for volumes"), || async {
+        let text = metrics(fixture).await;
+        match value(&text, r#"scheduler_goroutines{operation="PreBind"}"#) {
+            Some(found) if found == count => Ok(()),
+            found => Err(found),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_gone_is_not_waited_for() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule_with_options(metrics_options());
+    claim_and_pod(&fixture, "example.com/disks").await;
+    waiting(&fixture, 1.0).await;
+    fixture.kill("db").await;
+    waiting(&fixture, 0.0).await;
+    // Another one of that name is waited for once.
+    fixture.create_pod(pod_with("db", "data")).await;
+    waiting(&fixture, 1.0).await;
+    bind_claim(&fixture).await;
+    fixture.all_placed(1).await;
+    waiting(&fixture, 0.0).await;
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_whose_node_is_taken_away_or_that_goes_is_told_at_once() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule_with_options(metrics_options());
+    claim_and_pod(&fixture, "example.com/disks").await;
+    waiting(&fixture, 1.0).await;
+    let told = |words: &'static str| {
+        let fixture = &fixture;
+        eventually(words, move || async move {
+            let events = fixture.events().await;
+            let words =
+                format!("running PreBind plugin \"VolumeBinding\": binding volumes: {words}");
+            let found = events.iter().any(|(_, _, note)| *note == words);
+            if found { Ok(()) } else { Err(events) }
+        })
+    };
+    let nothing =
+        json!({"metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(nothing));
+    let begun = Instant::now();
+    claims(&fixture)
+        .patch("data", &params, &patch)
+        .await
+        .unwrap();
+    told("provisioning failed for PVC \"data\"").await;
+    // It is tried again.
+    waiting(&fixture, 1.0).await;
+    let at_once = DeleteParams::default().grace_period(0);
+    claims(&fixture).delete("data", &at_once).await.unwrap();
+    // It is in use, so it stays until the pod is gone.
+    told("pvc \"data\" is being deleted").await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(25),
+        "found by looking again"
+    );
     fixture.stop().await;
 }
