@@ -3,12 +3,12 @@
 //! A failure that repeats becomes a series of one event. A pod whose failures have ever new words may write some of them
 //! at once and then one a minute: the condition of the pod says the rest.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod};
 use http::Method;
-use indexmap::IndexMap;
 
 use super::requests::{Call, JSON, MERGE, Quoted, micros};
 
@@ -26,8 +26,11 @@ const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
 /// Events with new words that a pod may write before it must wait.
 const FREE: u32 = 10;
 const THEN_EVERY: Duration = Duration::from_secs(60);
-/// Series kept at a time: the oldest goes, and its next event is a new one.
+/// Series kept at a time.
 const MOST_SERIES: usize = 20_000;
+/// One of so many goes when there are more; its next event is a new one. Pods that wait fail in turn, so whoever let the
+/// oldest go would lose each series just before it is needed.
+const ONE_OF: usize = 10;
 
 /// Something to tell.
 #[derive(Debug, Clone)]
@@ -108,7 +111,7 @@ impl What {
 pub(super) struct Recorder {
     host: String,
     /// By the object's uid.
-    series: IndexMap<Name, Series>,
+    series: HashMap<Name, Series>,
     /// The last number of a name.
     last: i128,
 }
@@ -128,7 +131,7 @@ impl Recorder {
     pub(super) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),
-            series: IndexMap::new(),
+            series: HashMap::new(),
             last: 0,
         }
     }
@@ -175,16 +178,24 @@ impl Recorder {
             written: now,
             events: events.saturating_add(1),
         };
-        self.series.insert(report.about.uid().clone(), series);
-        if self.series.len() > MOST_SERIES {
-            self.series.swap_remove_index(0);
+        if self.series.len() >= MOST_SERIES {
+            self.thin_out();
         }
+        self.series.insert(report.about.uid().clone(), series);
         Some(call)
     }
 
     /// Nothing more is expected of the pod.
     pub(super) fn forget(&mut self, uid: &str) {
-        self.series.swap_remove(uid);
+        self.series.remove(uid);
+    }
+
+    fn thin_out(&mut self) {
+        let mut index = 0;
+        self.series.retain(|_, _| {
+            index += 1;
+            index % ONE_OF != 0
+        });
     }
 
     pub(super) fn sweep(&mut self, now: Instant) {
@@ -352,6 +363,30 @@ mod tests {
         });
         // Ten at once, then one a minute.
         assert_eq!(written.count(), 10 + 9);
+    }
+
+    #[test]
+    fn too_many_pods_still_have_series() {
+        let (mut recorder, now) = (Recorder::new("host"), Instant::now());
+        let mut fail = |number: usize| {
+            let pod = Pod {
+                uid: number.to_string().into(),
+                ..Pod::default()
+            };
+            let report = Report {
+                about: About::Pod(Arc::new(pod)),
+                ..report(What::FailedScheduling, "a")
+            };
+            let call = recorder.record(report, now, jiff::Timestamp::UNIX_EPOCH);
+            call.is_some_and(|call| call.method == Method::POST)
+        };
+        let pods = MOST_SERIES + MOST_SERIES / 20;
+        assert_eq!((0..pods).filter(|number| fail(*number)).count(), pods);
+        // Those that came last are known as well as those that came first.
+        assert_eq!((MOST_SERIES..pods).filter(|it| fail(*it)).count(), 0);
+        let anew = (0..MOST_SERIES).filter(|it| fail(*it)).count();
+        assert!(anew < MOST_SERIES / 4, "{anew} are told anew");
+        assert!(recorder.series.len() <= MOST_SERIES);
     }
 
     #[test]
