@@ -170,16 +170,34 @@ impl Candidate {
 
     /// Keeps the Lease and returns when it is lost. The event about it is written in this name.
     pub(crate) async fn hold(&mut self, reporter: &str) -> LeaseError {
-        let mut renewed = Instant::now();
+        const SILENCE: &str = "no answer";
+        let (mut renewed, mut why) = (Instant::now(), SILENCE.to_owned());
         self.tell(reporter, "became leader").await;
         loop {
-            tokio::time::sleep(self.election.retry_period).await;
-            let why = match self.attempt().await {
+            let deadline = renewed + self.election.renew_deadline;
+            let pause = self.election.retry_period;
+            let attempt = async {
+                tokio::time::sleep(pause).await;
+                self.attempt().await
+            };
+            let attempt = tokio::select! {
+                // Whoever was held up for so long does not ask any more.
+                biased;
+                () = tokio::time::sleep_until(deadline.into()) => {
+                    self.mandate.end();
+                    return LeaseError::NotRenewed {
+                        lease: self.path_name(),
+                        time: self.election.renew_deadline,
+                        why,
+                    };
+                }
+                attempt = attempt => attempt,
+            };
+            match attempt {
                 Attempt::Ours(at) => {
-                    renewed = at;
+                    (renewed, why) = (at, SILENCE.to_owned());
                     self.trouble = None;
                     self.prolong(at);
-                    continue;
                 }
                 Attempt::Theirs(holder) => {
                     self.mandate.end();
@@ -188,16 +206,10 @@ impl Candidate {
                         holder: holder.identity,
                     };
                 }
-                Attempt::Failed(refusal) => refusal.to_string(),
-            };
-            self.complain(format!("the Lease was not renewed: {why}"));
-            if renewed.elapsed() >= self.election.renew_deadline {
-                self.mandate.end();
-                return LeaseError::NotRenewed {
-                    lease: self.path_name(),
-                    time: self.election.renew_deadline,
-                    why,
-                };
+                Attempt::Failed(refusal) => {
+                    why = refusal.to_string();
+                    self.complain(format!("the Lease was not renewed: {why}"));
+                }
             }
         }
     }

@@ -238,6 +238,30 @@ async fn a_leader_that_was_in_doubt_goes_on_and_tells_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_leader_gives_up_at_its_deadline_whatever_it_waits_for() {
+    let fixture = Fixture::new().await;
+    let mut options = candidate("a");
+    let election = options.election.as_mut().unwrap();
+    (election.lease_duration, election.renew_deadline) =
+        (Duration::from_secs(5), Duration::from_secs(4));
+    election.retry_period = Duration::from_millis(1_500);
+    let mut running = fixture.start(options).unwrap();
+    becomes(&running, Role::Leader).await;
+    let any = Matching::new("", "leases");
+    let frozen = Fault::Delay(Duration::from_secs(60));
+    fixture.faults.next(u64::MAX, any, frozen);
+    let begun = Instant::now();
+    let why = running.ended().await;
+    let took = begun.elapsed();
+    assert!(
+        matches!(why, Ended::Lease(LeaseError::NotRenewed { .. })),
+        "{why}"
+    );
+    // The attempts alone could take 1.5 s and 2 s, twice.
+    assert!(took < Duration::from_millis(4_900), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_lease_was_taken_stops() {
     let fixture = Fixture::new().await;
     let mut running = fixture.start(candidate("a")).unwrap();
