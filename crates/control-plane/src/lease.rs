@@ -149,7 +149,10 @@ impl Candidate {
                     return Ok(won);
                 }
                 Attempt::Theirs(holder) => {
-                    self.complain(format!("`{}` is the leader", holder.identity));
+                    self.mention(&format!("`{}` is the leader", holder.identity));
+                }
+                Attempt::Failed(refusal) if refusal.status() == Some(StatusCode::CONFLICT) => {
+                    self.mention(&format!("another was faster: {refusal}"));
                 }
                 Attempt::Failed(refusal) => {
                     if is_missing_namespace(&refusal) && begun.elapsed() > YOUNG {
@@ -158,7 +161,7 @@ impl Candidate {
                             name: self.election.name.clone(),
                         });
                     }
-                    self.complain(format!("the Lease cannot be had: {refusal}"));
+                    self.complain(&format!("the Lease cannot be had: {refusal}"));
                 }
             }
             self.mandate.set_role(Role::Standby);
@@ -208,7 +211,7 @@ impl Candidate {
                 }
                 Attempt::Failed(refusal) => {
                     why = refusal.to_string();
-                    self.complain(format!("the Lease was not renewed: {why}"));
+                    self.complain(&format!("the Lease was not renewed: {why}"));
                 }
             }
         }
@@ -241,11 +244,26 @@ impl Candidate {
         self.mandate.prolong(at, deadline - deadline / MARGIN);
     }
 
-    fn complain(&mut self, text: String) {
-        if self.trouble.as_ref() != Some(&text) {
-            tracing::info!(lease = %self.path_name(), "{text}");
-            self.trouble = Some(text);
+    fn complain(&mut self, text: &str) {
+        if self.is_new(text) {
+            tracing::warn!(lease = %self.path_name(), "{text}");
         }
+    }
+
+    /// As it should be.
+    fn mention(&mut self, text: &str) {
+        if self.is_new(text) {
+            tracing::info!(lease = %self.path_name(), "{text}");
+        }
+    }
+
+    /// Whether this was not the last thing said.
+    fn is_new(&mut self, text: &str) -> bool {
+        let is_new = self.trouble.as_deref() != Some(text);
+        if is_new {
+            self.trouble = Some(text.to_owned());
+        }
+        is_new
     }
 
     async fn attempt(&mut self) -> Attempt {
@@ -388,4 +406,60 @@ impl Candidate {
 /// The Lease would have been made if its namespace were there.
 fn is_missing_namespace(refusal: &Refusal) -> bool {
     refusal.status() == Some(StatusCode::NOT_FOUND) && refusal.to_string().contains("namespaces")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::Response;
+
+    use super::*;
+    use crate::testing::Log;
+
+    /// What a candidate says while the server answers all its questions so.
+    async fn said(code: u16, answer: Value) -> Vec<String> {
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let election = Election {
+            namespace: "ns".into(),
+            name: "lock".into(),
+            identity: "me".into(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_millis(10),
+        };
+        let mandate = Arc::new(Mandate::new(Role::Candidate));
+        let client = kube::Client::new(service, "default");
+        let mut candidate = Candidate::new(election, client, mandate, None, Arc::default());
+        let log = Log::begin();
+        let win = tokio::time::timeout(Duration::from_millis(300), candidate.win());
+        assert!(win.await.is_err(), "it won or gave up");
+        log.lines()
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_cannot_be_had_is_a_warning_said_once() {
+        let message = "leases \"lock\" is forbidden";
+        let lines = said(403, json!({"kind": "Status", "message": message})).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains("WARN") && lines[0].contains(message),
+            "{lines:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_another_has_is_none() {
+        let theirs = json!({"spec": {"holderIdentity": "them", "leaseDurationSeconds": 15}});
+        let lines = said(200, theirs).await;
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(
+            lines[0].contains("INFO") && lines[0].contains("`them`"),
+            "{lines:?}"
+        );
+    }
 }

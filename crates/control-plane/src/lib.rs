@@ -23,4 +23,6 @@ pub mod scheduler;
 pub mod scores;
 pub mod serve;
 pub mod status;
+#[cfg(test)]
+mod testing;
 pub mod watch;

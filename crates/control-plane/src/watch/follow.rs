@@ -94,6 +94,8 @@ pub(super) enum Trouble {
     Expired,
     /// The server does not stream lists.
     NoStreams(String),
+    /// We have no right to it.
+    Denied(String),
     Other(String),
 }
 
@@ -102,6 +104,7 @@ impl From<Refusal> for Trouble {
         match refusal.status() {
             Some(StatusCode::NOT_FOUND) => Self::Missing,
             Some(StatusCode::GONE) => Self::Expired,
+            Some(StatusCode::FORBIDDEN) => Self::Denied(refusal.to_string()),
             _ => Self::Other(refusal.to_string()),
         }
     }
@@ -117,7 +120,7 @@ impl Follower {
                 Way::Stream if !broke => self.stream().await,
                 Way::Stream | Way::Pages => self.list().await,
             };
-            broke = matches!(listed, Err(Trouble::Other(_)));
+            broke = matches!(listed, Err(Trouble::Other(_) | Trouble::Denied(_)));
             match listed {
                 Ok(()) => backoff.reset(),
                 Err(Trouble::NoStreams(text)) => {
@@ -131,6 +134,11 @@ impl Follower {
                 }
                 Err(Trouble::Expired) => {
                     // Paging took longer than the server remembers.
+                    backoff.wait().await;
+                    continue;
+                }
+                Err(Trouble::Denied(text)) => {
+                    self.denied(&text);
                     backoff.wait().await;
                     continue;
                 }
@@ -178,6 +186,10 @@ impl Follower {
                 Ok(()) if begun.elapsed() > SHORT || self.position != before => backoff.reset(),
                 Ok(()) => backoff.wait().await,
                 Err(Trouble::Expired | Trouble::Missing) => return,
+                Err(Trouble::Denied(text)) => {
+                    self.denied(&text);
+                    backoff.wait().await;
+                }
                 Err(Trouble::NoStreams(text) | Trouble::Other(text)) => {
                     self.complain(format!("the watch broke: {text}"));
                     if self.position != before {
@@ -218,6 +230,14 @@ impl Follower {
         self.sink.progress.broken(self.kind.name, &text);
         if self.is_new(&text) {
             tracing::warn!("{}: {text}", self.kind.name);
+        }
+    }
+
+    /// Said once, whether it shows when the kind is listed or when it is watched.
+    fn denied(&mut self, text: &str) {
+        self.sink.progress.broken(self.kind.name, text);
+        if self.is_new("denied") {
+            tracing::warn!("{}: cannot be read: {text}", self.kind.name);
         }
     }
 
@@ -464,4 +484,53 @@ fn partial(raw: &Raw) -> Option<Partial> {
 /// Encodes what has a meaning in a query.
 pub(super) fn percent(text: &str) -> impl std::fmt::Display {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    use http::Response;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::notes::Notes;
+    use crate::testing::Log;
+    use crate::watch::ALL;
+
+    #[tokio::test]
+    async fn a_missing_right_is_said_once() {
+        let service = tower::service_fn(|request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let verb = if query.contains("watch=1") {
+                "watch"
+            } else {
+                "list"
+            };
+            let status = format!(r#"{{"kind":"Status","message":"cannot {verb}"}}"#);
+            let mut response = Response::new(Body::from(status.into_bytes()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let sink = Sink {
+            link: Arc::default(),
+            notes: Arc::new(Notes::new(Vec::new())),
+            awaited: Arc::default(),
+            unreadable: mpsc::channel(1).0,
+            progress: Arc::default(),
+        };
+        let progress = sink.progress.clone();
+        let log = Log::begin();
+        let client = kube::Client::new(service, "default");
+        let follow = follow(&ALL[0], client, sink);
+        let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
+        assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
+        assert!(log.lines()[0].contains("WARN"), "{:?}", log.lines());
+        // Both were tried, and the last is known.
+        assert_eq!(
+            progress.kinds()[ALL[0].name].broken.as_ref().unwrap().1,
+            "cannot list"
+        );
+    }
 }
