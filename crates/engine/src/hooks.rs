@@ -64,6 +64,11 @@ pub trait Hook: Send + Sync {
 
     /// They have run. PreBind and Bind end when the world has answered.
     fn after(&self, _point: Point, _pod: &Pod, _said: &Said) {}
+
+    /// The plugins of Reserve are about to take back what they did for the pod.
+    fn before_unreserve(&self, _pod: &Pod) {}
+
+    fn after_unreserve(&self, _pod: &Pod) {}
 }
 
 /// All hooks of a scheduler, in their order.
@@ -116,6 +121,16 @@ impl Hooks {
 
     pub(crate) fn after(&self, point: Point, pod: &Pod, said: &Said) {
         self.at(point).for_each(|hook| hook.after(point, pod, said));
+    }
+
+    pub(crate) fn before_unreserve(&self, pod: &Pod) {
+        self.at(Point::Reserve)
+            .for_each(|hook| hook.before_unreserve(pod));
+    }
+
+    pub(crate) fn after_unreserve(&self, pod: &Pod) {
+        self.at(Point::Reserve)
+            .for_each(|hook| hook.after_unreserve(pod));
     }
 
     /// Runs the plugins of a point that looks at no node, or at none but those that `run` knows of.

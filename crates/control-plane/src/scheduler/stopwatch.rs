@@ -42,6 +42,8 @@ struct Decision {
     /// Whether one is being made. Pods come into the queue between decisions, too.
     is_on: bool,
     steps: Vec<Step>,
+    /// Since when something is taken back.
+    unreserves: Option<Instant>,
 }
 
 struct Step {
@@ -86,6 +88,7 @@ impl Stopwatch {
                 begun: Instant::now(),
                 is_on: false,
                 steps: Vec::new(),
+                unreserves: None,
             }),
             metrics,
         }
@@ -127,6 +130,16 @@ impl Stopwatch {
         }
         say("rest", end.saturating_duration_since(at));
         text
+    }
+
+    fn took(&self, extension_point: &'static str, status: &'static str, pod: &Pod, time: Duration) {
+        let at = AtPoint {
+            extension_point,
+            status,
+            profile: pod.scheduler_name.clone(),
+        };
+        let duration = self.metrics.point_duration.get_or_create(&at);
+        duration.observe(time.as_secs_f64());
     }
 
     fn lock(&self) -> MutexGuard<'_, Decision> {
@@ -192,13 +205,17 @@ impl Hook for Stopwatch {
         step.to = Some(now);
         let took = now.saturating_duration_since(step.from);
         drop(decision);
-        let at = AtPoint {
-            extension_point: label(point),
-            status: status(point, said),
-            profile: pod.scheduler_name.clone(),
-        };
-        let duration = self.metrics.point_duration.get_or_create(&at);
-        duration.observe(took.as_secs_f64());
+        self.took(label(point), status(point, said), pod, took);
+    }
+
+    fn before_unreserve(&self, _: &Pod) {
+        self.lock().unreserves = Some(Instant::now());
+    }
+
+    fn after_unreserve(&self, pod: &Pod) {
+        if let Some(since) = self.lock().unreserves.take() {
+            self.took("Unreserve", "Success", pod, since.elapsed());
+        }
     }
 }
 

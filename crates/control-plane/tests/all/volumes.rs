@@ -12,7 +12,7 @@ use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::measuring::{metrics, options as metrics_options, value};
+use crate::measuring::{options as metrics_options, under_way};
 use crate::support::{Fixture, NAMESPACE, eventually, object, pod};
 
 pub(crate) fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
@@ -209,14 +209,7 @@ async fn pods_that_wait_for_volumes_ask_for_nothing() {
 
 /// Returns once so many pods are prepared.
 async fn waiting(fixture: &Fixture, count: f64) {
-    eventually(&format!("{count} pods wait for volumes"), || async {
-        let text = metrics(fixture).await;
-        match value(&text, r#"scheduler_goroutines{operation="PreBind"}"#) {
-            Some(found) if found == count => Ok(()),
-            found => Err(found),
-        }
-    })
-    .await;
+    under_way(fixture, "PreBind", count).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -181,10 +181,13 @@ impl Scheduler {
     /// In the reverse order, and for every plugin, whether it had its turn or not.
     fn unreserve(&mut self, profile: usize, pod: &Pod, node: &NodeSpec) {
         let profile = self.profiles.get(profile);
+        let hooks = self.profiles.hooks();
+        hooks.before_unreserve(pod);
         for &index in profile.at(Point::Reserve).iter().rev() {
             let plugin = &profile.plugins()[index].plugin;
             plugin.unreserve(pod, node, self.cluster.catalog_mut());
         }
+        hooks.after_unreserve(pod);
     }
 
     fn permit(
