@@ -86,7 +86,8 @@ pub(super) struct CarryOut {
 
 /// What ended.
 enum Done {
-    Bind(Arc<Pod>, Name, Verdict),
+    /// With the version that the pod had before.
+    Bind(Arc<Pod>, Name, Name, Verdict),
     Patch(Arc<Pod>, Result<(), Refusal>),
     Event(Result<(), Refusal>),
     Evict {
@@ -103,7 +104,7 @@ enum Done {
         result: Option<Result<(), (Name, String)>>,
     },
     /// By an extender; `None` leaves it to us.
-    BoundOutside(Arc<Pod>, Name, Option<Result<(), String>>),
+    BoundOutside(Arc<Pod>, Name, Name, Option<Result<(), String>>),
     /// News for the engine, and nothing else to do.
     News(Box<Input>),
 }
@@ -187,11 +188,11 @@ impl CarryOut {
             let writer = self.writer.clone();
             self.under_way.push(match job {
                 Job::Bind { pod, node } => {
-                    let busy = self.busy("binding");
+                    let (version, busy) = (self.version(&pod), self.busy("binding"));
                     Box::pin(async move {
                         let verdict = bind::bind(&writer, &pod, &node).await;
                         drop(busy);
-                        Done::Bind(pod, node, verdict)
+                        Done::Bind(pod, node, version, verdict)
                     })
                 }
                 Job::Patch { pod, call } => Box::pin(async move {
@@ -250,12 +251,12 @@ impl CarryOut {
                 self.make_room(failure.pod, node, victims);
             }
             Outcome::Skip { pod, message } => {
-                let note = self.notes.get(&pod.uid);
-                self.record(pod, &note, What::FailedScheduling, message);
+                let version = self.version(&pod);
+                self.record(pod, version, What::FailedScheduling, message);
             }
             Outcome::Warn { pod, message } => {
-                let note = self.notes.get(&pod.uid);
-                self.record(pod, &note, What::Misunderstood, message);
+                let version = self.version(&pod);
+                self.record(pod, version, What::Misunderstood, message);
             }
             Outcome::Ask { pod, questions } => self.ask(&pod, questions),
         }
@@ -338,6 +339,7 @@ impl CarryOut {
             return self.line.bind(pod, node);
         };
         let (mandate, outside) = (self.writer.mandate.clone(), self.outside.clone());
+        let version = self.version(&pod);
         self.under_way.push(Box::pin(async move {
             let _turn = outside.acquire().await;
             let result = match mandate.left() {
@@ -348,7 +350,7 @@ impl CarryOut {
                     result => Some(result),
                 },
             };
-            Done::BoundOutside(pod, node, result)
+            Done::BoundOutside(pod, node, version, result)
         }));
     }
 
@@ -367,10 +369,10 @@ impl CarryOut {
 
     fn finished(&mut self, done: Done) {
         match done {
-            Done::Bind(pod, node, verdict) => {
+            Done::Bind(pod, node, version, verdict) => {
                 self.line.done(Class::Bind);
                 self.line.took(verdict.took, Instant::now());
-                self.bound(pod, node, verdict);
+                self.bound(pod, node, version, verdict);
             }
             Done::Patch(pod, result) => {
                 self.line.done(Class::Patch);
@@ -406,8 +408,8 @@ impl CarryOut {
                 node,
                 evicted,
             } => self.evicted(&preemptor, &node, evicted),
-            Done::BoundOutside(pod, node, None) => self.line.bind(pod, node),
-            Done::BoundOutside(pod, node, Some(result)) => {
+            Done::BoundOutside(pod, node, _, None) => self.line.bind(pod, node),
+            Done::BoundOutside(pod, node, version, Some(result)) => {
                 let bound = match result {
                     Ok(()) => Bound::Done,
                     Err(text) => Bound::Refused(text),
@@ -418,7 +420,7 @@ impl CarryOut {
                     unknown: false,
                     took: Duration::ZERO,
                 };
-                self.bound(pod, node, verdict);
+                self.bound(pod, node, version, verdict);
             }
             Done::Prepare {
                 pod,
@@ -450,7 +452,12 @@ impl CarryOut {
         duration.observe(took.as_secs_f64());
     }
 
-    fn bound(&mut self, pod: Arc<Pod>, node: Name, verdict: Verdict) {
+    /// What the watch showed last of a pod that waits; nothing is known of others.
+    fn version(&self, pod: &Pod) -> Name {
+        self.notes.get(&pod.uid).version
+    }
+
+    fn bound(&mut self, pod: Arc<Pod>, node: Name, version: Name, verdict: Verdict) {
         if verdict.pressed {
             self.line.press(Instant::now());
         }
@@ -466,8 +473,7 @@ impl CarryOut {
                 self.recorder.forget(&uid);
                 let (namespace, name) = (pod.namespace(), &pod.name);
                 let text = format!("Successfully assigned {namespace}/{name} to {node}");
-                let note = self.notes.get(&uid);
-                self.record(pod, &note, What::Scheduled, text);
+                self.record(pod, version, What::Scheduled, text);
                 Ok(())
             }
             Bound::Elsewhere(seen) => {
@@ -503,7 +509,7 @@ impl CarryOut {
     }
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
-        for victim in evicted.victims {
+        for (victim, version) in evicted.victims {
             if !self.told.insert(victim.uid.clone()) {
                 // It goes for two pods, and was told when it went for the first.
                 continue;
@@ -515,7 +521,7 @@ impl CarryOut {
             let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
             let report = Report {
                 about: About::Pod(victim),
-                version: Name::from(""),
+                version,
                 scheduler: preemptor.scheduler_name.clone(),
                 what: What::Preempted,
                 note: text,

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use engine::model::Pod;
+use api::wire::meta::Partial;
+use engine::model::{Name, Pod};
 use futures::future::join_all;
 use http::{Method, StatusCode};
 
@@ -15,7 +16,8 @@ const AT_ONCE: usize = 8;
 
 /// What came of it.
 pub(super) struct Evicted {
-    pub(super) victims: Vec<Arc<Pod>>,
+    /// With their versions.
+    pub(super) victims: Vec<(Arc<Pod>, Name)>,
     /// Why not all of them.
     pub(super) failure: Option<String>,
 }
@@ -43,11 +45,11 @@ pub(super) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>
 }
 
 impl Evicted {
-    fn note(&mut self, victim: &Arc<Pod>, result: Result<bool, Refusal>) {
+    fn note(&mut self, victim: &Arc<Pod>, result: Result<Option<Name>, Refusal>) {
         match result {
-            Ok(true) => self.victims.push(victim.clone()),
+            Ok(Some(version)) => self.victims.push((victim.clone(), version)),
             // It was gone already.
-            Ok(false) => {}
+            Ok(None) => {}
             Err(refusal) => {
                 let name = (victim.namespace(), &victim.name);
                 self.failure = Some(format!("pod {}/{}: {refusal}", name.0, name.1));
@@ -56,8 +58,8 @@ impl Evicted {
     }
 }
 
-/// Returns false if the pod is gone without us.
-async fn one(turns: &Turns, scheduler: &str, victim: &Pod) -> Result<bool, Refusal> {
+/// Returns the pod's version, or `None` if it is gone without us.
+async fn one(turns: &Turns, scheduler: &str, victim: &Pod) -> Result<Option<Name>, Refusal> {
     let now = jiff::Timestamp::now();
     let body = format!(
         r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":{}}}}}"#,
@@ -71,14 +73,20 @@ async fn one(turns: &Turns, scheduler: &str, victim: &Pod) -> Result<bool, Refus
             .is_some_and(|status| gone.contains(&status))
     };
     let marked = status::disruption(victim, scheduler, now);
-    match turns.send_repeatedly(&marked).await {
-        Err(refusal) if is_gone(&refusal) => return Ok(false),
-        result => drop(result?),
-    }
+    let version = match turns.send_repeatedly(&marked).await {
+        Err(refusal) if is_gone(&refusal) => return Ok(None),
+        answer => version(&answer?),
+    };
     let delete = Call::new(Method::DELETE, pod_path(victim, ""), JSON, body);
     match turns.send_until_told(&delete).await {
         // Gone after an answer was lost: it was us.
-        (Err(refusal), lost) if is_gone(&refusal) => Ok(lost),
-        (result, _) => result.map(|_| true),
+        (Err(refusal), lost) if is_gone(&refusal) => Ok(lost.then_some(version)),
+        (result, _) => result.map(|_| Some(version)),
     }
+}
+
+/// Only an event names it, and is told without it as well.
+fn version(answer: &[u8]) -> Name {
+    let pod: Partial = serde_json::from_slice(answer).unwrap_or_default();
+    pod.metadata.resource_version.into()
 }

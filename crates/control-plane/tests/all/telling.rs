@@ -4,8 +4,10 @@ use apiserver::faults::{Fault, Matching};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use kube::Client;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::ListParams;
 use kube::client::Body;
+use kube::{Api, Client};
 use tower::ServiceExt;
 
 use crate::measuring::{metrics, options, value};
@@ -42,6 +44,49 @@ async fn a_pod_that_fits_nowhere_says_why() {
     .await;
     let want = ("giant".into(), "FailedScheduling".into(), words.to_owned());
     assert_eq!(events, [want]);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_name_the_version_of_their_pod() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule();
+    for pod in ["a", "b", "c", "d"] {
+        fixture.add_pod(pod, "1").await;
+    }
+    fixture.all_placed(4).await;
+    fixture.add_urgent_pod("urgent", "1").await;
+    let api: Api<Event> = Api::default_namespaced(fixture.client.clone());
+    let reasons = |wanted: &[&str]| {
+        let (api, wanted) = (api.clone(), wanted.join(","));
+        async move {
+            let events = api.list(&ListParams::default()).await.unwrap().items;
+            let mut found: Vec<_> = events.iter().filter_map(|it| it.reason.clone()).collect();
+            found.sort();
+            if found.join(",") == wanted {
+                Ok(events)
+            } else {
+                Err(found)
+            }
+        }
+    };
+    let wanted = [
+        "FailedScheduling",
+        "Preempted",
+        "Scheduled",
+        "Scheduled",
+        "Scheduled",
+        "Scheduled",
+    ];
+    for event in eventually("all are told", || reasons(&wanted)).await {
+        let version = event.regarding.unwrap_or_default().resource_version;
+        assert!(
+            version.is_some_and(|it| it.parse::<u64>().is_ok()),
+            "{:?}",
+            event.reason
+        );
+    }
     fixture.stop().await;
 }
 

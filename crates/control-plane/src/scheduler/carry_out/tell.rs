@@ -25,10 +25,9 @@ impl CarryOut {
             // About us, not about the pod; the mandate may be back by now.
             return self.patch(pod, None, &failure.nomination);
         }
-        let note = self.notes.get(&pod.uid);
         self.record(
             pod.clone(),
-            &note,
+            self.version(pod),
             What::FailedScheduling,
             failure.message.clone(),
         );
@@ -78,8 +77,9 @@ impl CarryOut {
         if !self.notes.is_ours(&pod.scheduler_name) {
             return;
         }
-        self.notes.set(&pod.uid, note.clone());
-        self.record(pod.clone(), &note, What::FailedScheduling, text.clone());
+        let version = note.version.clone();
+        self.notes.set(&pod.uid, note);
+        self.record(pod.clone(), version, What::FailedScheduling, text.clone());
         let why = Why {
             reason: FailureReason::SchedulerError.text(),
             message: &text,
@@ -104,9 +104,9 @@ impl CarryOut {
         self.line.patch(pod.clone(), call, Instant::now());
     }
 
-    pub(super) fn record(&mut self, pod: Arc<Pod>, note: &Note, what: What, text: String) {
+    pub(super) fn record(&mut self, pod: Arc<Pod>, version: Name, what: What, text: String) {
         let report = Report {
-            version: note.version.clone(),
+            version,
             scheduler: pod.scheduler_name.clone(),
             about: About::Pod(pod),
             what,
