@@ -45,18 +45,19 @@ impl Connection {
             Verb::Filter { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
                 let verb = &self.config.filter_verb;
-                let answer = self.post(verb, question).await?;
-                words::filtered(&answer, self.config.node_cache_capable)
+                let capable = self.config.node_cache_capable;
+                let read = |answer: &Value| words::filtered(answer, capable);
+                self.post(verb, question, read).await
             }
             Verb::Prioritize { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
                 let verb = &self.config.prioritize_verb;
-                words::prioritized(&self.post(verb, question).await?)
+                self.post(verb, question, words::prioritized).await
             }
             Verb::Preempt { nodes } => {
                 let question = self.about_victims(api, shown, &nodes).await?;
                 let verb = &self.config.preempt_verb;
-                words::preempted(&self.post(verb, question).await?)
+                self.post(verb, question, words::preempted).await
             }
         }
     }
@@ -69,8 +70,8 @@ impl Connection {
         let question = json!({
             "PodName": &*pod.name, "PodNamespace": &**pod.namespace(), "PodUID": &*pod.uid, "Node": node,
         });
-        let answer = self.post(&self.config.bind_verb, question).await?;
-        words::complaint(&answer)
+        let verb = &self.config.bind_verb;
+        self.post(verb, question, words::complaint).await
     }
 
     async fn about_nodes(

@@ -88,26 +88,42 @@ async fn an_extender_filters_scores_and_binds() {
     fixture.stop().await;
 }
 
+/// An extender that answers with this text, whatever it is asked.
+async fn parrot(answer: &'static str) -> String {
+    let router = Router::new().fallback(move || async move { answer });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/x", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    url
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_extender_that_does_not_answer_fails_the_pod_unless_it_may_be_ignored() {
+async fn an_extender_without_a_usable_answer_fails_the_pod_unless_it_may_be_ignored() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "4", 110).await;
-    for (pod, ignorable) in [("waits", false), ("goes-on", true)] {
+    let silent = "http://127.0.0.1:1/x".to_owned();
+    let wrong = parrot(r#"{"NodeNames": "abc"}"#).await;
+    for (pod, url, ignorable) in [
+        ("waits", &silent, false),
+        ("goes-on", &silent, true),
+        ("waits-too", &wrong, false),
+        ("goes-on-too", &wrong, true),
+    ] {
         let endpoint = Extender {
-            url_prefix: "http://127.0.0.1:1/x".into(),
+            url_prefix: url.clone(),
             filter_verb: "filter".into(),
             http_timeout: Some("1s".into()),
+            node_cache_capable: true,
             ignorable,
             ..Extender::default()
         };
+        let failed = format!("failed filter with extender at URL {url}/filter");
         fixture.add_pod(pod, "1").await;
         fixture.schedule_by(fixture.client.clone(), options(endpoint));
         eventually("the pod is heard of", || async {
             let events = fixture.events().await;
             let heard = events.iter().any(|(name, reason, note)| {
-                let failed = note
-                    .starts_with("failed filter with extender at URL http://127.0.0.1:1/x/filter");
-                name == pod && (reason == "Scheduled" || failed)
+                name == pod && (reason == "Scheduled" || note.starts_with(&failed))
             });
             if heard { Ok(()) } else { Err(events) }
         })

@@ -11,8 +11,10 @@ use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
     NamedCluster, NamedContext,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
+use super::words::WrongType;
 use crate::scheduler::requests::JSON;
 
 /// Of an answer: names and messages for every node of a large cluster.
@@ -55,7 +57,13 @@ impl Connection {
         Ok(Self { config, client })
     }
 
-    pub(super) async fn post(&self, verb: &str, question: Value) -> Result<Value, String> {
+    /// Sends a question, and reads the answer by this.
+    pub(super) async fn post<T>(
+        &self,
+        verb: &str,
+        question: Value,
+        read: impl FnOnce(&Value) -> Result<Result<T, String>, WrongType>,
+    ) -> Result<T, String> {
         let url = self.config.url_prefix.trim_end_matches('/');
         let failed = |why: &dyn std::fmt::Display| {
             format!("failed {verb} with extender at URL {url}/{verb}, {why}")
@@ -81,7 +89,10 @@ impl Connection {
         };
         let answer = tokio::time::timeout(self.config.timeout(), exchange).await;
         let answer = answer.map_err(|_| failed(&"no answer in time"))??;
-        serde_json::from_slice(&answer).map_err(|error| failed(&error))
+        // What follows the first value nobody looks at, as in Go.
+        let mut answer = serde_json::Deserializer::from_slice(&answer);
+        let answer = Value::deserialize(&mut answer).map_err(|error| failed(&error))?;
+        read(&answer).map_err(|error| failed(&error))?
     }
 }
 

@@ -1,81 +1,169 @@
-//! Answers of extenders. Their keys are read whatever the case, as Go reads them.
+//! Answers of extenders, read as Go reads JSON: keys in any case, fields that nobody knows passed over, `null` for
+//! anything. Whatever else is of the wrong type makes the whole answer one that cannot be used.
 
 use engine::extender::{Answer, Said};
 use engine::model::Name;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-/// A field by its name; `null` if it is not there.
-fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
-    let fields = object.as_object().into_iter().flatten();
-    let mut found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
-    found.next().map_or(&Value::Null, |(_, value)| value)
+/// Why an answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{name} is {found}: only {wanted} or null is allowed")]
+pub(super) struct WrongType {
+    name: &'static str,
+    found: &'static str,
+    wanted: &'static str,
 }
 
-/// What the extender complains of, if anything.
-pub(super) fn complaint(answer: &Value) -> Result<(), String> {
-    match field(answer, "Error").as_str() {
-        None | Some("") => Ok(()),
-        Some(text) => Err(text.to_owned()),
+/// A part of an answer, and how it is called.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    name: &'static str,
+    value: &'a Value,
+}
+
+impl<'a> Part<'a> {
+    fn whole(value: &'a Value) -> Self {
+        let name = "the answer";
+        Self { name, value }
+    }
+
+    fn wrong(self, wanted: &'static str) -> WrongType {
+        let found = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(number) if number.is_f64() => "no whole number",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        WrongType {
+            name: self.name,
+            found,
+            wanted,
+        }
+    }
+
+    /// Empty for `null`, as everywhere here.
+    fn text(self) -> Result<&'a str, WrongType> {
+        match self.value {
+            Value::Null => Ok(""),
+            other => other.as_str().ok_or_else(|| self.wrong("a string")),
+        }
+    }
+
+    fn integer(self) -> Result<i64, WrongType> {
+        let wanted = "a whole number of 64 bits";
+        match self.value {
+            Value::Null => Ok(0),
+            other => other.as_i64().ok_or_else(|| self.wrong(wanted)),
+        }
+    }
+
+    fn object(self) -> Result<Option<&'a Map<String, Value>>, WrongType> {
+        match self.value {
+            Value::Null => Ok(None),
+            Value::Object(fields) => Ok(Some(fields)),
+            _ => Err(self.wrong("an object")),
+        }
+    }
+
+    /// `null` if it is not there.
+    fn field(self, name: &'static str) -> Result<Self, WrongType> {
+        let fields = self.object()?.into_iter().flatten();
+        let found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
+        let value = found.last().map_or(&Value::Null, |(_, value)| value);
+        Ok(Self { name, value })
+    }
+
+    /// Every item of a list; `None` for `null`.
+    fn list<T>(
+        self,
+        item: &'static str,
+        read: impl Fn(Self) -> Result<T, WrongType>,
+    ) -> Result<Option<Vec<T>>, WrongType> {
+        let items = match self.value {
+            Value::Null => return Ok(None),
+            Value::Array(items) => items.iter(),
+            _ => return Err(self.wrong("a list")),
+        };
+        let items = items.map(|value| read(Self { name: item, value }));
+        items.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Every entry of an object whose keys are names.
+    fn entries<T>(
+        self,
+        entry: &'static str,
+        read: impl Fn(Name, Self) -> Result<T, WrongType>,
+    ) -> Result<Vec<T>, WrongType> {
+        let entries = self.object()?.into_iter().flatten();
+        let entries = entries.map(|(key, value)| {
+            let part = Self { name: entry, value };
+            read(Name::from(key.as_str()), part)
+        });
+        entries.collect()
+    }
+
+    fn messages(self, entry: &'static str) -> Result<Vec<(Name, String)>, WrongType> {
+        self.entries(entry, |node, text| Ok((node, text.text()?.to_owned())))
     }
 }
 
-fn names(values: &Value) -> Option<Vec<Name>> {
-    let values = values.as_array()?.iter();
-    Some(values.filter_map(Value::as_str).map(Name::from).collect())
-}
-
-fn messages(object: &Value) -> Vec<(Name, String)> {
-    let entries = object.as_object().into_iter().flatten();
-    entries
-        .map(|(node, text)| {
-            let text = text.as_str().unwrap_or_default();
-            (Name::from(node.as_str()), text.to_owned())
-        })
-        .collect()
-}
-
-/// Names are for those who keep the nodes themselves; whoever is shown whole nodes answers with whole nodes.
-pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Answer {
-    complaint(answer)?;
-    let whole = || {
-        let items = field(field(answer, "Nodes"), "items").as_array();
-        let items = items.into_iter().flatten();
-        let names = items.filter_map(|node| node["metadata"]["name"].as_str());
-        names.map(Name::from).collect()
-    };
-    let names = names(field(answer, "NodeNames")).filter(|_| node_cache_capable);
-    Ok(Said::Filter {
-        nodes: names.unwrap_or_else(whole),
-        failed: messages(field(answer, "FailedNodes")),
-        unresolvable: messages(field(answer, "FailedAndUnresolvableNodes")),
+/// What the extender complains of, if anything.
+pub(super) fn complaint(answer: &Value) -> Result<Result<(), String>, WrongType> {
+    Ok(match Part::whole(answer).field("Error")?.text()? {
+        "" => Ok(()),
+        text => Err(text.to_owned()),
     })
 }
 
-pub(super) fn prioritized(answer: &Value) -> Answer {
-    let scores = answer.as_array().ok_or("its scores are no list")?.iter();
-    let score = |score: &Value| {
-        let host = field(score, "Host").as_str()?;
-        Some((
-            Name::from(host),
-            field(score, "Score").as_i64().unwrap_or(0),
-        ))
+/// Names are for those who keep the nodes themselves; whoever is shown whole nodes answers with whole nodes.
+pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Result<Answer, WrongType> {
+    let part = Part::whole(answer);
+    let names = part.field("NodeNames")?;
+    let names = names.list("an item of NodeNames", |item| item.text().map(Name::from))?;
+    let whole = part.field("Nodes")?.field("items")?;
+    let whole = whole.list("an item of Nodes", |node| {
+        let name = node.field("metadata")?.field("name")?;
+        name.text().map(Name::from)
+    })?;
+    let said = Said::Filter {
+        nodes: names
+            .filter(|_| node_cache_capable)
+            .or(whole)
+            .unwrap_or_default(),
+        failed: part
+            .field("FailedNodes")?
+            .messages("an entry of FailedNodes")?,
+        unresolvable: part
+            .field("FailedAndUnresolvableNodes")?
+            .messages("an entry of FailedAndUnresolvableNodes")?,
     };
-    Ok(Said::Prioritize(scores.filter_map(score).collect()))
+    Ok(complaint(answer)?.map(|()| said))
 }
 
-pub(super) fn preempted(answer: &Value) -> Answer {
-    let nodes = field(answer, "NodeNameToMetaVictims").as_object();
-    let nodes = nodes.into_iter().flatten().map(|(node, victims)| {
-        let pods = field(victims, "Pods").as_array().into_iter().flatten();
-        let uids = pods.filter_map(|pod| field(pod, "UID").as_str());
-        let violations = field(victims, "NumPDBViolations").as_u64().unwrap_or(0);
-        (
-            Name::from(node.as_str()),
-            uids.map(Name::from).collect(),
-            usize::try_from(violations).unwrap_or(usize::MAX),
-        )
-    });
-    Ok(Said::Preempt(nodes.collect()))
+pub(super) fn prioritized(answer: &Value) -> Result<Answer, WrongType> {
+    let scores = Part::whole(answer).list("a score", |score| {
+        let host = Name::from(score.field("Host")?.text()?);
+        Ok((host, score.field("Score")?.integer()?))
+    })?;
+    Ok(Ok(Said::Prioritize(scores.unwrap_or_default())))
+}
+
+pub(super) fn preempted(answer: &Value) -> Result<Answer, WrongType> {
+    let nodes = Part::whole(answer).field("NodeNameToMetaVictims")?;
+    let entry = "an entry of NodeNameToMetaVictims";
+    let nodes = nodes.entries(entry, |node, victims| {
+        let pods = victims.field("Pods")?;
+        let uids = pods.list("an item of Pods", |pod| {
+            pod.field("UID")?.text().map(Name::from)
+        })?;
+        let violations = victims.field("NumPDBViolations")?.integer()?;
+        let violations = usize::try_from(violations).unwrap_or(0);
+        Ok((node, uids.unwrap_or_default(), violations))
+    })?;
+    Ok(Ok(Said::Preempt(nodes)))
 }
 
 #[cfg(test)]
@@ -127,17 +215,116 @@ mod tests {
                 Err("broken".to_owned()),
             ),
         ] {
-            assert_eq!(filtered(&answer, capable), want, "{case}");
+            assert_eq!(filtered(&answer, capable), Ok(want), "{case}");
         }
         assert_eq!(
             prioritized(&json!([{"Host": "a", "Score": 7}, {"host": "b", "score": 1}])),
-            Ok(Said::Prioritize(vec![("a".into(), 7), ("b".into(), 1)]))
+            Ok(Ok(Said::Prioritize(vec![("a".into(), 7), ("b".into(), 1)])))
         );
-        assert!(prioritized(&json!({})).is_err());
         let victims = json!({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}});
         assert_eq!(
             preempted(&victims),
-            Ok(Said::Preempt(vec![("n".into(), vec!["u".into()], 2)]))
+            Ok(Ok(Said::Preempt(vec![("n".into(), vec!["u".into()], 2)])))
         );
+    }
+
+    #[test]
+    fn null_is_nothing_and_unknown_fields_are_passed_over() {
+        let nobody = Said::Filter {
+            nodes: vec![],
+            failed: vec![],
+            unresolvable: vec![],
+        };
+        for answer in [
+            json!(null),
+            json!({"NodeNames": null, "Nodes": null, "FailedNodes": null, "Error": null}),
+            json!({"Nodes": {"items": null}, "more": [1]}),
+        ] {
+            assert_eq!(filtered(&answer, true), Ok(Ok(nobody.clone())), "{answer}");
+        }
+        assert_eq!(
+            prioritized(&json!([null, {"Host": "a", "Score": null}])),
+            Ok(Ok(Said::Prioritize(vec![("".into(), 0), ("a".into(), 0)])))
+        );
+        assert_eq!(prioritized(&json!(null)), Ok(Ok(Said::Prioritize(vec![]))));
+        let victims = json!({"NodeNameToMetaVictims": {"n": null}});
+        assert_eq!(
+            preempted(&victims),
+            Ok(Ok(Said::Preempt(vec![("n".into(), vec![], 0)])))
+        );
+        assert_eq!(complaint(&json!(null)), Ok(Ok(())));
+    }
+
+    #[test]
+    fn an_answer_of_the_wrong_type_cannot_be_used() {
+        type Read = fn(&Value) -> Option<WrongType>;
+        let filter: Read = |answer| filtered(answer, true).err();
+        let score: Read = |answer| prioritized(answer).err();
+        let preempt: Read = |answer| preempted(answer).err();
+        let bind: Read = |answer| complaint(answer).err();
+        let no_object = "the answer is a string: only an object or null is allowed";
+        for (read, answer, want) in [
+            (filter, json!("hello"), no_object),
+            (
+                filter,
+                json!([]),
+                "the answer is a list: only an object or null is allowed",
+            ),
+            (
+                filter,
+                json!(42),
+                "the answer is a number: only an object or null is allowed",
+            ),
+            (
+                filter,
+                json!({"nodenames": "abc"}),
+                "NodeNames is a string: only a list or null is allowed",
+            ),
+            (
+                filter,
+                json!({"NodeNames": ["a", 7]}),
+                "an item of NodeNames is a number: only a string or null is allowed",
+            ),
+            (
+                filter,
+                json!({"NodeNames": ["a"], "Nodes": {"items": {}}}),
+                "items is an object: only a list or null is allowed",
+            ),
+            (
+                filter,
+                json!({"FailedNodes": {"a": true}, "Error": "no"}),
+                "an entry of FailedNodes is a boolean: only a string or null is allowed",
+            ),
+            (
+                filter,
+                json!({"Error": {}}),
+                "Error is an object: only a string or null is allowed",
+            ),
+            (
+                score,
+                json!({}),
+                "the answer is an object: only a list or null is allowed",
+            ),
+            (
+                score,
+                json!([{"Host": "a", "Score": 1.5}]),
+                "Score is no whole number: only a whole number of 64 bits or null is allowed",
+            ),
+            (
+                score,
+                json!([["a", 1]]),
+                "a score is a list: only an object or null is allowed",
+            ),
+            (preempt, json!("hello"), no_object),
+            (
+                preempt,
+                json!({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": 1}]}}}),
+                "UID is a number: only a string or null is allowed",
+            ),
+            (bind, json!("hello"), no_object),
+        ] {
+            let found = read(&answer).map(|wrong| wrong.to_string());
+            assert_eq!(found.as_deref(), Some(want), "{answer}");
+        }
     }
 }
