@@ -28,8 +28,8 @@ pub(super) fn decision(outcome: &Outcome) {
             tracing::info!(pod = %Named(pod), %node, plugins = plugins.join(","), "wait on permit");
         }
         Outcome::Park(failure) => {
-            let (reason, message) = (failure.reason.text(), &failure.message);
-            tracing::info!(pod = %Named(&failure.pod), reason, %message, "wait");
+            let (reason, why) = (failure.reason.text(), &failure.message);
+            tracing::info!(pod = %Named(&failure.pod), reason, %why, "wait");
         }
         Outcome::Preempt {
             failure,
@@ -38,15 +38,105 @@ pub(super) fn decision(outcome: &Outcome) {
             ..
         } => {
             let victims: Vec<_> = victims.iter().map(|it| Named(it).to_string()).collect();
-            let (pod, message) = (Named(&failure.pod), &failure.message);
-            tracing::info!(%pod, %node, victims = victims.join(","), %message, "preempt");
+            let (pod, why) = (Named(&failure.pod), &failure.message);
+            tracing::info!(%pod, %node, victims = victims.join(","), %why, "preempt");
         }
-        Outcome::Skip { pod, message } => {
-            tracing::info!(pod = %Named(pod), %message, "skip");
+        Outcome::Skip { pod, message: why } => {
+            tracing::info!(pod = %Named(pod), %why, "skip");
         }
-        Outcome::Warn { pod, message } => {
-            tracing::warn!(pod = %Named(pod), %message, "misunderstood");
+        Outcome::Warn { pod, message: why } => {
+            tracing::warn!(pod = %Named(pod), %why, "misunderstood");
         }
         Outcome::Ask { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use engine::scheduler::{Failure, FailureReason, Nomination};
+    use serde::Deserialize;
+
+    use super::*;
+
+    /// A line of the log as programs read it. A key that is there twice is an error.
+    #[derive(Deserialize)]
+    struct Line {
+        fields: Fields,
+    }
+
+    #[derive(Deserialize)]
+    struct Fields {
+        message: String,
+        pod: String,
+        why: String,
+    }
+
+    #[derive(Clone, Default)]
+    struct Buffer(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Buffer {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend(text);
+            Ok(text.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_key_is_there_twice() {
+        let pod = Arc::new(Pod::default());
+        let failure = || Failure {
+            pod: pod.clone(),
+            reason: FailureReason::Unschedulable,
+            message: "no room".into(),
+            rejected_by: vec![],
+            pending: vec![],
+            nomination: Nomination::Keep,
+        };
+        let (message, node) = ("no room".to_owned(), "n".into());
+        for (outcome, want) in [
+            (Outcome::Park(failure()), "wait"),
+            (
+                Outcome::Preempt {
+                    failure: failure(),
+                    node,
+                    victims: vec![pod.clone()],
+                    displaced: vec![],
+                },
+                "preempt",
+            ),
+            (
+                Outcome::Skip {
+                    pod: pod.clone(),
+                    message: message.clone(),
+                },
+                "skip",
+            ),
+            (
+                Outcome::Warn {
+                    pod: pod.clone(),
+                    message,
+                },
+                "misunderstood",
+            ),
+        ] {
+            let buffer = Buffer::default();
+            let writer = buffer.clone();
+            let log = tracing_subscriber::fmt().json();
+            let log = log.with_writer(move || writer.clone()).finish();
+            tracing::subscriber::with_default(log, || decision(&outcome));
+            let line: Line = serde_json::from_slice(&buffer.0.lock().unwrap()).unwrap();
+            let Fields { message, pod, why } = line.fields;
+            assert_eq!(
+                (&message[..], &pod[..], &why[..]),
+                (want, "/", "no room"),
+                "{want}"
+            );
+        }
     }
 }
