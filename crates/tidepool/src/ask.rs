@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::{
     exit::{Code, error},
+    foreign::one_line,
     kubeconfig,
     output::Format,
 };
@@ -334,7 +335,8 @@ impl Scheduler {
 
 /// What an answer without an answer means.
 fn refusal(code: StatusCode, body: &Value, server: &str) -> anyhow::Error {
-    let said = body["error"].as_str();
+    let said = body["error"].as_str().map(one_line);
+    let said = said.as_deref();
     let words = said.unwrap_or("no reason is given");
     match (code, said) {
         (StatusCode::UNAUTHORIZED, _) => error(

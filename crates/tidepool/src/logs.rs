@@ -1,5 +1,7 @@
 //! Where the log goes and how much of it: to stderr, and little.
 
+mod lines;
+
 use std::{
     collections::VecDeque,
     io::{self, IsTerminal, Write},
@@ -8,6 +10,8 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
+
+use self::lines::Lines;
 
 #[derive(Args)]
 pub(crate) struct Flags {
@@ -72,14 +76,14 @@ impl Flags {
         let ours = ours.join(",");
         // Scores are there only if somebody asked for them.
         let filter = EnvFilter::new(format!("{others},kube_client=off,scores=info,{ours}"));
-        let log = tracing_subscriber::fmt()
+        tracing_subscriber::fmt()
+            .event_format(match self.log_format {
+                Format::Text => Lines::Text,
+                Format::Json => Lines::Json,
+            })
             .with_writer(|| Stderr)
-            .with_ansi(false)
-            .with_env_filter(filter);
-        match self.log_format {
-            Format::Text => log.init(),
-            Format::Json => log.json().init(),
-        }
+            .with_env_filter(filter)
+            .init();
     }
 }
 

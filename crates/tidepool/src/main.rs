@@ -6,6 +6,7 @@ mod config;
 mod debug;
 mod exit;
 mod explain;
+mod foreign;
 mod kubeconfig;
 mod logs;
 mod output;

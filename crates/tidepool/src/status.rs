@@ -9,7 +9,7 @@ use clap::Args;
 use http::Uri;
 use serde::Deserialize;
 
-use crate::{ask, output};
+use crate::{ask, foreign::one_line, output};
 
 /// Say how a running scheduler is
 #[derive(Args)]
@@ -110,7 +110,7 @@ struct Watch {
 fn table(status: &Status, server: &Uri) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
-        let _ = writeln!(text, "{name:<10} {value}");
+        let _ = writeln!(text, "{name:<10} {}", one_line(&value));
     };
     let server = server.to_string();
     row(
@@ -246,7 +246,7 @@ mod tests {
                 {"kind": "nodes", "resourceVersion": "9", "synced": true, "missing": false, "silentSeconds": 1.0,
                     "trouble": "the connection was lost"},
             ],
-            "warnings": ["no node has `nvidia.com/gpus`"],
+            "warnings": ["no node has `nvidia.com/gpus`\n"],
         }));
         let want = "\
 scheduler  0.0.0 at http://127.0.0.1:10259, up 1m 1s
@@ -258,7 +258,7 @@ longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes a
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
 watches    3 of 3 kinds followed; the cluster has no csistoragecapacities
            nodes: the connection was lost
-warning    no node has `nvidia.com/gpus`
+warning    no node has `nvidia.com/gpus`\\n
 ";
         assert_eq!(text, want);
     }

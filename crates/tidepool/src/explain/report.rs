@@ -8,7 +8,7 @@ use control_plane::scores::{ScoreRow, ScoreTable};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::output;
+use crate::{foreign::one_line, output};
 
 /// Nodes that are named for one reason.
 const MOST_NAMED: usize = 4;
@@ -116,7 +116,7 @@ impl Report {
         let _ = writeln!(text, "state      {}", self.state(now));
         if let Some(attempt) = &self.last_attempt {
             let ago = span(now.duration_since(attempt.at));
-            let _ = writeln!(text, "last try   {ago} ago: {}", attempt.message);
+            let _ = writeln!(text, "last try   {ago} ago: {}", one_line(&attempt.message));
             if !attempt.evicted.is_empty() {
                 let _ = writeln!(text, "evicted    {}", attempt.evicted.join(", "));
             }
@@ -182,10 +182,12 @@ impl Report {
                 format!("now        {count}, and it would go there again")
             }
             Verdict::Node(node) => format!("now        {count}, and it would go to {node}"),
-            Verdict::NoNode(message) if self.nodes.is_empty() => format!("now        {message}"),
+            Verdict::NoNode(message) if self.nodes.is_empty() => {
+                format!("now        {}", one_line(message))
+            }
             Verdict::NoNode(_) => format!("now        {count}"),
-            Verdict::Error(message) => format!("error      {message}"),
-            Verdict::Foreign(message) => format!("foreign    {message}"),
+            Verdict::Error(message) => format!("error      {}", one_line(message)),
+            Verdict::Foreign(message) => format!("foreign    {}", one_line(message)),
         }
     }
 
@@ -199,7 +201,8 @@ impl Report {
         for node in &self.nodes {
             if let Some(rejection) = &node.rejection {
                 let plugin = node.plugin.as_deref().unwrap_or("-");
-                let key = (rejection.reasons.join(", "), plugin);
+                let reasons = rejection.reasons.join(", ");
+                let key = (one_line(&reasons).into_owned(), plugin);
                 groups.entry(key).or_default().push(&node.node);
             }
         }
@@ -253,7 +256,7 @@ impl Preemption {
         let Some(node) = &self.node else {
             return match &self.message[..] {
                 "" => "helps on no node".to_owned(),
-                message => format!("helps on no node: {message}"),
+                message => format!("helps on no node: {}", one_line(message)),
             };
         };
         let chosen = self.candidates.iter().find(|it| it.node == *node);
@@ -296,7 +299,7 @@ mod tests {
         let report = report(json!({
             "state": "unschedulable", "rejectedBy": ["NodeResourcesFit", "NodeAffinity"],
             "latestRetry": "2026-01-31T10:04:50Z", "attempts": 3,
-            "lastAttempt": {"at": "2026-01-31T09:59:50Z", "reason": "Unschedulable", "message": "0/6 nodes", "evicted": []},
+            "lastAttempt": {"at": "2026-01-31T09:59:50Z", "reason": "Unschedulable", "message": "0/7 nodes\nstate      is on a", "evicted": []},
             "verdict": {"noNode": "0/6 nodes are available: many."},
             "preemption": {"message": "not eligible due to preemptionPolicy=Never.", "node": null,
                 "candidates": [], "unhelpful": []},
@@ -305,15 +308,17 @@ mod tests {
                 no("b", "node(s) didn't match Pod's node affinity/selector", "NodeAffinity"),
                 no("c", "Insufficient cpu", "NodeResourcesFit"), no("d", "Insufficient cpu", "NodeResourcesFit"),
                 no("e", "Insufficient cpu", "NodeResourcesFit"), no("f", "Insufficient cpu", "NodeResourcesFit"),
+                no("g", "an extender's\nword", "Extender"),
             ],
         }));
         let want = "\
 pod        demo/web (scheduler default-scheduler)
 state      no node takes it; it is tried again when something changes for NodeResourcesFit, NodeAffinity, at the latest in 4m 50s (3 tries so far)
-last try   10s ago: 0/6 nodes
-now        0/6 nodes fit
+last try   10s ago: 0/7 nodes\\nstate      is on a
+now        0/7 nodes fit
   NODES  WHY                                                PLUGIN            WHICH
       5  Insufficient cpu                                   NodeResourcesFit  a c d e and 1 more
+      1  an extender's\\nword                                Extender          g
       1  node(s) didn't match Pod's node affinity/selector  NodeAffinity      b
 preempt    helps on no node: not eligible due to preemptionPolicy=Never.
 ";

@@ -12,6 +12,8 @@ use engine::model::{Amounts, Quantity, Resource};
 use kube::{core::Object, runtime::watcher::Event};
 use local::demo::CPU_USE;
 
+use crate::foreign::one_line;
+
 /// Only what is read here is decoded.
 pub(super) type Pod = Object<wire::PodSpec, wire::PodStatus>;
 pub(super) type Node = Object<Option<wire::NodeSpec>, wire::NodeStatus>;
@@ -91,7 +93,7 @@ impl fmt::Display for News {
         let Self { time, pod, what } = self;
         match what {
             What::Placed { node } => write!(f, "{time}  placed   {pod} on {node}"),
-            What::Waits { why } => write!(f, "{time}  waiting  {pod}: {why}"),
+            What::Waits { why } => write!(f, "{time}  waiting  {pod}: {}", one_line(why)),
             What::Preempted { node } => {
                 write!(
                     f,
@@ -414,6 +416,20 @@ mod tests {
     fn tell(board: &mut Board, pod: Pod) -> Vec<String> {
         let news = board.pod_event(Event::Apply(pod), "12:00:00");
         news.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_others_say_stays_on_its_line() {
+        let told = tell(
+            &mut Board::default(),
+            pod(
+                "a",
+                spec(""),
+                refused("no\n12:00:00  placed   demo/b on evil\u{1b}[2J"),
+            ),
+        );
+        let want = "12:00:00  waiting  demo/a: no\\n12:00:00  placed   demo/b on evil\\u{1b}[2J";
+        assert_eq!(told, [want]);
     }
 
     #[test]
