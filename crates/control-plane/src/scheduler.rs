@@ -56,7 +56,7 @@ pub use extenders::ExtenderError;
 use extenders::Extenders;
 use handle::{About, Board};
 pub use handle::{Handle, Unanswered};
-pub use mode::{Mode, ModeError};
+pub use mode::{DEFAULT_LEASE, DEFAULT_SCHEDULER, Mode, ModeError, SECOND_LEASE, SECOND_SCHEDULER};
 use observer::Observer;
 pub use options::Options;
 pub(crate) use recorder::Recorder;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use api::config::{self, Effective, Errors, Warning};
 use clap::{Args, Subcommand, ValueEnum};
+use control_plane::scheduler::{DEFAULT_LEASE, DEFAULT_SCHEDULER, SECOND_LEASE, SECOND_SCHEDULER};
 use engine::plugins;
 
 /// Look at the configuration of a scheduler
@@ -44,7 +45,7 @@ struct CheckFlags {
 /// Show what a KubeSchedulerConfiguration comes to, with every default written out
 ///
 /// For each profile: the plugins at each extension point in their order, with weights and arguments. Without a file: the
-/// defaults. As YAML it can be loaded and means the same.
+/// defaults. As YAML it can be loaded and means the same: names that depend on the scheduler's --mode stay open.
 #[derive(Args)]
 struct ShowFlags {
     /// The file, or - for standard input; a ConfigMap that holds one is good too
@@ -187,7 +188,17 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn table(effective: &Effective) -> String {
-    let mut text = columns(&effective.settings());
+    let mut settings = effective.settings();
+    let lease = "leaderElection.resourceName";
+    let namespace = "leaderElection.resourceNamespace";
+    let is_open = !settings.iter().any(|(name, _)| name == lease);
+    if let Some(place) = settings.iter().position(|(name, _)| name == namespace)
+        && is_open
+    {
+        let either = format!("{SECOND_LEASE}, or {DEFAULT_LEASE} with --mode primary");
+        settings.insert(place, (lease.to_owned(), either));
+    }
+    let mut text = columns(&settings);
     for profile in &effective.profiles {
         let mut rows = vec![("POINT".to_owned(), "PLUGINS".to_owned())];
         for (point, enabled) in &profile.plugins {
@@ -210,7 +221,11 @@ fn table(effective: &Effective) -> String {
         let _ = write!(
             text,
             "\nPROFILE {}\n{}\n{}",
-            profile.scheduler_name,
+            name,
+        let name = match &profile.scheduler_name {
+            Some(name) => name.clone(),
+            None => format!("{SECOND_SCHEDULER}, or {DEFAULT_SCHEDULER} unless --mode second"),
+        };
             columns(&rows),
             columns(&args)
         );

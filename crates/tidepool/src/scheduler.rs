@@ -77,7 +77,11 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     for warning in warnings.iter().chain(&more) {
         tracing::warn!("{named}{warning}");
     }
-    for text in flags.without_effect() {
+    for text in flags
+        .without_effect()
+        .into_iter()
+        .chain(mode.warning(&configuration))
+    {
         tracing::warn!("{text}");
     }
     let election = &configuration.leader_election;

@@ -152,7 +152,8 @@ impl Running {
             Some(path) => std::path::absolute(path).context("cannot write the kubeconfig")?,
             None => kubeconfig::default_path(|name| std::env::var_os(name))?,
         };
-        let configuration = configuration(flags.config.as_deref())?;
+        let mut configuration = configuration(flags.config.as_deref())?;
+        Mode::Primary.settle(&mut configuration)?;
         let mut options = scheduler_options(&configuration, flags.config.as_deref())?;
         options.debug_scores = flags.debug_scores;
         options.serve = Some(Serve {

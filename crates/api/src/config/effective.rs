@@ -14,7 +14,7 @@ use super::build::complete_args;
 use super::colocation;
 use super::types::{Configuration, Extender};
 
-/// A configuration without defaults. It is written as a KubeSchedulerConfiguration that means the same.
+/// A configuration without defaults, but for names that are left open. It is written as a KubeSchedulerConfiguration that means the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Effective {
@@ -46,7 +46,9 @@ struct LeaderElection {
     renew_deadline: String,
     retry_period: String,
     resource_lock: &'static str,
-    resource_name: String,
+    /// Absent if it is left open: then it depends on how the scheduler is run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_name: Option<String>,
     resource_namespace: String,
 }
 
@@ -63,7 +65,9 @@ struct ClientConnection {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
-    pub scheduler_name: String,
+    /// Absent if it is left open: then it depends on how the scheduler is run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler_name: Option<String>,
     #[serde(serialize_with = "as_plugins")]
     pub plugins: Vec<(Point, Vec<Plugin>)>,
     pub plugin_config: Vec<PluginConfig>,
@@ -137,7 +141,7 @@ impl Effective {
                 (!is_empty).then_some(PluginConfig { name, args })
             });
             Profile {
-                scheduler_name: given.scheduler_name.clone(),
+                scheduler_name: given.is_named.then(|| given.scheduler_name.clone()),
                 plugins: Point::ALL.map(at).into(),
                 plugin_config: args.collect(),
             }
@@ -152,7 +156,7 @@ impl Effective {
                 renew_deadline: span(election.renew_deadline),
                 retry_period: span(election.retry_period),
                 resource_lock: "leases",
-                resource_name: election.resource_name.clone(),
+                resource_name: election.is_named.then(|| election.resource_name.clone()),
                 resource_namespace: election.resource_namespace.clone(),
             },
             client_connection: ClientConnection {

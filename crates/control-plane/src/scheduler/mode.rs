@@ -6,11 +6,14 @@ use std::str::FromStr;
 use api::config::Configuration;
 
 /// kube-scheduler's pods.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Our pods in [`Mode::Second`], unless the configuration names others.
-const SECOND_SCHEDULER: &str = "tidepool";
+pub const SECOND_SCHEDULER: &str = "tidepool";
+/// kube-scheduler's Lease, and its namespace.
+pub const DEFAULT_LEASE: &str = "kube-scheduler";
+const DEFAULT_NAMESPACE: &str = "kube-system";
 /// Our Lease in [`Mode::Second`], unless the configuration names another.
-const SECOND_LEASE: &str = "tidepool-scheduler";
+pub const SECOND_LEASE: &str = "tidepool-scheduler";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
@@ -34,7 +37,8 @@ pub enum ModeError {
 }
 
 impl Mode {
-    /// Fills in the names that the configuration leaves open, and refuses those that are not for this mode.
+    /// Fills in the names that the configuration leaves open, and refuses those that are not for this mode. None is open
+    /// afterwards.
     pub fn settle(self, configuration: &mut Configuration) -> Result<(), ModeError> {
         let election = &mut configuration.leader_election;
         match self {
@@ -55,7 +59,30 @@ impl Mode {
             Self::Primary => {}
             Self::Observe => election.leader_elect = false,
         }
+        election.is_named = true;
+        for profile in &mut configuration.profiles {
+            profile.is_named = true;
+        }
         Ok(())
+    }
+
+    /// What people should know about kube-scheduler, which goes by its Lease; of a configuration that is settled.
+    pub fn warning(self, configuration: &Configuration) -> Option<String> {
+        let election = &configuration.leader_election;
+        let (namespace, name) = (&election.resource_namespace, &election.resource_name);
+        let is_its_own = namespace == DEFAULT_NAMESPACE && name == DEFAULT_LEASE;
+        match self {
+            Self::Second if election.leader_elect && is_its_own => Some(format!(
+                "the Lease {namespace}/{name} is kube-scheduler's own: while this scheduler has it, a kube-scheduler stands by and places no pods; another one is named by leaderElection.resourceName or --leader-elect-resource-name"
+            )),
+            Self::Primary if !election.leader_elect => Some(
+                "without leader election a kube-scheduler may be active at the same time and place the same pods: stop it, or leave leader election on".to_owned(),
+            ),
+            Self::Primary if !is_its_own => Some(format!(
+                "the Lease {namespace}/{name} is not kube-scheduler's ({DEFAULT_NAMESPACE}/{DEFAULT_LEASE}), so a kube-scheduler may be active at the same time and place the same pods: stop it, or use its Lease"
+            )),
+            Self::Second | Self::Primary | Self::Observe => None,
+        }
     }
 }
 
@@ -88,8 +115,7 @@ mod tests {
 
     /// Scheduler names, Lease and whether there is one.
     fn settled(mode: Mode, text: &str) -> Result<(Vec<String>, String, bool), ModeError> {
-        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
-        let (mut configuration, _) = api::config::load(&format!("{head}{text}")).unwrap();
+        let mut configuration = configuration(text);
         mode.settle(&mut configuration)?;
         let election = configuration.leader_election;
         let names = configuration
@@ -138,6 +164,64 @@ mod tests {
         ] {
             let want = (vec![names.to_owned()], lease.to_owned(), elects);
             assert_eq!(settled(mode, text), Ok(want), "{mode} {text}");
+        }
+    }
+
+    fn configuration(text: &str) -> Configuration {
+        let head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        api::config::load(&format!("{head}{text}")).unwrap().0
+    }
+
+    #[test]
+    fn who_shares_a_cluster_with_kube_scheduler_is_told_what_its_lease_means() {
+        let its_own = "leaderElection: {resourceName: kube-scheduler}\n";
+        let other = "leaderElection: {resourceName: other}\n";
+        let elsewhere = "leaderElection: {resourceNamespace: infra}\n";
+        let off = "leaderElection: {leaderElect: false, resourceName: kube-scheduler}\n";
+        let (stands_by, at_once) = (Some("stands by"), Some("active at the same time"));
+        for (mode, text, want) in [
+            (Mode::Second, "", None),
+            (Mode::Second, its_own, stands_by),
+            (Mode::Second, other, None),
+            (Mode::Second, off, None),
+            (Mode::Primary, "", None),
+            (Mode::Primary, its_own, None),
+            (Mode::Primary, other, at_once),
+            (Mode::Primary, elsewhere, at_once),
+            (Mode::Primary, off, at_once),
+            (Mode::Observe, off, None),
+        ] {
+            let mut configuration = configuration(text);
+            mode.settle(&mut configuration).unwrap();
+            let warning = mode.warning(&configuration);
+            let as_wanted = match (&warning, want) {
+                (Some(warning), Some(want)) => warning.contains(want),
+                (found, want) => found.is_none() && want.is_none(),
+            };
+            assert!(as_wanted, "{mode} {text}: {warning:?}");
+        }
+    }
+
+    /// What `config show` writes leaves open what the file leaves open.
+    #[test]
+    fn a_configuration_that_is_written_out_is_settled_as_before() {
+        let named =
+            "profiles: [{schedulerName: mine}]\nleaderElection: {resourceName: kube-scheduler}\n";
+        for mode in [Mode::Second, Mode::Primary, Mode::Observe] {
+            for text in ["", named, "leaderElection: {resourceNamespace: infra}\n"] {
+                let given = configuration(text);
+                let shown = api::config::Effective::new(&given, engine::plugins::ALL).unwrap();
+                let shown = api::config::to_yaml(&shown);
+                let (mut given, mut again) = (given, api::config::load(&shown).unwrap().0);
+                mode.settle(&mut given).unwrap();
+                mode.settle(&mut again).unwrap();
+                assert_eq!(
+                    given.leader_election, again.leader_election,
+                    "{mode} {text}"
+                );
+                let names = |it: &Configuration| it.profiles[0].scheduler_name.clone();
+                assert_eq!(names(&given), names(&again), "{mode} {text}");
+            }
         }
     }
 

@@ -63,6 +63,7 @@ impl Options {
         let mut configuration = Configuration::default();
         for profile in &mut configuration.profiles {
             profile.scheduler_name = scheduler_name.to_owned();
+            profile.is_named = true;
         }
         Ok(Self::new(&configuration, plugins::ALL, host)?.0)
     }

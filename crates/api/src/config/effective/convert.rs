@@ -59,7 +59,10 @@ impl Effective {
                     let profiles = profiles
                         .into_iter()
                         .map(|profile| shorter(profile, default));
-                    short.insert(name, profiles.collect());
+                    let profiles: Vec<Value> = profiles.collect();
+                    if profiles != [json!({})] {
+                        short.insert(name, profiles.into());
+                    }
                 }
                 (_, value) => {
                     if let Some(value) = differing(value, default) {

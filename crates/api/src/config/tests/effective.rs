@@ -95,9 +95,29 @@ fn a_file_of_defaults_says_nothing() {
     let short = effective(&v1("")).without_defaults(plugins::ALL);
     assert_eq!(
         to_yaml(&short),
-        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: \
-         default-scheduler\n"
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
     );
+}
+
+/// They are kube-scheduler's defaults, but a scheduler beside it takes others for what is left open.
+#[test]
+fn names_are_written_where_they_were_given() {
+    let named = v1(
+        "leaderElection: {resourceName: kube-scheduler}\nprofiles: [{schedulerName: default-scheduler}]\n",
+    );
+    let open = v1("");
+    for (text, want) in [(&named, true), (&open, false)] {
+        let whole = effective(text);
+        let short = to_yaml(&whole.without_defaults(plugins::ALL));
+        for written in [to_yaml(&whole), short] {
+            for name in [
+                "resourceName: kube-scheduler",
+                "schedulerName: default-scheduler",
+            ] {
+                assert_eq!(written.contains(name), want, "{name}\n{written}");
+            }
+        }
+    }
 }
 
 #[test]
