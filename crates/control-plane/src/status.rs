@@ -48,8 +48,11 @@ pub struct Leader {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSize {
     pub nodes: u64,
-    /// Pods that have a node.
+    /// Pods that are bound to a node.
     pub placed_pods: u64,
+    /// Pods that a node is decided for, and that have not been seen there yet: they wait on permit, are prepared or bound.
+    #[serde(default)]
+    pub assumed_pods: u64,
     /// CustomNodeResources of nodes that are not known.
     pub reports_without_node: u64,
 }
@@ -62,6 +65,7 @@ pub struct Queue {
     pub backoff: u64,
     pub unschedulable: u64,
     pub gated: u64,
+    /// Being decided about.
     pub in_flight: u64,
 }
 

@@ -149,6 +149,11 @@ impl Scheduler {
         self.queue.sizes()
     }
 
+    /// How many pods have a node and are not yet seen there.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
     /// How often pods came into which part of the queue, and why, since this was last asked.
     pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
         self.queue.take_arrivals()

@@ -2,7 +2,7 @@
 //!
 //! Every failure is one sentence that says what to do.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
@@ -18,7 +18,7 @@ use kube::{
 use serde_json::Value;
 
 use crate::{
-    exit::{Code, error},
+    exit::{Code, code_of, error},
     foreign::one_line,
     kubeconfig,
     output::Format,
@@ -69,7 +69,18 @@ pub(crate) struct Flags {
 pub(crate) struct Scheduler {
     pub(crate) server: Uri,
     client: Client,
+    /// Who should answer there, if a Lease says so.
+    holders: Vec<Holder>,
 }
+
+/// Who has a Lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    lease: String,
+    identity: String,
+}
+
+const STATUS: &str = "/apis/v1/status";
 
 /// Asks on a runtime of its own.
 pub(crate) fn ask(flags: &Flags, path: &str) -> Result<(Scheduler, Value)> {
@@ -78,6 +89,7 @@ pub(crate) fn ask(flags: &Flags, path: &str) -> Result<(Scheduler, Value)> {
         .build()?;
     runtime.block_on(async {
         let scheduler = find(flags).await?;
+        scheduler.check_who_answers().await?;
         let answer = scheduler.get(path).await?;
         Ok((scheduler, answer))
     })
@@ -101,7 +113,7 @@ async fn find(flags: &Flags) -> Result<Scheduler> {
             },
             None => None,
         };
-        return Scheduler::new(server, config, flags);
+        return Scheduler::new(server, config, Vec::new(), flags);
     }
     let mut first = None;
     for cluster in clusters(flags) {
@@ -182,13 +194,13 @@ impl Cluster {
     /// The one that the Lease names, else the one that `up` wrote down.
     async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
         let config = self.config(flags).await?;
-        let server = match on_lease(&config, flags).await {
-            Ok(server) => server,
-            Err(why) => self.written_down().ok_or(why)?,
+        let (server, holders) = match on_lease(&config, flags).await {
+            Ok(found) => found,
+            Err(why) => (self.written_down().ok_or(why)?, Vec::new()),
         };
         let parsed = parse_server(&server)
             .map_err(|why| format!("its address `{server}` cannot be used ({why})"))?;
-        Scheduler::new(parsed, Some(config), flags).map_err(|why| format!("{why:#}"))
+        Scheduler::new(parsed, Some(config), holders, flags).map_err(|why| format!("{why:#}"))
     }
 
     fn written_down(&self) -> Option<String> {
@@ -209,36 +221,38 @@ fn parse_lease(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The address that a leader wrote on its Lease.
-async fn on_lease(config: &Config, flags: &Flags) -> Result<String, String> {
+/// The address that a leader wrote on its Lease, and who that is. Several Leases may name the same address.
+async fn on_lease(config: &Config, flags: &Flags) -> Result<(String, Vec<Holder>), String> {
     let server = &config.cluster_url;
     let client = Client::try_from(config.clone()).map_err(|why| why.to_string())?;
     let (leases, place) = leases(client, flags).await.map_err(|why| match why {
-        kube::Error::Api(status) => format!("{server} says: {}", status.message),
+        kube::Error::Api(status) => format!("{server} says: {}", one_line(&status.message)),
         other => format!("{server} does not answer ({})", root_cause(&other)),
     })?;
-    let mut found: Vec<(String, String)> = leases
-        .into_iter()
-        .filter(|lease| holder(lease).is_some_and(|holder| !holder.is_empty()))
-        .filter_map(|lease| {
-            let meta = lease.metadata;
-            let name = format!("{}/{}", meta.namespace?, meta.name?);
-            Some((meta.annotations?.remove(SERVER)?, name))
-        })
-        .collect();
-    found.sort();
-    found.dedup_by(|a, b| a.0 == b.0);
-    match &found[..] {
-        [] => Err(format!("no Lease {place} of {server} names one")),
-        [(only, _)] => Ok(only.clone()),
-        several => {
-            let several: Vec<String> = several
-                .iter()
-                .map(|(address, lease)| format!("{address} (--lease {lease})"))
-                .collect();
-            Err(format!("there are several, {}", several.join(" and ")))
+    let mut found: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
+    for lease in leases {
+        let identity = lease.spec.and_then(|spec| spec.holder_identity);
+        let meta = lease.metadata;
+        let address = meta.annotations.and_then(|mut it| it.remove(SERVER));
+        if let (Some(identity), Some(address)) = (identity, address)
+            && !identity.is_empty()
+        {
+            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+            let lease = format!("{}/{}", namespace.unwrap_or(""), name.unwrap_or(""));
+            let holders = found.entry(address).or_default();
+            holders.push(Holder { lease, identity });
         }
     }
+    if found.len() > 1 {
+        let several: Vec<String> = found
+            .iter()
+            .filter_map(|(address, holders)| Some((address, &holders.first()?.lease)))
+            .map(|(address, lease)| format!("{} (--lease {lease})", one_line(address)))
+            .collect();
+        return Err(format!("there are several, {}", several.join(" and ")));
+    }
+    let nobody = || format!("no Lease {place} of {server} names one");
+    found.pop_first().ok_or_else(nobody)
 }
 
 /// Leases that may be a scheduler's, and where they were looked for.
@@ -274,17 +288,18 @@ fn hasten(config: &mut Config) {
     config.default_retry = false;
 }
 
-fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref()
-}
-
 fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.last().map(ToString::to_string).unwrap_or_default()
 }
 
 impl Scheduler {
-    fn new(server: Uri, cluster: Option<Config>, flags: &Flags) -> Result<Self> {
+    fn new(
+        server: Uri,
+        cluster: Option<Config>,
+        holders: Vec<Holder>,
+        flags: &Flags,
+    ) -> Result<Self> {
         let mut config = Config::new(server.clone());
         hasten(&mut config);
         // Tokens go only where nobody can listen.
@@ -301,7 +316,33 @@ impl Scheduler {
         Ok(Self {
             server,
             client: Client::try_from(config)?,
+            holders,
         })
+    }
+
+    /// An address on a Lease may mean another machine, as 127.0.0.1 does; whoever answers there answers for a cluster of
+    /// its own. Schedulers that do not say who they are, or not to us, are believed.
+    async fn check_who_answers(&self) -> Result<()> {
+        let Some(first) = self.holders.first() else {
+            return Ok(());
+        };
+        let status = match self.get(STATUS).await {
+            Err(why) if code_of(&why) == Code::Refused => return Ok(()),
+            status => status?,
+        };
+        let found = status["identity"].as_str().unwrap_or_default();
+        if found.is_empty() || self.holders.iter().any(|it| it.identity == found) {
+            return Ok(());
+        }
+        let (server, Holder { lease, identity }) = (&self.server, first);
+        Err(error(
+            Code::Unreachable,
+            format_args!(
+                "the Lease {lease} says that {} answers at {server}, but {} does: ask on the machine of the former, or say with --server whom you mean",
+                one_line(identity),
+                one_line(found)
+            ),
+        ))
     }
 
     /// What it answers to this path.

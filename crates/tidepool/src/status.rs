@@ -66,6 +66,8 @@ struct Leader {
 struct ClusterSize {
     nodes: u64,
     placed_pods: u64,
+    assumed_pods: u64,
+    reports_without_node: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -138,7 +140,11 @@ fn table(status: &Status, server: &Uri) -> String {
         "waiting",
         format!(
             "{waiting} pods: {} active, {} in backoff, {} unschedulable, {} gated; {} under way",
-            queue.active, queue.backoff, queue.unschedulable, queue.gated, queue.in_flight
+            queue.active,
+            queue.backoff,
+            queue.unschedulable,
+            queue.gated,
+            queue.in_flight + cluster.assumed_pods
         ),
     );
     if let Some(oldest) = &status.oldest_waiting {
@@ -168,6 +174,13 @@ fn table(status: &Status, server: &Uri) -> String {
         if let Some(trouble) = &watch.trouble {
             row("", format!("{}: {trouble}", watch.kind));
         }
+    }
+    if cluster.reports_without_node > 0 {
+        let text = format!(
+            "CustomNodeResources without a node of their name: {}; what they report is not used",
+            cluster.reports_without_node
+        );
+        row("warning", text);
     }
     for warning in &status.warnings {
         row("warning", warning.clone());
@@ -202,13 +215,14 @@ fn role(status: &Status) -> String {
 }
 
 fn watches(watches: &[Watch]) -> String {
-    let synced = watches.iter().filter(|watch| watch.synced).count();
+    let is_followed = |watch: &&Watch| watch.synced && !watch.missing && watch.trouble.is_none();
+    let followed = watches.iter().filter(is_followed).count();
     let missing: Vec<&str> = watches
         .iter()
         .filter(|watch| watch.missing)
         .map(|watch| &watch.kind[..])
         .collect();
-    let mut text = format!("{synced} of {} kinds followed", watches.len());
+    let mut text = format!("{followed} of {} kinds followed", watches.len());
     if !missing.is_empty() {
         let _ = write!(text, "; the cluster has no {}", missing.join(", "));
     }
@@ -232,7 +246,7 @@ mod tests {
             "version": "0.0.0", "mode": "primary", "role": "leader", "identity": "host_1",
             "lease": "kube-system/kube-scheduler", "leader": {"identity": "host_1", "server": null},
             "uptimeSeconds": 61.9, "schedulers": ["default-scheduler"], "deciding": true,
-            "cluster": {"nodes": 6, "placedPods": 45},
+            "cluster": {"nodes": 6, "placedPods": 45, "assumedPods": 200, "reportsWithoutNode": 3},
             "queue": {"active": 0, "backoff": 1, "unschedulable": 4, "gated": 0, "inFlight": 2},
             "oldestWaiting": {"namespace": "demo", "name": "train-large", "since": "2026-01-02T03:04:05Z",
                 "waitingSeconds": 303.7, "why": "0/6 nodes are available: 6 Insufficient cpu."},
@@ -253,11 +267,12 @@ scheduler  0.0.0 at http://127.0.0.1:10259, up 1m 1s
 mode       primary, leader by kube-system/kube-scheduler
 pods of    default-scheduler
 cluster    6 nodes, 45 pods on them
-waiting    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 2 under way
+waiting    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 202 under way
 longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes are available: 6 Insufficient cpu.
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
-watches    3 of 3 kinds followed; the cluster has no csistoragecapacities
+watches    1 of 3 kinds followed; the cluster has no csistoragecapacities
            nodes: the connection was lost
+warning    CustomNodeResources without a node of their name: 3; what they report is not used
 warning    no node has `nvidia.com/gpus`\\n
 ";
         assert_eq!(text, want);

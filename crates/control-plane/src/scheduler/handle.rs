@@ -75,6 +75,7 @@ pub(super) struct Board {
     deciding: AtomicBool,
     nodes: AtomicU64,
     placed: AtomicU64,
+    assumed: AtomicU64,
     homeless_reports: AtomicU64,
     active: AtomicU64,
     backoff: AtomicU64,
@@ -93,9 +94,11 @@ impl Board {
     pub(super) fn show(&self, engine: &Scheduler, deciding: bool) {
         let sizes = engine.sizes();
         let cluster = engine.cluster();
+        let assumed = engine.under_way();
         for (place, count) in [
             (&self.nodes, cluster.nodes().len()),
-            (&self.placed, cluster.placed_count()),
+            (&self.placed, cluster.placed_count().saturating_sub(assumed)),
+            (&self.assumed, assumed),
             (&self.homeless_reports, cluster.homeless_reports()),
             (&self.active, sizes.active),
             (&self.backoff, sizes.backoff),
@@ -170,6 +173,7 @@ impl Handle {
             cluster: ClusterSize {
                 nodes: get(&board.nodes),
                 placed_pods: get(&board.placed),
+                assumed_pods: get(&board.assumed),
                 reports_without_node: get(&board.homeless_reports),
             },
             queue: Queue {

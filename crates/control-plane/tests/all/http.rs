@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::{Fixture, eventually, options};
+use crate::volumes::claim_and_pod;
 
 pub(crate) fn any_port() -> Serve {
     Serve {
@@ -87,7 +88,7 @@ async fn health_status_and_configuration() {
     assert_eq!(status["deciding"], true);
     assert_eq!(
         status["cluster"],
-        json!({"nodes": 1, "placedPods": 1, "reportsWithoutNode": 0})
+        json!({"nodes": 1, "placedPods": 1, "assumedPods": 0, "reportsWithoutNode": 0})
     );
     assert_eq!(status["sinceStart"]["bound"], 1);
     assert_eq!(status["lease"], Value::Null);
@@ -118,6 +119,24 @@ async fn health_status_and_configuration() {
     assert_eq!(config["kind"], "KubeSchedulerConfiguration");
     assert_eq!(config["profiles"][0]["schedulerName"], "tidepool");
     assert_eq!(get(&fixture, "/nowhere").await.0, 404);
+    fixture.stop().await;
+}
+
+/// It has no volume yet, so it cannot be bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_not_bound_yet_is_on_no_node() {
+    let mut fixture = serving().await;
+    fixture.add_node("node", "4", 110).await;
+    claim_and_pod(&fixture, "example.com/disks").await;
+    let status = eventually("a node is decided for the pod", || async {
+        let status = get_json(&fixture, "/apis/v1/status").await;
+        match status["cluster"]["assumedPods"] == 1 {
+            true => Ok(status),
+            false => Err(status),
+        }
+    })
+    .await;
+    assert_eq!(status["cluster"]["placedPods"], 0, "{status}");
     fixture.stop().await;
 }
 

@@ -360,7 +360,7 @@ async fn an_observer_decides_and_writes_nothing() {
         Running::start(Connect::Client(Client::new(service, NAMESPACE)), options).unwrap();
     let status = eventually("it has decided", || async {
         let status = running.handle().status();
-        let decided = status.queue.unschedulable == 1 && status.cluster.placed_pods == 1;
+        let decided = status.queue.unschedulable == 1 && status.cluster.assumed_pods == 1;
         if decided { Ok(status) } else { Err(status) }
     })
     .await;

@@ -6,6 +6,16 @@ use std::{
     path::Path,
 };
 
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
 use crate::{Output, Up, run, tidepool};
 
 /// Answers every request alike, for as long as the test runs.
@@ -227,6 +237,43 @@ fn a_running_cluster_is_found_and_explained() {
         "{}",
         output.stderr
     );
+}
+
+/// 127.0.0.1 on the Lease of another machine's scheduler is not ours.
+#[tokio::test]
+async fn who_answers_for_somebody_else_is_found_out() {
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = home.path().join("kubeconfig");
+    let path = kubeconfig.to_str().unwrap();
+    let _up = Up::start(&["--kubeconfig-out", path, "--no-demo"]);
+    let config = Kubeconfig::read_from(&kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let client = Client::try_from(config.unwrap()).unwrap();
+    let ours: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let ours = ours.get("kube-scheduler").await.unwrap();
+    let far = Lease {
+        metadata: ObjectMeta {
+            name: Some("far".into()),
+            annotations: ours.metadata.annotations,
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some("far-away_1".into()),
+            ..LeaseSpec::default()
+        }),
+    };
+    let leases: Api<Lease> = Api::namespaced(client, "default");
+    leases.create(&PostParams::default(), &far).await.unwrap();
+    for command in [&["status"][..], &["explain", "pod", "default/x"]] {
+        let arguments = [command, &["--kubeconfig", path, "--lease", "default/far"]].concat();
+        let output = ask(home.path(), &arguments);
+        assert_eq!(output.code, Some(4), "{}", output.stderr);
+        let words = "the Lease default/far says that far-away_1 answers at http://127.0.0.1:";
+        assert!(output.stderr.contains(words), "{}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    }
+    let output = ask(home.path(), &["status", "--kubeconfig", path]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
 }
 
 #[test]
