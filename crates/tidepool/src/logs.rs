@@ -74,8 +74,9 @@ impl Flags {
             .map(|crate_| format!("{crate_}={level}"));
         // What kube's client logs it also returns, and then it is said in our words.
         let ours = ours.join(",");
-        // Scores are there only if somebody asked for them.
-        let filter = EnvFilter::new(format!("{others},kube_client=off,scores=info,{ours}"));
+        // Scores and numbers are there only if somebody asked for them.
+        let asked = "scores=info,asked=info";
+        let filter = EnvFilter::new(format!("{others},kube_client=off,{asked},{ours}"));
         tracing_subscriber::fmt()
             .event_format(match self.log_format {
                 Format::Text => Lines::Text,

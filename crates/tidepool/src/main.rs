@@ -11,6 +11,7 @@ mod kubeconfig;
 mod logs;
 mod output;
 mod scheduler;
+mod signals;
 mod sim;
 mod status;
 mod up;

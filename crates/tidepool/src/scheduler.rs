@@ -11,6 +11,8 @@ use control_plane::lease::Election;
 use control_plane::scheduler::{Mode, Options, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::exit::{Code, error};
+use crate::signals::Asked;
 pub(crate) use flags::Flags;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
@@ -23,9 +25,11 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn schedule(flags: Flags) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
+    let asked = Asked::listen()?;
     let (configuration, options) = prepare(&flags)?;
     let config = connection(&flags, &configuration).await?;
     let mut running = Running::start(Connect::Config(Box::new(config)), options)?;
+    asked.answer(running.handle().clone());
     tokio::select! {
         () = signals.next() => {}
         why = running.ended() => return Err(why.into()),

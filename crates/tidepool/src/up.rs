@@ -27,7 +27,7 @@ use local::{Local, Timings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{terminal::Terminal, view::View, welcome::Welcome};
-use crate::{kubeconfig, logs, say};
+use crate::{kubeconfig, logs, say, signals::Asked};
 
 /// This machine, as events and the Lease name it.
 const HOST: &str = "tidepool-up";
@@ -104,6 +104,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 async fn up(flags: Flags) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let asked = Asked::listen()?;
     let time_is_up = async {
         match flags.run_for {
             Some(duration) => tokio::time::sleep(duration).await,
@@ -121,6 +122,7 @@ async fn up(flags: Flags) -> anyhow::Result<()> {
         running = Running::start(&flags) => running?,
         () = &mut end => return Ok(()),
     };
+    asked.answer(running.scheduler.handle().clone());
     let result = running.show(flags.plain, end).await;
     let stopped = tokio::time::timeout(LONGEST_STOP, running.stop()).await;
     if stopped.is_err() {

@@ -202,6 +202,23 @@ impl Handle {
         }
     }
 
+    /// Writes the most important numbers into the log, however little is logged: somebody asked for them by a signal.
+    pub fn log_sizes(&self) {
+        let Status { cluster, queue, .. } = self.status();
+        tracing::info!(
+            target: "asked",
+            nodes = cluster.nodes,
+            bound = cluster.placed_pods,
+            assumed = cluster.assumed_pods,
+            deciding = queue.in_flight,
+            active = queue.active,
+            backoff = queue.backoff,
+            unschedulable = queue.unschedulable,
+            gated = queue.gated,
+            "what is known; GET /debug/cache or `tidepool debug cache` has it node by node"
+        );
+    }
+
     /// The same with the pod that waits longest, which only the deciding thread knows.
     pub async fn whole_status(&self) -> Status {
         let mut status = self.status();

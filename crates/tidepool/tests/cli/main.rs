@@ -191,6 +191,40 @@ fn signals_stop_it_in_good_order() {
     }
 }
 
+/// As kube-scheduler's debugger does.
+#[test]
+fn who_asks_by_a_signal_finds_the_numbers_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let mut command = tidepool(&["up", "--port", "0", "--kubeconfig-out"]);
+    command
+        .arg(&path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut up = Up {
+        child: command.spawn().unwrap(),
+    };
+    let mut stdout = BufReader::new(up.child.stdout.take().unwrap()).lines();
+    while !stdout.next().unwrap().unwrap().contains("Ctrl-C") {}
+    let mut log = BufReader::new(up.child.stderr.take().unwrap()).lines();
+    for _ in 0..2 {
+        up.send("-USR2");
+        let line = log.next().unwrap().unwrap();
+        for part in [
+            "INFO asked: ",
+            "/debug/cache",
+            " nodes=6 ",
+            " assumed=",
+            " gated=",
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+    }
+    drop(stdout);
+    up.send("-TERM");
+    assert_eq!(up.ended().code(), Some(0));
+}
+
 #[test]
 fn a_reader_that_went_away_does_not_stop_it() {
     let directory = tempfile::tempdir().unwrap();
