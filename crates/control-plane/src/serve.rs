@@ -34,6 +34,9 @@ pub(crate) use routes::routes;
 /// kube-scheduler's port.
 pub const PORT: u16 = 10259;
 
+/// What probes look at; each of its checks has a path below it.
+const HEALTH: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
 /// Where to serve, and to whom.
 #[derive(Debug, Clone)]
 pub struct Serve {
@@ -66,7 +69,7 @@ impl Default for Serve {
             address: IpAddr::from([127, 0, 0, 1]),
             port: Port::Rather(PORT),
             tls: None,
-            always_allow: ["/healthz", "/readyz", "/livez"].map(String::from).into(),
+            always_allow: HEALTH.map(String::from).into(),
         }
     }
 }

@@ -11,6 +11,7 @@ use kube::client::Body;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::HEALTH;
 use crate::client;
 
 /// As long as kube-scheduler trusts an answer.
@@ -69,7 +70,7 @@ impl Guard {
             .iter()
             .any(|open| match open.strip_suffix('*') {
                 Some(start) => path.starts_with(start),
-                None => path == open,
+                None => path == open || is_check_of(open, path),
             })
     }
 
@@ -198,6 +199,12 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
         }
         known.insert(key, (Instant::now() + TRUST, value));
     }
+}
+
+/// Whether the path is one check of a health path, as `/readyz/watches` is: the whole says as much.
+fn is_check_of(open: &str, path: &str) -> bool {
+    let check = path.strip_prefix(open);
+    HEALTH.contains(&open) && check.is_some_and(|check| check.starts_with('/'))
 }
 
 #[cfg(test)]

@@ -424,6 +424,7 @@ async fn with_tls_the_api_server_says_who_may_see_what() {
     };
     for (path, token, want) in [
         ("/livez", "", 200),
+        ("/livez/ping", "", 200),
         ("/metrics", "", 401),
         ("/metrics", "stranger", 401),
         ("/metrics", "reader", 200),
