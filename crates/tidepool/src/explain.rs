@@ -34,6 +34,9 @@ struct PodFlags {
     /// The pod; without a namespace it is in `default`
     #[arg(value_name = "NAMESPACE/NAME")]
     pod: String,
+    /// The namespace of the pod, if its name comes without one
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
     /// Show the scores of the best nodes too, plugin by plugin
     #[arg(long)]
     scores: bool,
@@ -46,13 +49,13 @@ struct PodFlags {
 
 const EXAMPLES: &str = "\
 Examples:
-  tidepool explain pod demo/train-large-x2x9f          why it waits
-  tidepool explain pod web-5d8f --scores --top 3       the three best nodes for it
-  tidepool explain pod web-5d8f -o json | jq .verdict  for programs";
+  tidepool explain pod demo/train-large-x2x9f             why it waits
+  tidepool explain pod web-5d8f -n demo --scores --top 3  the three best nodes for it
+  tidepool explain pod web-5d8f -o json | jq .verdict     for programs";
 
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let Command::Pod(flags) = &flags.command;
-    let (namespace, name) = parse(&flags.pod)?;
+    let (namespace, name) = parse(&flags.pod, flags.namespace.as_deref())?;
     let path = format!("/apis/v1/pods/{namespace}/{name}/explain");
     let (_, answer) = ask::ask(&flags.ask, &path)?;
     output::print(flags.ask.output, &answer, |answer| {
@@ -69,8 +72,15 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 }
 
 /// Names of Kubernetes only: they need no encoding in a path.
-fn parse(pod: &str) -> Result<(&str, &str)> {
-    let (namespace, name) = pod.split_once('/').unwrap_or(("default", pod));
+fn parse<'a>(pod: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str)> {
+    let (namespace, name) = match (pod.split_once('/'), namespace) {
+        (Some((in_name, _)), Some(given)) if in_name != given => {
+            let text = format!("`{pod}` is not in namespace `{given}`: give one of the two");
+            return Err(error(Code::BadInput, text));
+        }
+        (Some(both), _) => both,
+        (None, given) => (given.unwrap_or("default"), pod),
+    };
     let is_name = |text: &str| {
         !text.is_empty()
             && text
@@ -93,18 +103,22 @@ mod tests {
 
     #[test]
     fn pods_have_names() {
-        for (pod, want) in [
-            ("demo/web-1", Some(("demo", "web-1"))),
-            ("web.2", Some(("default", "web.2"))),
-            ("demo/", None),
-            ("/web", None),
-            ("a/b/c", None),
-            ("demo/../x", None),
-            ("demo/Web", None),
-            ("demo/web?x=1", None),
-            ("", None),
+        for (pod, namespace, want) in [
+            ("demo/web-1", None, Some(("demo", "web-1"))),
+            ("web.2", None, Some(("default", "web.2"))),
+            ("web.2", Some("demo"), Some(("demo", "web.2"))),
+            ("demo/web-1", Some("demo"), Some(("demo", "web-1"))),
+            ("demo/web-1", Some("other"), None),
+            ("web.2", Some("De mo"), None),
+            ("demo/", None, None),
+            ("/web", None, None),
+            ("a/b/c", None, None),
+            ("demo/../x", None, None),
+            ("demo/Web", None, None),
+            ("demo/web?x=1", None, None),
+            ("", None, None),
         ] {
-            match (parse(pod), want) {
+            match (parse(pod, namespace), want) {
                 (Ok(found), Some(want)) => assert_eq!(found, want),
                 (Err(why), None) => assert_eq!(code_of(&why), Code::BadInput),
                 (found, want) => panic!("{pod}: {found:?}, not {want:?}"),
