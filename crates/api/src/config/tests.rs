@@ -335,7 +335,7 @@ fn extenders_come_in_the_order_of_the_engine() {
 /// The extender's word wins over that of the arguments.
 #[test]
 fn resources_that_an_extender_manages_are_not_checked() {
-    let body = "extenders:\n- managedResources: [{name: a.b/c, ignoredByScheduler: true}]\n";
+    let body = "extenders:\n- urlPrefix: http://a\n  managedResources: [{name: a.b/c, ignoredByScheduler: true}]\n";
     let with_args = "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args: {ignoredResources: [x.y/z]}\n";
     for (text, c, z) in [
         (v1(body), true, false),

@@ -127,10 +127,39 @@ fn in_go(set: &PluginSet) -> String {
     )
 }
 
+/// kube-scheduler finds out when it first asks.
+fn reachable(extender: &Extender, at: impl Fn(&str) -> String, findings: &mut Findings) {
+    let url = &extender.url_prefix;
+    let is_good = url.parse::<http::Uri>().is_ok_and(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https"))
+            && uri.host().is_some_and(|host| !host.is_empty())
+            && uri.query().is_none()
+    });
+    if !is_good {
+        let text = format!(
+            "Invalid value: \"{url}\": must be a URL that verbs can be added to, such as https://host:8888/scheduler"
+        );
+        findings.error(at("urlPrefix"), text);
+    }
+    for (field, verb) in [
+        ("filterVerb", &extender.filter_verb),
+        ("preemptVerb", &extender.preempt_verb),
+        ("prioritizeVerb", &extender.prioritize_verb),
+        ("bindVerb", &extender.bind_verb),
+    ] {
+        let path = format!("/{verb}");
+        if path.contains(['?', '#']) || path.parse::<http::Uri>().is_err() {
+            let text = format!("Invalid value: \"{verb}\": must be the path part of a URL");
+            findings.error(at(field), text);
+        }
+    }
+}
+
 pub(super) fn extenders(extenders: &[Extender], findings: &mut Findings) {
     let mut managed = BTreeSet::new();
     for (i, extender) in extenders.iter().enumerate() {
         let at = |field: &str| format!("extenders[{i}].{field}");
+        reachable(extender, at, findings);
         if !extender.prioritize_verb.is_empty() && extender.weight <= 0 {
             let text = format!(
                 "Invalid value: {}: must have a positive weight applied to it",

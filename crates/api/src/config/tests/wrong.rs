@@ -35,6 +35,39 @@ fn refusals_of_our_own() {
 }
 
 #[test]
+fn extenders_that_nobody_could_ask() {
+    let url = "must be a URL that verbs can be added to, such as https://host:8888/scheduler";
+    for given in [
+        "not a url",
+        "",
+        "ftp://x/y",
+        "http://",
+        "x",
+        "http://a/?b=c",
+    ] {
+        let text = v1(&format!(
+            "extenders:\n- filterVerb: f\n  urlPrefix: '{given}'\n"
+        ));
+        let want = format!("line 5: extenders[0].urlPrefix: Invalid value: \"{given}\": {url}");
+        assert_eq!(errors(&text), [want]);
+    }
+    let verb = "must be the path part of a URL";
+    for (field, given) in [
+        ("filterVerb", "f ilter"),
+        ("bindVerb", "b?x"),
+        ("preemptVerb", "p#"),
+    ] {
+        let text = v1(&format!(
+            "extenders:\n- urlPrefix: https://a/b/\n  {field}: '{given}'\n"
+        ));
+        let want = format!("line 5: extenders[0].{field}: Invalid value: \"{given}\": {verb}");
+        assert_eq!(errors(&text), [want]);
+    }
+    let good = "extenders:\n- {urlPrefix: 'http://[::1]:80/a', filterVerb: v1/filter}\n";
+    assert_eq!(errors(&v1(good)), [""; 0]);
+}
+
+#[test]
 fn addresses_of_older_versions() {
     let address = "must be a valid socket address format, (e.g. 0.0.0.0:10254 or [::]:10254)";
     let port = "must be between 1 and 65535, inclusive";
