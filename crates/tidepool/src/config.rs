@@ -6,11 +6,13 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use api::config::{self, Effective, Errors, Warning};
 use clap::{Args, Subcommand, ValueEnum};
 use control_plane::scheduler::{DEFAULT_LEASE, DEFAULT_SCHEDULER, SECOND_LEASE, SECOND_SCHEDULER};
 use engine::plugins;
+
+use crate::exit::{Code, error};
 
 /// Look at the configuration of a scheduler
 #[derive(Args)]
@@ -28,7 +30,7 @@ enum Command {
 
 /// Say what is wrong with a KubeSchedulerConfiguration, and what has no effect
 ///
-/// Warnings and errors go to standard output, one per line, with the line of the file. The exit code is 1 if there is an
+/// Warnings and errors go to standard output, one per line, with the line of the file. The exit code is 3 if there is an
 /// error.
 #[derive(Args)]
 struct CheckFlags {
@@ -127,8 +129,11 @@ fn check(flags: &CheckFlags) -> Result<()> {
     print(&text)?;
     match found.errors.len() {
         0 => Ok(()),
-        1 => bail!("{name} has an error"),
-        count => bail!("{name} has {count} errors"),
+        1 => Err(error(Code::Problem, format_args!("{name} has an error"))),
+        count => Err(error(
+            Code::Problem,
+            format_args!("{name} has {count} errors"),
+        )),
     }
 }
 
@@ -217,15 +222,17 @@ fn table(effective: &Effective) -> String {
         let mut args = vec![("PLUGIN".to_owned(), "ARGS".to_owned())];
         let configs = profile.plugin_config.iter();
         args.extend(configs.map(|config| (config.name.clone(), config.args.to_string())));
+        let name = match &profile.scheduler_name {
+            Some(name) => name.clone(),
+            None => format!(
+                "{SECOND_SCHEDULER}, or {DEFAULT_SCHEDULER} with another --mode than second"
+            ),
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             text,
             "\nPROFILE {}\n{}\n{}",
             name,
-        let name = match &profile.scheduler_name {
-            Some(name) => name.clone(),
-            None => format!("{SECOND_SCHEDULER}, or {DEFAULT_SCHEDULER} unless --mode second"),
-        };
             columns(&rows),
             columns(&args)
         );

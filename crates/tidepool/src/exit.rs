@@ -4,10 +4,11 @@ use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Or what was looked at is not good.
     Failed = 1,
     /// Flags and arguments that make no sense.
     BadInput = 2,
+    /// What was to be checked is not good.
+    Problem = 3,
     /// What was asked does not answer.
     Unreachable = 4,
     /// What was asked does not answer us.
@@ -16,7 +17,7 @@ pub(crate) enum Code {
 
 /// For `tidepool --help`.
 pub(crate) const CODES: &str = "\
-Exit codes: 0 done, 1 failed or found a problem, 2 bad flags, 4 not reachable, 5 not allowed";
+Exit codes: 0 done, 1 failed, 2 bad flags, 3 found a problem, 4 not reachable, 5 not allowed";
 
 /// A code that an error brings along. Errors without one are [`Code::Failed`].
 #[derive(Debug)]

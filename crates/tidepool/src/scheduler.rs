@@ -72,9 +72,12 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
             (configuration, warnings, format!("{}: ", file.display()))
         }
     };
-    flags.change(&mut configuration)?;
     let mode: Mode = flags.mode;
-    mode.settle(&mut configuration)?;
+    flags
+        .change(&mut configuration)
+        .map_err(|why| error(Code::BadInput, why))?;
+    mode.settle(&mut configuration)
+        .map_err(|why| error(Code::BadInput, why))?;
     let host = host();
     let (mut options, more) = Options::new(&configuration, engine::plugins::ALL, &host)
         .with_context(|| format!("{named}cannot be used"))?;

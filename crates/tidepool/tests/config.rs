@@ -36,7 +36,7 @@ fn check_names_file_line_and_field() {
          KubeSchedulerConfiguration\n    parallelism: \"4\"\n    profles: []\n",
     );
     let (code, out, err) = config(&["check", &bad]);
-    assert_eq!(code, 1);
+    assert_eq!(code, 3);
     assert_eq!(
         out,
         format!(
@@ -120,7 +120,7 @@ fn show_writes_every_default() {
     for line in [
         "leaderElection.leaseDuration 15s",
         "leaderElection.resourceName tidepool-scheduler, or kube-scheduler with --mode primary",
-        "PROFILE tidepool, or default-scheduler unless --mode second",
+        "PROFILE tidepool, or default-scheduler with another --mode than second",
         "POINT PLUGINS",
         "bind DefaultBinder",
         "permit -",

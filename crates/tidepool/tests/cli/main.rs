@@ -407,11 +407,67 @@ fn config_check_says_what_is_wrong_and_where() {
     assert_eq!(
         (output.code, &output.stdout[..], &output.stderr[..]),
         (
-            Some(1),
+            Some(3),
             "FILE:3: error: profils: unknown field `profils`, did you mean `profiles`?\n",
             "tidepool: FILE has an error\n"
         )
     );
+}
+
+#[test]
+fn an_extender_that_cannot_be_asked_is_no_good_to_either() {
+    let text = format!("{CONFIGURATION}extenders:\n- {{urlPrefix: ftp://x/y, filterVerb: f}}\n");
+    let wanted = "extenders[0].urlPrefix: Invalid value: \"ftp://x/y\": must be a URL";
+    let checked = run_on(&["config", "check"], &text);
+    assert_eq!(checked.code, Some(3), "{}", checked.stderr);
+    let line = format!("FILE:4: error: {wanted}");
+    assert!(checked.stdout.starts_with(&line), "{}", checked.stdout);
+    let used = run_on(&["scheduler", "--kubeconfig=/nowhere", "--config"], &text);
+    assert_eq!(used.code, Some(1), "{}", used.stderr);
+    let line = format!("cannot use FILE: line 4: {wanted}");
+    assert!(used.stderr.contains(&line), "{}", used.stderr);
+}
+
+#[test]
+fn values_of_flags_that_make_no_sense_together_are_bad_input() {
+    for (flag, wanted) in [
+        (
+            "--scheduler-name=default-scheduler",
+            "belongs to kube-scheduler",
+        ),
+        (
+            "--leader-elect-lease-duration=5s",
+            "must be longer than renew deadline",
+        ),
+        ("--leader-elect-resource-lock=endpoints", "use leases"),
+    ] {
+        let output = run(&mut tidepool(&["scheduler", flag]));
+        assert_eq!(output.code, Some(2), "{flag}: {}", output.stderr);
+        assert!(output.stderr.contains(wanted), "{flag}: {}", output.stderr);
+    }
+}
+
+/// It says so before it is connected to anything.
+#[test]
+fn a_lease_that_concerns_kube_scheduler_is_warned_of() {
+    for (arguments, wanted) in [
+        (
+            &["--leader-elect-resource-name=kube-scheduler"][..],
+            "stands by",
+        ),
+        (
+            &["--mode=primary", "--leader-elect=false"],
+            "active at the same time",
+        ),
+    ] {
+        let arguments = [&["scheduler", "--kubeconfig=/nowhere"], arguments].concat();
+        let output = run(&mut tidepool(&arguments));
+        let warning = output.stderr.lines().next().unwrap();
+        assert!(
+            warning.contains(" WARN ") && warning.contains(wanted),
+            "{warning}"
+        );
+    }
 }
 
 #[test]
