@@ -194,6 +194,23 @@ async fn what_is_granted_is_what_is_used() {
     assert!(beyond.is_empty(), "used without a right: {beyond:?}");
 }
 
+/// Nothing is pulled that was built here, and the image runs as whom the manifests name.
+#[test]
+fn the_manifests_run_the_image_that_the_dockerfile_builds() {
+    let dockerfile = include_str!("../../../../Dockerfile");
+    for text in [SCHEDULER, PRIMARY] {
+        let objects = objects(text);
+        let pod = &of_kind(&objects, "Deployment").next().unwrap()["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "IfNotPresent");
+        assert_eq!(container["command"], Value::Null);
+        let image = container["image"].as_str().unwrap();
+        assert!(dockerfile.contains(&format!("docker build -t {image} .")));
+        let user = &pod["securityContext"]["runAsUser"];
+        assert!(dockerfile.contains(&format!("\nUSER {user}:{user}\n")));
+    }
+}
+
 #[test]
 fn the_role_covers_the_lease_that_the_configuration_names() {
     for text in [SCHEDULER, PRIMARY] {
