@@ -2,21 +2,22 @@
 //!
 //! Every failure is one sentence that says what to do.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+mod lease;
+
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
 use clap::Args;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, Client, Config,
-    api::ListParams,
+    Client, Config,
     client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
 
+use self::lease::Holder;
 use crate::{
     exit::{Code, code_of, error},
     foreign::one_line,
@@ -24,8 +25,6 @@ use crate::{
     output::Format,
 };
 
-/// On the Lease of a scheduler: where its leader answers.
-const SERVER: &str = "tidepool.io/server";
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(15);
 /// A pod explained on a very large cluster, with all its scores.
@@ -71,13 +70,6 @@ pub(crate) struct Scheduler {
     client: Client,
     /// Who should answer there, if a Lease says so.
     holders: Vec<Holder>,
-}
-
-/// Who has a Lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Holder {
-    lease: String,
-    identity: String,
 }
 
 const STATUS: &str = "/apis/v1/status";
@@ -194,7 +186,7 @@ impl Cluster {
     /// The one that the Lease names, else the one that `up` wrote down.
     async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
         let config = self.config(flags).await?;
-        let (server, holders) = match on_lease(&config, flags).await {
+        let (server, holders) = match lease::server(&config, flags).await {
             Ok(found) => found,
             Err(why) => (self.written_down().ok_or(why)?, Vec::new()),
         };
@@ -219,66 +211,6 @@ fn parse_lease(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("give it as NAMESPACE/NAME, such as kube-system/tidepool-scheduler".to_owned()),
     }
-}
-
-/// The address that a leader wrote on its Lease, and who that is. Several Leases may name the same address.
-async fn on_lease(config: &Config, flags: &Flags) -> Result<(String, Vec<Holder>), String> {
-    let server = &config.cluster_url;
-    let client = Client::try_from(config.clone()).map_err(|why| why.to_string())?;
-    let (leases, place) = leases(client, flags).await.map_err(|why| match why {
-        kube::Error::Api(status) => format!("{server} says: {}", one_line(&status.message)),
-        other => format!("{server} does not answer ({})", root_cause(&other)),
-    })?;
-    let mut found: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
-    for lease in leases {
-        let identity = lease.spec.and_then(|spec| spec.holder_identity);
-        let meta = lease.metadata;
-        let address = meta.annotations.and_then(|mut it| it.remove(SERVER));
-        if let (Some(identity), Some(address)) = (identity, address)
-            && !identity.is_empty()
-        {
-            let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-            let lease = format!("{}/{}", namespace.unwrap_or(""), name.unwrap_or(""));
-            let holders = found.entry(address).or_default();
-            holders.push(Holder { lease, identity });
-        }
-    }
-    if found.len() > 1 {
-        let several: Vec<String> = found
-            .iter()
-            .filter_map(|(address, holders)| Some((address, &holders.first()?.lease)))
-            .map(|(address, lease)| format!("{} (--lease {lease})", one_line(address)))
-            .collect();
-        return Err(format!("there are several, {}", several.join(" and ")));
-    }
-    let nobody = || format!("no Lease {place} of {server} names one");
-    found.pop_first().ok_or_else(nobody)
-}
-
-/// Leases that may be a scheduler's, and where they were looked for.
-async fn leases(client: Client, flags: &Flags) -> Result<(Vec<Lease>, String), kube::Error> {
-    if let Some((namespace, name)) = &flags.lease {
-        let one = Api::namespaced(client, namespace).get_opt(name).await?;
-        return Ok((one.into_iter().collect(), format!("{namespace}/{name}")));
-    }
-    let namespace = match &flags.lease_namespace {
-        Some(namespace) => namespace,
-        None => {
-            let all = Api::all(client.clone());
-            // There is one for every node, and none of them is a scheduler's.
-            let but_nodes = ListParams::default().fields("metadata.namespace!=kube-node-lease");
-            match all.list(&but_nodes).await {
-                Ok(found) => return Ok((found.items, "in any namespace".to_owned())),
-                // Who may not see all may see the usual one.
-                Err(kube::Error::Api(status)) if status.code == 403 => "kube-system",
-                Err(why) => return Err(why),
-            }
-        }
-    };
-    let found = Api::namespaced(client, namespace)
-        .list(&ListParams::default())
-        .await?;
-    Ok((found.items, format!("in namespace {namespace}")))
 }
 
 /// Somebody waits for the answer: nothing is tried for long, nor twice.
