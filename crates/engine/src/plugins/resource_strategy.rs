@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::{BrokenLine, MAX_SCORE};
-use crate::framework::{ArgsError, ColumnId, Part, Plan, Row, RowScore};
+use crate::framework::{ArgsError, BLOCK, Block, ColumnId, Part, Plan, Row, RowScore};
 use crate::model::{Pod, Resource};
 
 /// A resource with its share in a score.
@@ -184,6 +184,47 @@ impl RowScore for FullnessOfNode {
     fn score(&self, row: Row) -> i64 {
         self.strategy.score(row, &self.resources)
     }
+
+    fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
+        match self.strategy {
+            Strategy::LeastAllocated => mean(&self.resources, block, out, free_share),
+            Strategy::MostAllocated => mean(&self.resources, block, out, used_share),
+            Strategy::RequestedToCapacityRatio(_) => {
+                for (lane, score) in out.iter_mut().enumerate() {
+                    *score = self.score(block.row(lane));
+                }
+            }
+        }
+    }
+}
+
+/// What [`Strategy::score`] says of each row, resource after resource.
+fn mean(
+    resources: &[Usage],
+    block: &Block,
+    out: &mut [i64; BLOCK],
+    share: impl Fn(i64, i64) -> i64,
+) {
+    let mut weights = [0_i64; BLOCK];
+    out.fill(0);
+    for usage in resources {
+        let offered = block.column(usage.allocatable);
+        let taken = block.column(usage.requested);
+        for lane in 0..BLOCK {
+            if offered[lane] != 0 {
+                let score = share(taken[lane].wrapping_add(usage.added), offered[lane]);
+                out[lane] = out[lane].wrapping_add(score.wrapping_mul(usage.weight));
+                weights[lane] = weights[lane].wrapping_add(usage.weight);
+            }
+        }
+    }
+    for (sum, weights) in out.iter_mut().zip(weights) {
+        *sum = if weights == 0 {
+            0
+        } else {
+            sum.wrapping_div(weights)
+        };
+    }
 }
 
 /// One resource of a node: what it offers, what is taken, and what the pod would add.
@@ -222,13 +263,24 @@ impl Strategy {
     /// Of one resource, of which there is some.
     pub fn of_resource(&self, used: i64, allocatable: i64) -> i64 {
         match self {
-            Self::LeastAllocated if used > allocatable => 0,
-            Self::LeastAllocated => percent(allocatable.wrapping_sub(used), allocatable),
-            Self::MostAllocated => percent(used.min(allocatable), allocatable),
+            Self::LeastAllocated => free_share(used, allocatable),
+            Self::MostAllocated => used_share(used, allocatable),
             Self::RequestedToCapacityRatio(line) if used > allocatable => line.at(MAX_SCORE),
             Self::RequestedToCapacityRatio(line) => line.at(percent(used, allocatable)),
         }
     }
+}
+
+fn free_share(used: i64, allocatable: i64) -> i64 {
+    if used > allocatable {
+        0
+    } else {
+        percent(allocatable.wrapping_sub(used), allocatable)
+    }
+}
+
+fn used_share(used: i64, allocatable: i64) -> i64 {
+    percent(used.min(allocatable), allocatable)
 }
 
 /// Nonsensical amounts wrap, as they do in Kubernetes; a score out of range is found by the framework.
