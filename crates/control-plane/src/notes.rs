@@ -13,6 +13,8 @@ pub(crate) struct Note {
     /// `metadata.resourceVersion`, for events.
     pub(crate) version: Name,
     pub(crate) generation: i64,
+    /// It is being deleted.
+    pub(crate) leaves: bool,
     pub(crate) nominated: Option<Name>,
     pub(crate) scheduled: Option<Scheduled>,
 }
@@ -34,6 +36,7 @@ impl Note {
         Self {
             version: meta.resource_version.as_str().into(),
             generation: meta.generation,
+            leaves: meta.deletion_timestamp.is_some(),
             nominated: (!nominated.is_empty()).then(|| nominated.into()),
             scheduled: scheduled.map(|condition| Scheduled {
                 is_false: condition.status == "False",
@@ -116,6 +119,11 @@ impl Notes {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
+    /// Whether the pod waits to stay; `None` if nothing is known of it.
+    pub(crate) fn stays(&self, uid: &str) -> Option<bool> {
+        self.lock().get(uid).map(|note| !note.leaves)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Note>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,5 +175,20 @@ mod tests {
             let note = Note::new(&ObjectMeta::default(), "", scheduled.as_ref());
             assert_eq!(note.says(reason, message), want, "{case}");
         }
+    }
+
+    #[test]
+    fn a_pod_stays_until_it_is_deleted_or_forgotten() {
+        let notes = Notes::new(Vec::new());
+        let uid = Name::from("u");
+        assert_eq!(notes.stays(&uid), None);
+        let mut meta = ObjectMeta::default();
+        notes.set(&uid, Note::new(&meta, "", None));
+        assert_eq!(notes.stays(&uid), Some(true));
+        meta.deletion_timestamp = Some(Time::default());
+        notes.set(&uid, Note::new(&meta, "", None));
+        assert_eq!(notes.stays(&uid), Some(false));
+        notes.forget(&uid);
+        assert_eq!(notes.stays(&uid), None);
     }
 }

@@ -116,6 +116,11 @@ enum Seen {
     Unreadable(String),
 }
 
+/// Whether the pod is there and still waits for a node.
+pub(super) async fn waits(client: &kube::Client, pod: &Pod) -> bool {
+    matches!(look(client, pod).await, Seen::Unbound)
+}
+
 /// The pod as the store has it. Asks until there is an answer.
 async fn look(client: &kube::Client, pod: &Pod) -> Seen {
     let mut backoff = Backoff::default();

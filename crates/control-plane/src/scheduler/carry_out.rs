@@ -290,18 +290,30 @@ impl CarryOut {
         let (turns, awaited) = (self.turns.clone(), self.awaited.clone());
         let busy = self.busy("PreBind");
         let mut wanted = self.awaited.pod(&pod.uid);
+        // Its end may have been seen before this was taken up. The engine hears of it, too.
+        let stays = self.notes.stays(&pod.uid);
+        if stays == Some(false) {
+            self.awaited.withdraw(&pod.uid);
+        }
+        let client = self.writer.client.clone();
         self.under_way.push(Box::pin(async move {
             let begun = Instant::now();
             let all = async {
+                if stays.is_none() && !bind::waits(&client, &pod).await {
+                    return None;
+                }
                 for (plugin, preparation) in work {
                     let done = volumes::prepare(&turns, &awaited, &preparation).await;
-                    done.map_err(|text| (plugin.into(), text))?;
+                    if let Err(text) = done {
+                        return Some(Err((plugin.into(), text)));
+                    }
                 }
-                Ok(())
+                Some(Ok(()))
             };
             let result = tokio::select! {
-                result = all => Some(result),
+                biased;
                 () = wanted.withdrawn() => None,
+                result = all => result,
             };
             drop(busy);
             Done::Prepare {
