@@ -65,9 +65,10 @@ pub trait Hook: Send + Sync {
     /// They have run. PreBind and Bind end when the world has answered.
     fn after(&self, _point: Point, _pod: &Pod, _said: &Said) {}
 
-    /// The plugins of Reserve are about to take back what they did for the pod.
+    /// The plugins of Reserve are about to take back what they did for the pod. Only for hooks that are about Reserve.
     fn before_unreserve(&self, _pod: &Pod) {}
 
+    /// They have.
     fn after_unreserve(&self, _pod: &Pod) {}
 }
 

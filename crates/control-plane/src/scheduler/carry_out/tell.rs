@@ -8,14 +8,14 @@ use std::time::Instant;
 use engine::model::{Name, Pod};
 use engine::scheduler::{Failure, FailureReason, Nomination};
 
-use super::super::events::{About, Report, What};
-use super::super::requests::Call;
-use super::super::status::{self, Why};
-use super::super::{Counters, Mode};
 use super::{CarryOut, MENTION, MOST_HELD};
 use crate::mandate;
 use crate::metrics;
 use crate::notes::Note;
+use crate::scheduler::events::{About, Report, What};
+use crate::scheduler::requests::Call;
+use crate::scheduler::status::{self, Why};
+use crate::scheduler::{Counters, Mode};
 use crate::watch::{Unreadable, Whom};
 
 impl CarryOut {
