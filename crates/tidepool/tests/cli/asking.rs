@@ -4,6 +4,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::TcpListener,
     path::Path,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::{
@@ -16,7 +17,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::{Output, Up, run, tidepool};
+use crate::{Output, PATIENCE, Up, run, tidepool};
 
 /// Answers every request alike, for as long as the test runs.
 fn server(answer: &str, body: &str) -> String {
@@ -249,12 +250,20 @@ async fn who_answers_for_somebody_else_is_found_out() {
     let config = Kubeconfig::read_from(&kubeconfig).unwrap();
     let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
     let client = Client::try_from(config.unwrap()).unwrap();
-    let ours: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
-    let ours = ours.get("kube-scheduler").await.unwrap();
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let begun = Instant::now();
+    let annotations = loop {
+        let ours = leases.get_opt("kube-scheduler").await.unwrap();
+        if let Some(annotations) = ours.and_then(|lease| lease.metadata.annotations) {
+            break annotations;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it takes no Lease");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
     let far = Lease {
         metadata: ObjectMeta {
             name: Some("far".into()),
-            annotations: ours.metadata.annotations,
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
