@@ -116,7 +116,7 @@ impl Fields {
             match value.as_str() {
                 // Nothing in a text can be taken for another field.
                 Some(text) if text.is_empty() || text.contains([' ', '"', '=']) => {
-                    write!(writer, " {name}={:?}", text)?;
+                    write!(writer, " {name}={text:?}")?;
                 }
                 Some(text) => write!(writer, " {name}={}", one_line(text))?,
                 None => write!(writer, " {name}={value}")?,

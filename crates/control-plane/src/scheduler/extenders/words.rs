@@ -68,11 +68,11 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// `null` if it is not there.
+    /// `null` if it is not there, and the last one if it is there more than once.
     fn field(self, name: &'static str) -> Result<Self, WrongType> {
-        let fields = self.object()?.into_iter().flatten();
-        let found = fields.filter(|(key, _)| key.eq_ignore_ascii_case(name));
-        let value = found.last().map_or(&Value::Null, |(_, value)| value);
+        let mut fields = self.object()?.into_iter().flatten();
+        let found = fields.rfind(|(key, _)| key.eq_ignore_ascii_case(name));
+        let value = found.map_or(&Value::Null, |(_, value)| value);
         Ok(Self { name, value })
     }
 
@@ -206,6 +206,12 @@ mod tests {
                 true,
                 json!({"Nodes": {"items": [{"metadata": {"name": "a"}}]}}),
                 Ok(filter(&["a"], &[])),
+            ),
+            (
+                "the same twice",
+                true,
+                json!({"NodeNames": ["a"], "nodeNames": ["b"]}),
+                Ok(filter(&["b"], &[])),
             ),
             ("nothing", true, json!({}), Ok(filter(&[], &[]))),
             (
