@@ -336,7 +336,8 @@ fn mangled_scenarios_never_panic() {
 fn what_is_wrong_with_a_report_is_said() {
     let reports = "cluster:\n  nodes: [{name: a, cpu: 4}]\n  customNodeResources:\n  \
         - {metadata: {name: a}, status: {resources: {allocatable: {resource.katalyst.kubewharf.io/reclaimed_millicpu: much}}}}\n";
-    let report = sim::run(reports).unwrap_or_else(|bad| panic!("{bad}"));
+    let text = [reports, "pods: [{name: p, cpu: 1}]\nexpect: {p: a}\n"].concat();
+    let report = sim::run(&text).unwrap_or_else(|bad| panic!("{bad}"));
     let said = report
         .log
         .iter()

@@ -141,7 +141,7 @@ fn whoever_observes_says_what_it_would_do_and_writes_nothing() {
         }
         for words in [
             "bind pod=default/fits node=n",
-            r#"wait pod=default/giant reason=Unschedulable why="0/1 nodes are available: 1 Insufficient cpu.""#,
+            r#"wait pod=default/giant reason=Unschedulable why="0/1 nodes are available: 1 Insufficient cpu. "#,
         ] {
             eventually(&format!("it says `{words}`"), SHORT, || {
                 let log = observer.log();
