@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 /// Namespace and name.
 type Key = (Name, Name);
 
-/// How far a claim is on its claim to a volume.
+/// How far a claim is on its way to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClaimState {
     pub(crate) bound: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Wanted {
 }
 
 impl Awaited {
-    /// Takes in what a watch brought, on its claim to the engine.
+    /// Takes in what a watch brought, on its way to the engine.
     pub(crate) fn see(&self, inputs: &[Input]) {
         let mut state = self.lock();
         if state.claims.is_empty() && state.pods.is_empty() {

@@ -16,14 +16,21 @@ struct Text(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     pub(crate) fn begin() -> Self {
-        let text = Text::default();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer({
-            let text = text.clone();
-            move || text.clone()
-        });
+        let (text, log) = (Text::default(), tracing_subscriber::fmt());
+        let log = log.with_ansi(false).with_writer(text.writer());
         Self {
             text,
-            _guard: tracing::subscriber::set_default(subscriber.finish()),
+            _guard: tracing::subscriber::set_default(log.finish()),
+        }
+    }
+
+    /// Lines as programs read them.
+    pub(crate) fn begin_json() -> Self {
+        let (text, log) = (Text::default(), tracing_subscriber::fmt().json());
+        let log = log.with_writer(text.writer());
+        Self {
+            text,
+            _guard: tracing::subscriber::set_default(log.finish()),
         }
     }
 
@@ -31,6 +38,13 @@ impl Log {
         let text = self.text.0.lock().unwrap().clone();
         let text = String::from_utf8(text).unwrap();
         text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Text {
+    fn writer(&self) -> impl Fn() -> Self + Send + Sync + 'static {
+        let text = self.clone();
+        move || text.clone()
     }
 }
 

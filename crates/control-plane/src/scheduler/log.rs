@@ -53,13 +53,13 @@ pub(super) fn decision(outcome: &Outcome) {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use engine::scheduler::{Failure, FailureReason, Nomination};
     use serde::Deserialize;
 
     use super::*;
+    use crate::testing::Log;
 
     /// A line of the log as programs read it. A key that is there twice is an error.
     #[derive(Deserialize)]
@@ -72,19 +72,6 @@ mod tests {
         message: String,
         pod: String,
         why: String,
-    }
-
-    #[derive(Clone, Default)]
-    struct Buffer(Arc<Mutex<Vec<u8>>>);
-
-    impl io::Write for Buffer {
-        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend(text);
-            Ok(text.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
     }
 
     #[test]
@@ -125,12 +112,9 @@ mod tests {
                 "misunderstood",
             ),
         ] {
-            let buffer = Buffer::default();
-            let writer = buffer.clone();
-            let log = tracing_subscriber::fmt().json();
-            let log = log.with_writer(move || writer.clone()).finish();
-            tracing::subscriber::with_default(log, || decision(&outcome));
-            let line: Line = serde_json::from_slice(&buffer.0.lock().unwrap()).unwrap();
+            let log = Log::begin_json();
+            decision(&outcome);
+            let line: Line = serde_json::from_str(&log.lines()[0]).unwrap();
             let Fields { message, pod, why } = line.fields;
             assert_eq!(
                 (&message[..], &pod[..], &why[..]),
