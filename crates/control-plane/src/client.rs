@@ -1,19 +1,21 @@
 //! Connections to an API server, and what its answers mean.
 //!
-//! Three connections, so that a flood on one cannot starve another: watches, writes, and what is rare. All are ordinary
-//! `kube::Client`s, made for HTTP/2 where the server speaks it: many requests in flight then share reads, TLS records
-//! and wake-ups, which is most of what a request costs.
+//! Three connections, so that a flood on one cannot starve another: watches, writes, and what is rare. HTTP/2 where the
+//! server speaks it: many requests in flight then share reads, TLS records and wake-ups, which is most of what a request
+//! costs.
 
 mod answer;
+mod exchange;
 mod transport;
 
 pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
+pub(crate) use exchange::{Exchange, through};
 pub use transport::ConnectError;
 
 /// The clients of the work itself.
 pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
-    pub(crate) write: kube::Client,
+    pub(crate) write: Exchange,
 }
 
 /// Where the API server is. Connections are made on the thread that uses them.
@@ -31,17 +33,17 @@ impl Connect {
             Self::Config(config) => transport::connect(config).await,
             Self::Client(client) => Ok(Clients {
                 watch: client.clone(),
-                write: client.clone(),
+                write: through(client.clone()),
             }),
         }
     }
 
     /// For what is rare and must not wait for the rest: the Lease, and who is calling.
-    pub(crate) fn client(&self) -> Result<kube::Client, ConnectError> {
-        match self {
-            Self::Config(config) => transport::one(config),
-            Self::Client(client) => Ok(client.clone()),
-        }
+    pub(crate) fn exchange(&self) -> Result<Exchange, ConnectError> {
+        Ok(through(match self {
+            Self::Config(config) => transport::one(config)?,
+            Self::Client(client) => client.clone(),
+        }))
     }
 
     /// The server's address, if there is one.

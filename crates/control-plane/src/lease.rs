@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use api::config::LeaderElection;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
-use kube::client::Body;
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::backoff::jittered;
-use crate::client::{self, Refusal};
+use crate::client::{self, Exchange, Refusal};
 use crate::mandate::{Mandate, Role};
 use crate::status::Leader;
 pub(crate) use fence::fence;
@@ -81,7 +81,7 @@ pub enum LeaseError {
 /// One candidate.
 pub(crate) struct Candidate {
     election: Election,
-    client: kube::Client,
+    api: Exchange,
     mandate: Arc<Mandate>,
     /// Where our HTTP server is, for the Lease.
     server: Option<String>,
@@ -120,14 +120,14 @@ enum Attempt {
 impl Candidate {
     pub(crate) fn new(
         election: Election,
-        client: kube::Client,
+        api: Exchange,
         mandate: Arc<Mandate>,
         server: Option<String>,
         seen: Arc<Seen>,
     ) -> Self {
         Self {
             election,
-            client,
+            api,
             mandate,
             server,
             seen,
@@ -355,9 +355,9 @@ impl Candidate {
             .uri(path)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
-            .body(Body::from(body.unwrap_or_default()))
+            .body(Full::from(body.unwrap_or_default()))
             .map_err(|error| Refusal::Unknown(error.to_string()))?;
-        let answer = client::send(&self.client, request, limit).await?;
+        let answer = client::send(&self.api, request, limit).await?;
         serde_json::from_slice(&answer).map_err(|error| Refusal::Unknown(error.to_string()))
     }
 
@@ -410,8 +410,6 @@ fn is_missing_namespace(refusal: &Refusal) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use http::Response;
 
     use super::*;
@@ -419,10 +417,10 @@ mod tests {
 
     /// What a candidate says while the server answers all its questions so.
     async fn said(code: u16, answer: Value) -> Vec<String> {
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let mut response = Response::new(Body::from(answer.to_string().into_bytes()));
+        let service = tower::service_fn(move |_| {
+            let mut response = Response::new(answer.to_string().into());
             *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
-            std::future::ready(Ok::<_, Infallible>(response))
+            std::future::ready(Ok(response))
         });
         let election = Election {
             namespace: "ns".into(),
@@ -433,8 +431,8 @@ mod tests {
             retry_period: Duration::from_millis(10),
         };
         let mandate = Arc::new(Mandate::new(Role::Candidate));
-        let client = kube::Client::new(service, "default");
-        let mut candidate = Candidate::new(election, client, mandate, None, Arc::default());
+        let api = Exchange::new(service);
+        let mut candidate = Candidate::new(election, api, mandate, None, Arc::default());
         let log = Log::begin();
         let win = tokio::time::timeout(Duration::from_millis(300), candidate.win());
         assert!(win.await.is_err(), "it won or gave up");

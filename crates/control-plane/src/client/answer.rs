@@ -7,13 +7,15 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use kube::client::Body;
 use prost::Message;
+use tower::ServiceExt;
 
+use super::exchange::Exchange;
 use crate::mandate;
 
-/// Of an answer to a write; an error's text fits many times.
+/// Of an error's text; it fits many times.
 const SMALL: usize = 4 << 20;
 /// Of a page of a list: 500 objects of at most 1.5 MB, as etcd keeps them, would be more than anyone has.
 const PAGE: usize = 512 << 20;
@@ -48,21 +50,20 @@ impl Refusal {
 
 /// Sends a request and reads its answer, all within `limit`.
 pub(crate) async fn send(
-    client: &kube::Client,
-    request: Request<Body>,
+    exchange: &Exchange,
+    request: Request<Full<Bytes>>,
     limit: Duration,
 ) -> Result<Bytes, Refusal> {
-    let exchange = async {
-        let answer = stream(client, request).await?;
-        body(answer, SMALL).await
-    };
-    match tokio::time::timeout(limit, exchange).await {
-        Ok(result) => result,
+    let answer = exchange.clone().oneshot(request);
+    match tokio::time::timeout(limit, answer).await {
+        Ok(Ok(answer)) if answer.status().is_success() => Ok(answer.into_body()),
+        Ok(Ok(answer)) => Err(refusal(answer.status(), answer.headers(), answer.body())),
+        Ok(Err(error)) => Err(Refusal::Unknown(words(&*error))),
         Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
     }
 }
 
-/// The same for a page of a list, with the media type of the answer.
+/// The same for a page of a list, and whether it is protobuf.
 pub(crate) async fn receive(
     client: &kube::Client,
     request: Request<Body>,
@@ -91,7 +92,10 @@ pub(crate) async fn stream(
     if answer.status().is_success() {
         return Ok(answer);
     }
-    Err(refusal(answer).await)
+    let (code, headers) = (answer.status(), answer.headers().clone());
+    // A body that breaks off says nothing; the code does.
+    let bytes = body(answer, SMALL).await.unwrap_or_default();
+    Err(refusal(code, &headers, &bytes))
 }
 
 pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
@@ -108,11 +112,8 @@ async fn body(answer: Response<Body>, limit: usize) -> Result<Bytes, Refusal> {
     }
 }
 
-async fn refusal(answer: Response<Body>) -> Refusal {
-    let (code, headers) = (answer.status(), answer.headers().clone());
-    // A body that breaks off says nothing; the code does.
-    let bytes = body(answer, SMALL).await.unwrap_or_default();
-    let status = read_status(&headers, &bytes);
+fn refusal(code: StatusCode, headers: &HeaderMap, bytes: &Bytes) -> Refusal {
+    let status = read_status(headers, bytes);
     let message = match status.message {
         message if message.is_empty() => format!("the API server answered {code}"),
         message => message,

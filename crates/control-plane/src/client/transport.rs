@@ -1,9 +1,9 @@
-//! HTTP/2 for `kube::Client`, which by itself speaks HTTP/1.1 only.
+//! Connections as `kube::Config` wants them, by HTTP/2, which `kube::Client` does not speak by itself.
 
 use std::time::Duration;
 
 use http::{Request, Version};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -12,6 +12,7 @@ use kube::client::{Body, ConfigExt};
 use tower::ServiceBuilder;
 
 use super::Clients;
+use super::exchange::{self, Exchange, Http2, Keep};
 use crate::backoff::Backoff;
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -33,6 +34,8 @@ pub enum ConnectError {
     },
     #[error("tls-server-name `{0}` is neither a host name nor an address")]
     ServerName(String),
+    #[error("`{0}` is no address of a server")]
+    NoAddress(http::Uri),
 }
 
 #[derive(Clone, Copy)]
@@ -62,8 +65,28 @@ pub(super) async fn connect(config: &Config) -> Result<Clients, ConnectError> {
     tracing::debug!(?protocol, server = %config.cluster_url, "connected");
     Ok(Clients {
         watch: client(config, WATCH, protocol)?,
-        write: client(config, WRITE, protocol)?,
+        write: match protocol {
+            Protocol::Http2 if config.proxy_url.is_none() => exchange(config)?,
+            _ => exchange::through(client(config, WRITE, protocol)?),
+        },
     })
+}
+
+fn exchange(config: &Config) -> Result<Exchange, ConnectError> {
+    let keep = Keep {
+        window: WRITE_WINDOW,
+        ping_every: PING_EVERY,
+        ping_answer: PING_ANSWER,
+    };
+    let server = &config.cluster_url;
+    let service = Http2::new(connector(config, Protocol::Http2)?, server, keep)
+        .ok_or_else(|| ConnectError::NoAddress(server.clone()))?;
+    let refuse = |source| refuse(config, source);
+    let service = ServiceBuilder::new()
+        .option_layer(config.auth_layer().map_err(refuse)?)
+        .layer(config.extra_headers_layer().map_err(refuse)?)
+        .service(service);
+    Ok(Exchange::new(service))
 }
 
 /// A client whose connections are made when it is used.
@@ -96,19 +119,41 @@ fn client(
     windows: Windows,
     protocol: Protocol,
 ) -> Result<kube::Client, ConnectError> {
-    let refuse = |source| ConnectError::Config {
-        server: config.cluster_url.clone(),
-        source: Box::new(source),
-    };
+    let refuse = |source| refuse(config, source);
     if config.proxy_url.is_some() {
         // Proxies are kube's own affair; most of them know no HTTP/2.
         return kube::Client::try_from(config.clone()).map_err(refuse);
     }
+    let service = legacy::Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_only(protocol == Protocol::Http2)
+        .http2_keep_alive_interval(PING_EVERY)
+        .http2_keep_alive_timeout(PING_ANSWER)
+        .http2_keep_alive_while_idle(true)
+        .http2_initial_stream_window_size(windows.stream)
+        .http2_initial_connection_window_size(windows.connection)
+        .build::<_, Body>(connector(config, protocol)?);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer().map_err(refuse)?)
+        .layer(config.extra_headers_layer().map_err(refuse)?)
+        .map_err(tower::BoxError::from)
+        .service(service);
+    Ok(kube::Client::new(service, config.default_namespace.clone()))
+}
+
+fn connector(
+    config: &Config,
+    protocol: Protocol,
+) -> Result<HttpsConnector<HttpConnector>, ConnectError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(config.connect_timeout.unwrap_or(CONNECT)));
-    let tls = config.rustls_client_config().map_err(refuse)?;
+    let tls = config
+        .rustls_client_config()
+        .map_err(|source| refuse(config, source))?;
     let mut connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http();
@@ -119,25 +164,15 @@ fn client(
             .map_err(|_| ConnectError::ServerName(name.clone()))?;
         connector = connector.with_server_name_resolver(FixedServerNameResolver::new(server_name));
     }
-    let connector = match protocol {
+    Ok(match protocol {
         Protocol::Any => connector.enable_all_versions().wrap_connector(tcp),
         Protocol::Http2 => connector.enable_http2().wrap_connector(tcp),
-    };
-    let service = legacy::Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_only(protocol == Protocol::Http2)
-        .http2_keep_alive_interval(PING_EVERY)
-        .http2_keep_alive_timeout(PING_ANSWER)
-        .http2_keep_alive_while_idle(true)
-        .http2_initial_stream_window_size(windows.stream)
-        .http2_initial_connection_window_size(windows.connection)
-        .build::<_, Body>(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer().map_err(refuse)?)
-        .layer(config.extra_headers_layer().map_err(refuse)?)
-        .map_err(tower::BoxError::from)
-        .service(service);
-    Ok(kube::Client::new(service, config.default_namespace.clone()))
+    })
+}
+
+fn refuse(config: &Config, source: kube::Error) -> ConnectError {
+    ConnectError::Config {
+        server: config.cluster_url.clone(),
+        source: Box::new(source),
+    }
 }

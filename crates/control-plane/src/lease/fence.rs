@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use api::wire::envelope::ListMeta;
 use http::Request;
 use http::header::ACCEPT;
-use kube::client::Body;
+use http_body_util::Full;
 use serde::Deserialize;
 
 use crate::backoff::Backoff;
-use crate::client::{self, Refusal};
+use crate::client::{self, Exchange, Refusal};
 use crate::watch::{self, KindProgress, Progress};
 
 /// For one question.
@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Returns once every kind is known up to what was newest at some time after `won`.
-pub(crate) async fn fence(client: &kube::Client, progress: &Progress, won: Instant) {
+pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
     let mut newest = BTreeMap::new();
     for kind in watch::ALL {
-        if let Some(version) = newest_version(client, kind.path).await {
+        if let Some(version) = newest_version(api, kind.path).await {
             newest.insert(kind.name, version);
         }
     }
@@ -70,7 +70,7 @@ fn number(version: Option<&String>) -> Option<u64> {
 }
 
 /// The newest version of a kind in the store; `None` if the server does not have it. Asks until there is an answer.
-async fn newest_version(client: &kube::Client, path: &str) -> Option<String> {
+async fn newest_version(api: &Exchange, path: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
         metadata: ListMeta,
@@ -80,9 +80,9 @@ async fn newest_version(client: &kube::Client, path: &str) -> Option<String> {
         // Without a resourceVersion the answer comes from the store itself.
         let request = Request::get(format!("{path}?limit=1"))
             .header(ACCEPT, "application/json")
-            .body(Body::empty())
+            .body(Full::default())
             .ok()?;
-        match client::send(client, request, LIMIT).await {
+        match client::send(api, request, LIMIT).await {
             Ok(bytes) => {
                 let answer: Answer = serde_json::from_slice(&bytes).ok()?;
                 return Some(answer.metadata.resource_version);

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::{Ended, Handle, Shared};
-use crate::client::Connect;
+use crate::client::{Connect, Exchange};
 use crate::lease::{Candidate, Election, LeaseError, Seen, fence};
 use crate::link::News;
 use crate::mandate::Role;
@@ -41,13 +41,13 @@ impl Aside {
             let _ = stopped.await;
         };
         let mut stopped = std::pin::pin!(stopped);
-        let client = self.connect.client()?;
+        let api = self.connect.exchange()?;
         let server = self
             .listening
             .as_ref()
             .map(|listening| listening.url(self.connect.server()));
         if let Some(listening) = self.listening {
-            serve(listening, client.clone(), self.handle)?;
+            serve(listening, api.clone(), self.handle)?;
         }
         let Some(election) = self.election else {
             stopped.await;
@@ -55,7 +55,7 @@ impl Aside {
         };
         let mut candidate = Candidate::new(
             election,
-            client.clone(),
+            api.clone(),
             shared.mandate.clone(),
             server,
             self.seen,
@@ -65,7 +65,7 @@ impl Aside {
             () = &mut stopped => return Ok(()),
         };
         let lead = async {
-            fence(&client, &shared.progress, won).await;
+            fence(&api, &shared.progress, won).await;
             shared
                 .metrics
                 .fence_duration
@@ -92,12 +92,12 @@ impl Aside {
 }
 
 /// Begins to answer.
-fn serve(listening: Listening, client: kube::Client, handle: Handle) -> Result<(), Ended> {
+fn serve(listening: Listening, api: Exchange, handle: Handle) -> Result<(), Ended> {
     let listener = TcpListener::from_std(listening.listener).map_err(Ended::Listen)?;
     let guard = listening
         .tls
         .is_some()
-        .then(|| Guard::new(client, listening.always_allow));
+        .then(|| Guard::new(api, listening.always_allow));
     let scheme = if listening.tls.is_some() {
         "https"
     } else {

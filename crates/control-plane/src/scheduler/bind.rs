@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 use super::requests::{Call, JSON, Quoted, Writer, pod_path};
 use crate::backoff::Backoff;
-use crate::client::Refusal;
+use crate::client::{Exchange, Refusal};
 
 /// How long a pod keeps its room while the server has no time for us.
 const LONGEST_PRESS: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ pub(super) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
             }
             Refusal::Unknown(_) => unknown = true,
         }
-        match look(&writer.client, pod).await {
+        match look(&writer.exchange, pod).await {
             Seen::Gone => break Bound::Gone,
             Seen::On(seen) if seen.node.as_deref() == Some(node) => break Bound::Done,
             Seen::On(seen) => break Bound::Elsewhere(seen),
@@ -117,15 +117,15 @@ enum Seen {
 }
 
 /// Whether the pod is there and still waits for a node.
-pub(super) async fn waits(client: &kube::Client, pod: &Pod) -> bool {
-    matches!(look(client, pod).await, Seen::Unbound)
+pub(super) async fn waits(api: &Exchange, pod: &Pod) -> bool {
+    matches!(look(api, pod).await, Seen::Unbound)
 }
 
 /// The pod as the store has it. Asks until there is an answer.
-async fn look(client: &kube::Client, pod: &Pod) -> Seen {
+async fn look(api: &Exchange, pod: &Pod) -> Seen {
     let mut backoff = Backoff::default();
     loop {
-        match Call::get(pod_path(pod, "")).send(client).await {
+        match Call::get(pod_path(pod, "")).send(api).await {
             Ok(bytes) => return seen(pod, &bytes),
             Err(Refusal::Refused {
                 status: StatusCode::NOT_FOUND,

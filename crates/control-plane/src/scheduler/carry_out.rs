@@ -30,7 +30,7 @@ use super::requests::{Turns, Writer};
 use super::volumes;
 use super::{Counters, Mode, Shared};
 use crate::awaited::{Awaited, Wanted};
-use crate::client::Refusal;
+use crate::client::{Exchange, Refusal};
 use crate::link::Link;
 use crate::mandate;
 use crate::metrics::{self, AtPoint, Metrics, Operation};
@@ -111,14 +111,14 @@ enum Done {
 
 impl CarryOut {
     pub(super) fn new(
-        api: kube::Client,
+        api: Exchange,
         shared: Shared,
         extenders: Extenders,
         mode: Mode,
         host: &str,
     ) -> Self {
         let writer = Writer {
-            client: api,
+            exchange: api,
             mandate: shared.mandate,
         };
         Self {
@@ -295,11 +295,11 @@ impl CarryOut {
         if stays == Some(false) {
             self.awaited.withdraw(&pod.uid);
         }
-        let client = self.writer.client.clone();
+        let api = self.writer.exchange.clone();
         self.under_way.push(Box::pin(async move {
             let begun = Instant::now();
             let all = async {
-                if stays.is_none() && !bind::waits(&client, &pod).await {
+                if stays.is_none() && !bind::waits(&api, &pod).await {
                     return None;
                 }
                 for (plugin, preparation) in work {
@@ -331,7 +331,7 @@ impl CarryOut {
             let Some(extender) = self.extenders.get(question.extender) else {
                 continue;
             };
-            let (api, pod) = (self.writer.client.clone(), pod.clone());
+            let (api, pod) = (self.writer.exchange.clone(), pod.clone());
             let prioritizes = matches!(question.verb, Verb::Prioritize { .. });
             let busy = prioritizes.then(|| self.busy("prioritizing_extender"));
             self.under_way.push(Box::pin(async move {

@@ -1,13 +1,14 @@
 //! Whoever replaces kube-scheduler on a cluster with ResourceClaims should know what is missing.
 
 use super::requests::Call;
+use crate::client::Exchange;
 
 /// Newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
 /// Says so once if there are any.
-pub(super) async fn warn(client: kube::Client) {
-    if are_there(&client).await {
+pub(super) async fn warn(api: Exchange) {
+    if are_there(&api).await {
         tracing::warn!(
             "this cluster has ResourceClaims: devices are not allocated by this scheduler, and pods that need them stay pending"
         );
@@ -15,10 +16,10 @@ pub(super) async fn warn(client: kube::Client) {
 }
 
 /// A cluster that does not have the kind, or does not show it, has no need of it.
-async fn are_there(client: &kube::Client) -> bool {
+async fn are_there(api: &Exchange) -> bool {
     for version in VERSIONS {
         let path = format!("/apis/resource.k8s.io/{version}/resourceclaims?limit=1");
-        if let Ok(answer) = Call::get(path).send(client).await {
+        if let Ok(answer) = Call::get(path).send(api).await {
             let list: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
             let items = list["items"].as_array();
             return items.is_some_and(|items| !items.is_empty());
@@ -29,27 +30,26 @@ async fn are_there(client: &kube::Client) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
+    use bytes::Bytes;
     use http::{Request, Response};
-    use kube::client::Body;
+    use http_body_util::Full;
 
     use super::*;
 
     /// A server that has the kind in this version, with these objects.
-    fn server(version: &'static str, items: &'static str) -> kube::Client {
-        let service = tower::service_fn(move |request: Request<Body>| async move {
+    fn server(version: &'static str, items: &'static str) -> Exchange {
+        let service = tower::service_fn(move |request: Request<Full<Bytes>>| async move {
             let path = request.uri().path();
             let known = path.contains(&format!("/{version}/"));
             let (code, body) = match known {
                 true => (200, format!(r#"{{"items":{items}}}"#)),
                 false => (404, "{}".to_owned()),
             };
-            let mut response = Response::new(Body::from(body.into_bytes()));
+            let mut response = Response::new(body.into());
             *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-            Ok::<_, Infallible>(response)
+            Ok(response)
         });
-        kube::Client::new(service, "default")
+        Exchange::new(service)
     }
 
     #[tokio::test]

@@ -13,11 +13,12 @@ use futures::future;
 use serde_json::{Value, json};
 
 use super::requests::{Call, pod_path};
+use crate::client::Exchange;
 use connection::Connection;
 pub use connection::ExtenderError;
 
 /// Nodes per page when an extender wants them whole.
-const PAGE: usize = 500;
+const PAGE: usize = 100;
 
 /// In the order of the engine's.
 pub(super) struct Extenders(Vec<Arc<Connection>>);
@@ -39,7 +40,7 @@ impl Extenders {
 
 impl Connection {
     /// Asks one question. Whatever goes wrong is an answer, too.
-    pub(super) async fn ask(&self, api: &kube::Client, pod: &Pod, verb: Verb) -> Answer {
+    pub(super) async fn ask(&self, api: &Exchange, pod: &Pod, verb: Verb) -> Answer {
         let shown = object(api, pod_path(pod, "")).await?;
         match verb {
             Verb::Filter { nodes } => {
@@ -76,7 +77,7 @@ impl Connection {
 
     async fn about_nodes(
         &self,
-        api: &kube::Client,
+        api: &Exchange,
         pod: Value,
         nodes: &[Name],
     ) -> Result<Value, String> {
@@ -91,7 +92,7 @@ impl Connection {
 
     async fn about_victims(
         &self,
-        api: &kube::Client,
+        api: &Exchange,
         pod: Value,
         nodes: &[Victims],
     ) -> Result<Value, String> {
@@ -116,14 +117,14 @@ impl Connection {
     }
 }
 
-async fn object(api: &kube::Client, path: String) -> Result<Value, String> {
+async fn object(api: &Exchange, path: String) -> Result<Value, String> {
     let bytes = Call::get(path).send_repeatedly(api).await;
     let bytes = bytes.map_err(|refusal| refusal.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
 /// Those of these nodes that still exist, in full.
-async fn whole_nodes(api: &kube::Client, nodes: &[Name]) -> Result<Vec<Value>, String> {
+async fn whole_nodes(api: &Exchange, nodes: &[Name]) -> Result<Vec<Value>, String> {
     let wanted: std::collections::BTreeSet<&str> = nodes.iter().map(|name| &**name).collect();
     let mut found = Vec::with_capacity(nodes.len());
     let mut token = String::new();

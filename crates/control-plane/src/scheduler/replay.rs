@@ -39,7 +39,7 @@ pub enum ReplayError {
 /// Returns when all are bound, or one cannot be.
 pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), ReplayError> {
     let writer = Writer {
-        client: connect.clients().await?.write,
+        exchange: connect.clients().await?.write,
         mandate: Arc::new(Mandate::new(Role::Alone)),
     };
     let binds = stream::iter(placements).map(|placement| {

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use engine::model::Pod;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
-use kube::client::Body;
+use http_body_util::Full;
 use tokio::sync::Semaphore;
 
-use crate::client::{self, Refusal};
+use crate::client::{self, Exchange, Refusal};
 use crate::mandate::Mandate;
 
 pub(super) const JSON: &str = "application/json";
@@ -70,9 +70,9 @@ impl Call {
             .uri(&self.path)
             .header(ACCEPT, JSON)
             .header(CONTENT_TYPE, self.media_type)
-            .body(Body::from(self.body.clone()));
+            .body(Full::new(self.body.clone()));
         match request {
-            Ok(request) => client::send(way.client(), request, limit).await,
+            Ok(request) => client::send(way.exchange(), request, limit).await,
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
                 message: format!("`{}` is no path: {error}", self.path),
@@ -109,15 +109,15 @@ impl Call {
 
 /// How requests reach the server.
 pub(super) trait Way: Sync {
-    fn client(&self) -> &kube::Client;
+    fn exchange(&self) -> &Exchange;
 
     /// How long the request may take if it is sent now; an error if it must not be sent.
     fn time_for(&self, call: &Call) -> Result<Duration, Refusal>;
 }
 
-/// Whoever has nothing but a client reads.
-impl Way for kube::Client {
-    fn client(&self) -> &kube::Client {
+/// Whoever has nothing else reads.
+impl Way for Exchange {
+    fn exchange(&self) -> &Exchange {
         self
     }
 
@@ -132,13 +132,13 @@ impl Way for kube::Client {
 /// Writes as long as the mandate lasts, and reads any time.
 #[derive(Clone)]
 pub(super) struct Writer {
-    pub(super) client: kube::Client,
+    pub(super) exchange: Exchange,
     pub(super) mandate: Arc<Mandate>,
 }
 
 impl Way for Writer {
-    fn client(&self) -> &kube::Client {
-        &self.client
+    fn exchange(&self) -> &Exchange {
+        &self.exchange
     }
 
     fn time_for(&self, call: &Call) -> Result<Duration, Refusal> {

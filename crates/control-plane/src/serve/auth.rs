@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, StatusCode};
-use kube::client::Body;
+use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::HEALTH;
-use crate::client;
+use crate::client::{self, Exchange};
 
 /// As long as kube-scheduler trusts an answer.
 const TRUST: Duration = Duration::from_secs(10);
@@ -49,16 +49,16 @@ pub(super) enum Wish {
 }
 
 pub(crate) struct Guard {
-    client: kube::Client,
+    api: Exchange,
     always_allow: Vec<String>,
     callers: Remembered<String, Option<Caller>>,
     verdicts: Remembered<(Caller, Wish), bool>,
 }
 
 impl Guard {
-    pub(crate) fn new(client: kube::Client, always_allow: Vec<String>) -> Self {
+    pub(crate) fn new(api: Exchange, always_allow: Vec<String>) -> Self {
         Self {
-            client,
+            api,
             always_allow,
             callers: Remembered::default(),
             verdicts: Remembered::default(),
@@ -151,9 +151,9 @@ impl Guard {
             .uri(path)
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json")
-            .body(Body::from(review.to_string().into_bytes()))
+            .body(Full::from(review.to_string()))
             .map_err(|error| error.to_string())?;
-        let answer = client::send(&self.client, request, LIMIT)
+        let answer = client::send(&self.api, request, LIMIT)
             .await
             .map_err(|refusal| format!("the API server cannot be asked: {refusal}"))?;
         let mut answer: Value = serde_json::from_slice(&answer)

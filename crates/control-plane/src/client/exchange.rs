@@ -1,0 +1,424 @@
+//! Short requests and their whole answers: binds, events, patches.
+//!
+//! They are most of what a scheduler sends, so they go to the HTTP/2 connection without the layers of `kube::Client`:
+//! no queue, task or channel per request. Who we are is still told by kube's layers.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use h2::client::{Connection, SendRequest};
+use h2::{Ping, RecvStream};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Mutex;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt};
+
+/// Of an answer; an error's text fits many times.
+const LARGEST: usize = 4 << 20;
+
+/// Whatever sends a request and returns all of its answer.
+pub(crate) type Exchange = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
+
+/// By a client that knows its way, be it through a proxy or within this process.
+pub(crate) fn through(client: kube::Client) -> Exchange {
+    let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
+        let client = client.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let request = Request::from_parts(head, Body::from(whole(body).await));
+            let answer = client.send(request).await?;
+            let (head, body) = answer.into_parts();
+            let read = match Limited::new(body, LARGEST).collect().await {
+                Ok(read) => read.to_bytes(),
+                Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
+                // The code says enough.
+                Err(_) => Bytes::new(),
+            };
+            Ok(Response::from_parts(head, read))
+        }
+    });
+    BoxCloneSyncService::new(service)
+}
+
+/// It has one piece, or none.
+async fn whole(mut body: Full<Bytes>) -> Bytes {
+    match body.frame().await {
+        Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
+        Some(Err(never)) => match never {},
+        None => Bytes::new(),
+    }
+}
+
+fn broken_off(error: &dyn std::error::Error) -> BoxError {
+    format!("the answer broke off: {error}").into()
+}
+
+/// How a connection is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keep {
+    /// Bytes that may come before we have read them.
+    pub(super) window: u32,
+    pub(super) ping_every: Duration,
+    pub(super) ping_answer: Duration,
+}
+
+/// One HTTP/2 connection, made when it is first needed and again whenever it broke.
+#[derive(Clone)]
+pub(super) struct Http2(Arc<Inner>);
+
+struct Inner {
+    connector: HttpsConnector<HttpConnector>,
+    server: Uri,
+    scheme: Scheme,
+    authority: Authority,
+    /// What comes before every path, without a slash at its end.
+    prefix: String,
+    keep: Keep,
+    /// One connects while all others wait.
+    open: Mutex<Option<SendRequest<Bytes>>>,
+}
+
+impl Http2 {
+    /// `None` if the server has no address.
+    pub(super) fn new(
+        connector: HttpsConnector<HttpConnector>,
+        server: &Uri,
+        keep: Keep,
+    ) -> Option<Self> {
+        let parts = server.clone().into_parts();
+        let (scheme, authority) = (parts.scheme?, parts.authority?);
+        Some(Self(Arc::new(Inner {
+            connector,
+            server: server.clone(),
+            scheme,
+            authority,
+            prefix: server.path().trim_end_matches('/').to_owned(),
+            keep,
+            open: Mutex::new(None),
+        })))
+    }
+}
+
+impl Service<Request<Full<Bytes>>> for Http2 {
+    type Response = Response<Bytes>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Bytes>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
+        let inner = self.0.clone();
+        Box::pin(async move { inner.exchange(request).await })
+    }
+}
+
+impl Inner {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, BoxError> {
+        let (mut head, body) = request.into_parts();
+        head.uri = self.place(head.uri)?;
+        let body = whole(body).await;
+        let mut sender = self.sender().await?;
+        let request = Request::from_parts(head, ());
+        let (answer, mut stream) = sender.send_request(request, body.is_empty())?;
+        if !body.is_empty() {
+            stream.send_data(body, true)?;
+        }
+        let (head, body) = answer.await?.into_parts();
+        let read = match read(body).await {
+            Ok(read) => read,
+            Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
+            // The code says enough.
+            Err(_) => Bytes::new(),
+        };
+        Ok(Response::from_parts(head, read))
+    }
+
+    fn place(&self, uri: Uri) -> Result<Uri, BoxError> {
+        let mut parts = uri.into_parts();
+        if !self.prefix.is_empty() {
+            let path = parts
+                .path_and_query
+                .as_ref()
+                .map_or("/", |path| path.as_str());
+            let path = format!("{}{path}", self.prefix);
+            parts.path_and_query = Some(PathAndQuery::try_from(path)?);
+        }
+        parts.scheme = Some(self.scheme.clone());
+        parts.authority = Some(self.authority.clone());
+        Ok(Uri::from_parts(parts)?)
+    }
+
+    async fn sender(&self) -> Result<SendRequest<Bytes>, BoxError> {
+        let mut open = self.open.lock().await;
+        if let Some(sender) = &*open {
+            // At once: streams above what the server allows wait for their turn after this.
+            if let Ok(ready) = sender.clone().ready().await {
+                return Ok(ready);
+            }
+        }
+        *open = None;
+        let stream = self.connector.clone().oneshot(self.server.clone()).await?;
+        let (sender, connection) = h2::client::Builder::new()
+            .enable_push(false)
+            .initial_window_size(self.keep.window)
+            .initial_connection_window_size(self.keep.window)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        tokio::spawn(drive(connection, self.keep));
+        *open = Some(sender.clone());
+        Ok(sender.ready().await?)
+    }
+}
+
+/// Until the connection ends or stays silent; whatever is still under way then fails.
+async fn drive<T>(mut connection: Connection<T>, keep: Keep)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let pings = connection.ping_pong();
+    let silence = async {
+        let Some(mut pings) = pings else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(keep.ping_every).await;
+            let answer = pings.ping(Ping::opaque());
+            if tokio::time::timeout(keep.ping_answer, answer)
+                .await
+                .is_err()
+            {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        ended = connection => match ended {
+            Ok(()) => tracing::debug!("the API server closed the connection"),
+            Err(error) => tracing::debug!("the connection to the API server broke: {error}"),
+        },
+        () = silence => {
+            tracing::warn!("the API server answers no ping: connecting again");
+        }
+    }
+}
+
+async fn read(mut body: RecvStream) -> Result<Bytes, BoxError> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        // The server may send as much again.
+        body.flow_control().release_capacity(piece.len())?;
+        if all.len() + first.len() + piece.len() > LARGEST {
+            return Err(format!("it is larger than {LARGEST} bytes").into());
+        }
+        // Most answers come in one piece.
+        if first.is_empty() && all.is_empty() {
+            first = piece;
+            continue;
+        }
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&piece);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use h2::server::SendResponse;
+    use hyper_rustls::HttpsConnectorBuilder;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    type Incoming = h2::server::Connection<TcpStream, Bytes>;
+
+    struct Server(TcpListener);
+
+    impl Server {
+        async fn begin() -> Self {
+            Self(TcpListener::bind("127.0.0.1:0").await.unwrap())
+        }
+
+        fn exchange(&self, ping_every: Duration) -> Exchange {
+            let server = format!("http://{}/under/", self.0.local_addr().unwrap());
+            let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+                rustls::crypto::ring::default_provider(),
+            ))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(rustls::RootCertStore::empty())
+            .with_no_client_auth();
+            let mut tcp = HttpConnector::new();
+            tcp.enforce_http(false);
+            tcp.set_nodelay(true);
+            let connector = HttpsConnectorBuilder::new()
+                .with_tls_config(tls)
+                .https_or_http()
+                .enable_http2()
+                .wrap_connector(tcp);
+            let keep = Keep {
+                window: 1 << 16,
+                ping_every,
+                ping_answer: ping_every,
+            };
+            Exchange::new(Http2::new(connector, &server.parse().unwrap(), keep).unwrap())
+        }
+
+        async fn accept(&self) -> Incoming {
+            let (stream, _) = self.0.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            h2::server::handshake(stream).await.unwrap()
+        }
+    }
+
+    const NEVER: Duration = Duration::from_secs(600);
+
+    async fn post(exchange: &Exchange, body: &'static str) -> Result<Response<Bytes>, BoxError> {
+        let request = Request::post("/a?b=c").body(Full::from(body)).unwrap();
+        exchange.clone().oneshot(request).await
+    }
+
+    /// Answers the next request with its method, address and body, in pieces.
+    async fn echo(connection: &mut Incoming, status: u16) {
+        let (request, respond) = connection.accept().await.unwrap().unwrap();
+        let said = format!("{} {} ", request.method(), request.uri());
+        let answer = async {
+            let body = read(request.into_body()).await.unwrap();
+            reply(respond, status, [said.into(), body]);
+        };
+        // Somebody must drive the connection while the body comes.
+        tokio::select! {
+            () = answer => {}
+            _ = std::future::poll_fn(|context| connection.poll_closed(context)) => unreachable!(),
+        }
+    }
+
+    fn reply(
+        mut respond: SendResponse<Bytes>,
+        status: u16,
+        pieces: impl IntoIterator<Item = Bytes>,
+    ) {
+        let head = Response::builder().status(status).body(()).unwrap();
+        let mut stream = respond.send_response(head, false).unwrap();
+        for piece in pieces {
+            stream.send_data(piece, false).unwrap();
+        }
+        stream.send_data(Bytes::new(), true).unwrap();
+    }
+
+    /// Until its peer closes it.
+    async fn serve_out(mut connection: Incoming) {
+        while connection.accept().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn requests_and_answers_are_whole() {
+        let server = Server::begin().await;
+        let exchange = server.exchange(NEVER);
+        let serve = async {
+            let mut connection = server.accept().await;
+            for status in [201, 409] {
+                echo(&mut connection, status).await;
+            }
+            serve_out(connection).await;
+        };
+        let ask = async {
+            for (body, status) in [("body", 201), ("", 409)] {
+                let answer = post(&exchange, body).await.unwrap();
+                assert_eq!(answer.status(), status);
+                let address = server.0.local_addr().unwrap();
+                let want = format!("POST http://{address}/under/a?b=c {body}");
+                assert_eq!(answer.body(), want.as_bytes());
+            }
+        };
+        tokio::select! {
+            () = serve => panic!("the connection was closed"),
+            () = ask => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn what_broke_is_made_again() {
+        let server = Server::begin().await;
+        let exchange = server.exchange(NEVER);
+        let serve = async {
+            let mut first = server.accept().await;
+            echo(&mut first, 200).await;
+            // The second request comes, and nobody answers it.
+            let _asked = first.accept().await.unwrap().unwrap();
+            drop(first);
+            // Another goes away in good order.
+            let mut second = server.accept().await;
+            echo(&mut second, 200).await;
+            second.graceful_shutdown();
+            serve_out(second).await;
+            let mut third = server.accept().await;
+            echo(&mut third, 200).await;
+            serve_out(third).await;
+        };
+        let ask = async {
+            assert!(post(&exchange, "1").await.is_ok());
+            assert!(post(&exchange, "2").await.is_err());
+            assert!(post(&exchange, "3").await.is_ok());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(post(&exchange, "4").await.is_ok());
+        };
+        tokio::select! {
+            () = serve => panic!("the connection was closed"),
+            () = ask => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_falls_silent_is_left() {
+        let server = Server::begin().await;
+        let exchange = server.exchange(Duration::from_millis(50));
+        let begun = Instant::now();
+        let serve = async {
+            let mut connection = server.accept().await;
+            let _asked = connection.accept().await.unwrap().unwrap();
+            // Nobody reads or writes from here on, and the socket stays open.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = serve => unreachable!(),
+            answer = post(&exchange, "1") => assert!(answer.is_err()),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+
+    #[tokio::test]
+    async fn too_much_is_refused() {
+        let server = Server::begin().await;
+        let exchange = server.exchange(NEVER);
+        let serve = async {
+            let mut connection = server.accept().await;
+            let (_, respond) = connection.accept().await.unwrap().unwrap();
+            reply(respond, 200, [vec![b'x'; LARGEST + 1].into()]);
+            serve_out(connection).await;
+        };
+        let error = tokio::select! {
+            () = serve => panic!("the connection was closed"),
+            answer = post(&exchange, "1") => answer.unwrap_err(),
+        };
+        assert_eq!(
+            error.to_string(),
+            "the answer broke off: it is larger than 4194304 bytes"
+        );
+    }
+}
