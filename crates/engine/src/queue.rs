@@ -102,7 +102,8 @@ pub struct Sizes {
 #[derive(Debug, Default)]
 pub struct Queue {
     timing: Timing,
-    entries: HashMap<Name, Entry>,
+    /// In boxes: the table has room for twice as many, and keeps it when they have gone.
+    entries: HashMap<Name, Box<Entry>>,
     /// Namespace and name to uid: a new pod under a known name means that the old one is gone.
     names: HashMap<(Name, Name), Name>,
     active: Heap,
@@ -433,7 +434,8 @@ impl Queue {
             place,
             own_events: Vec::new(),
         };
-        self.entries.insert(entry.ticket.pod.uid.clone(), entry);
+        let uid = entry.ticket.pod.uid.clone();
+        self.entries.insert(uid, Box::new(entry));
     }
 
     fn drop_entry(&mut self, uid: &str, world: World) -> Option<Ticket> {

@@ -165,7 +165,9 @@ impl serde::Serialize for Amounts {
 impl FromIterator<(Resource, i64)> for Amounts {
     /// The last amount of a repeated resource wins.
     fn from_iter<I: IntoIterator<Item = (Resource, i64)>>(amounts: I) -> Self {
-        let mut all = Self::default();
+        let amounts = amounts.into_iter();
+        // A Vec that grows has room for four, and most pods ask for two.
+        let mut all = Self(Vec::with_capacity(amounts.size_hint().0));
         for (resource, amount) in amounts {
             all.set(resource, amount);
         }
