@@ -1,4 +1,4 @@
-//! The kubeconfig file: where it goes by default, and how it is written so that nobody reads half of it.
+//! The kubeconfig file: where it goes by default, how it is written so that nobody reads half of it, and how it is read.
 //!
 //! Beside it, `up` writes down where its scheduler answers.
 
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use serde::Deserialize;
 
 /// `tidepool/kubeconfig` in the user's cache directory.
@@ -40,6 +40,17 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
             path.display()
         )
     })
+}
+
+/// How to reach the cluster that a kubeconfig names.
+pub(crate) async fn read(path: &Path) -> anyhow::Result<kube::Config> {
+    // Said in our words: kube's name the path and the cause twice.
+    crate::read_input(path)?;
+    let file = kube::config::Kubeconfig::read_from(path)
+        .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+    kube::Config::from_custom_kubeconfig(file, &Default::default())
+        .await
+        .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
 }
 
 #[derive(Deserialize)]

@@ -10,6 +10,7 @@ mod foreign;
 mod kubeconfig;
 mod logs;
 mod output;
+mod replay;
 mod scheduler;
 mod signals;
 mod sim;
@@ -45,6 +46,7 @@ enum Command {
     Sim(sim::Flags),
     Scheduler(Box<scheduler::Flags>),
     Completion(completion::Flags),
+    Replay(replay::Flags),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Sim(flags) => sim::run(flags),
         Command::Scheduler(flags) => scheduler::run(*flags),
         Command::Completion(flags) => completion::run(&flags),
+        Command::Replay(flags) => replay::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -12,6 +12,7 @@ use control_plane::scheduler::{Mode, Options, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Code, error};
+use crate::kubeconfig;
 use crate::signals::Asked;
 pub(crate) use flags::Flags;
 
@@ -112,15 +113,7 @@ async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Res
         None => (!in_file.is_empty()).then(|| in_file.into()),
     };
     let mut config = match path {
-        Some(path) => {
-            // Said in our words: kube's name the path and the cause twice.
-            crate::read_input(&path)?;
-            let file = kube::config::Kubeconfig::read_from(&path)
-                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &Default::default())
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?
-        }
+        Some(path) => kubeconfig::read(&path).await?,
         None => kube::Config::incluster().context(
             "this is no pod of a cluster, so --kubeconfig PATH must say how to reach one",
         )?,

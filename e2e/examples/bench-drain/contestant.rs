@@ -89,7 +89,7 @@ impl Contestant {
                     format!("--kubeconfig={}", kubeconfig.display()),
                     file.display().to_string(),
                 ];
-                control_plane.run("replay", &std::env::current_exe()?, &arguments)
+                control_plane.run("replay", &e2e::tidepool::binary()?, &arguments)
             }
         }
     }

@@ -5,14 +5,12 @@
 mod contestant;
 mod drain;
 mod meter;
-mod replay;
 mod workload;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 use contestant::Contestant;
 use drain::{Drain, Line, Placements};
@@ -21,8 +19,6 @@ use workload::Workload;
 #[derive(Parser)]
 #[command(about = "Drains a backlog of pods through a real kube-apiserver")]
 struct Flags {
-    #[command(subcommand)]
-    command: Option<Command>,
     /// Nodes of the cluster [default: 1000, or 5000 with --full]
     #[arg(long)]
     nodes: Option<usize>,
@@ -42,17 +38,6 @@ struct Flags {
     only: Vec<Contestant>,
 }
 
-#[derive(Subcommand)]
-enum Command {
-    /// Bind the pods that a file names, as fast as the API server takes it
-    #[command(hide = true)]
-    Replay {
-        #[arg(long)]
-        kubeconfig: PathBuf,
-        placements: PathBuf,
-    },
-}
-
 fn main() -> ExitCode {
     let Err(error) = run(&Flags::parse()) else {
         return ExitCode::SUCCESS;
@@ -65,13 +50,6 @@ fn main() -> ExitCode {
 }
 
 fn run(flags: &Flags) -> Result<()> {
-    if let Some(Command::Replay {
-        kubeconfig,
-        placements,
-    }) = &flags.command
-    {
-        return replay::run(kubeconfig, placements);
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

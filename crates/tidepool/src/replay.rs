@@ -1,22 +1,32 @@
-//! The raw binder: what an API server and our own client allow when nothing has to be decided.
+//! `tidepool replay`: what an API server and our own client allow when nothing has to be decided. For benchmarks.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+use clap::Args;
 use control_plane::client::Connect;
 use control_plane::scheduler::replay::{Placement, replay};
 
-/// Ends when everything is bound.
-pub(crate) fn run(kubeconfig: &Path, placements: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(placements)
-        .with_context(|| format!("cannot read {}", placements.display()))?;
+use crate::kubeconfig;
+
+/// Bind the pods that a file names, as fast as the API server takes it, and wait to be stopped
+#[derive(Args)]
+#[command(hide = true)]
+pub(crate) struct Flags {
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Lines of namespace, name, uid and node
+    placements: PathBuf,
+}
+
+pub(crate) fn run(flags: &Flags) -> Result<()> {
+    let text = crate::read_input(&flags.placements)?;
     let placements: Vec<Placement> = text.lines().map(placement).collect::<Result<_>>()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
-        let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await?;
+        let config = kubeconfig::read(&flags.kubeconfig).await?;
         replay(Connect::Config(Box::new(config)), placements).await?;
         // The benchmark reads what this process has used, and then stops it.
         std::future::pending::<()>().await;
@@ -24,7 +34,6 @@ pub(crate) fn run(kubeconfig: &Path, placements: &Path) -> Result<()> {
     })
 }
 
-/// `namespace name uid node`
 fn placement(line: &str) -> Result<Placement> {
     let words: Vec<&str> = line.split(' ').collect();
     let [namespace, name, uid, node] = words[..] else {
