@@ -64,6 +64,37 @@ fn a_gate_holds_a_pod_until_it_is_lifted() {
     });
 }
 
+#[test]
+fn a_pod_waits_for_a_node_that_declares_what_it_needs() {
+    with(|world| {
+        world.create(&node("n", "a", json!({})));
+        let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}});
+        let spec = json!({"containers": [{"name": "c", "image": "i", "restartPolicy": "Never",
+            "restartPolicyRules": [rule]}]});
+        world.create(&pod("needs", spec));
+        world.await_refusal(
+            "needs",
+            "0/1 nodes are available: 1 node(s) didn't match Pod's required features.",
+        );
+        // Nothing is missing for the others.
+        world.create(&pod("modest", json!({})));
+        assert_eq!(world.node_of("modest"), "n");
+
+        // What its kubelet does after an upgrade.
+        let declares =
+            json!({"status": {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}});
+        let made = world
+            .api
+            .patch("/api/v1/nodes/n/status", &declares)
+            .unwrap();
+        assert_eq!(
+            made["status"]["declaredFeatures"], declares["status"]["declaredFeatures"],
+            "the API server keeps it"
+        );
+        assert_eq!(world.node_of("needs"), "n");
+    });
+}
+
 fn cluster() -> Vec<Value> {
     let taint =
         json!({"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}});

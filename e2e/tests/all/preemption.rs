@@ -15,13 +15,22 @@ fn spec(cpu: &str, class: &str) -> Value {
 fn the_preemptor_waits_until_its_victim_has_left() {
     with(|world| {
         world.create(&node("n", "a", json!({})));
+        // A budget keeps one of two equals. Its watch is another one than that of pods, so it comes long before them.
+        world.create(&json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "stays"}}}}));
+        let budget = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/b";
+        eventually("the budget was counted", SHORT, || {
+            let status = &world.api.get(budget).unwrap()["status"];
+            if status["observedGeneration"] == 1 {
+                Ok(())
+            } else {
+                Err(status.to_string())
+            }
+        });
         for name in ["leaves", "stays"] {
             world.create(&pod(name, spec("3500m", LESSER)));
             assert_eq!(world.node_of(name), "n");
         }
-        // A budget keeps one of two equals.
-        world.create(&json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "stays"}}}}));
         let wants = world.create(&pod("wants", spec("4", GREATER)));
         let uid = text(&wants["metadata"]["uid"]);
 

@@ -8,7 +8,8 @@ use e2e::eventually;
 use serde_json::{Value, json};
 
 use crate::world::{
-    OURS, SHORT, THEIRS, World, asks, condition, merge, node, pod, pod_path, text, with,
+    GREATER, LESSER, OURS, SHORT, THEIRS, World, asks, condition, merge, node, pod, pod_path, text,
+    with,
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -57,8 +58,141 @@ fn kube_scheduler_and_we_choose_and_speak_alike() {
     });
 }
 
+#[test]
+fn a_gated_pod_is_held_and_let_go_alike() {
+    with(|world| {
+        world.create(&node("n", "a", json!({})));
+        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| gated(world, scheduler));
+        assert_eq!(ours, theirs);
+    });
+}
+
+/// What a gated pod says while it is held, and what becomes of it.
+fn gated(world: &World, scheduler: &str) -> ([String; 3], Told) {
+    let gates = json!({"schedulingGates": [{"name": "example.com/hold"}]});
+    let uid = create(world, "gated", &gates, scheduler);
+    // A pod that comes later goes first, so the gated one had its chance.
+    create(world, "free", &json!({}), scheduler);
+    world.node_of("free");
+    let pod = world.pod("gated");
+    assert_eq!(pod["spec"]["nodeName"], Value::Null);
+    assert_eq!(world.events(&uid), [] as [Value; 0], "{scheduler}");
+    let held = words(&condition(&pod, "PodScheduled"));
+    assert_eq!(held[1], "SchedulingGated");
+
+    let lift = json!({"spec": {"schedulingGates": null}});
+    world.api.patch(&pod_path("gated"), &lift).unwrap();
+    world.node_of("gated");
+    let (told, _) = told(world, "gated", &uid);
+    for name in ["gated", "free"] {
+        world.api.delete_now(&pod_path(name)).unwrap();
+    }
+    (held, told)
+}
+
+/// How room is made for a pod, as anyone can see it.
+#[derive(Debug, PartialEq)]
+struct Preemption {
+    nominated: String,
+    victims: Vec<String>,
+    /// The pod that needs room, before it has any.
+    waiting: Told,
+    /// Of the victim; the scheduler's name is left out of it.
+    disruption: [String; 3],
+    /// Of the victim; the pod's uid is left out of it.
+    event: [String; 4],
+    /// The pod once the victim has left.
+    placed: Told,
+}
+
+#[test]
+fn room_is_made_alike() {
+    with(|world| {
+        for name in ["n0", "n1", "n2"] {
+            world.create(&node(name, "a", json!({})));
+        }
+        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| preemption(world, scheduler));
+        assert_eq!(ours, theirs);
+        assert_eq!(
+            (&*ours.nominated, &*ours.victims),
+            ("n1", &["least".to_owned()][..])
+        );
+    });
+}
+
+fn preemption(world: &World, scheduler: &str) -> Preemption {
+    // Each node is full; one holds the pod that is missed least.
+    let pods = [
+        ("equal", "n0", GREATER),
+        ("least", "n1", LESSER),
+        ("plain", "n2", ""),
+    ];
+    let spec = |class: &str| json!({"containers": asks("cpu", "6"), "priorityClassName": class, "terminationGracePeriodSeconds": 60});
+    for (name, node, class) in pods {
+        let mut spec = spec(class);
+        merge(&mut spec, json!({"nodeName": node}));
+        create(world, name, &spec, scheduler);
+    }
+    let uid = create(world, "wants", &spec(GREATER), scheduler);
+    let (pod, nominated) = eventually("a node is kept for the pod", SHORT, || {
+        let pod = world.pod("wants");
+        let nominated = text(&pod["status"]["nominatedNodeName"]);
+        if !nominated.is_empty() && condition(&pod, "PodScheduled").is_object() {
+            Ok((pod, nominated))
+        } else {
+            Err(pod["status"].to_string())
+        }
+    });
+    // What it says now: a second attempt may find other words.
+    let event = eventually("the pod was told", SHORT, || {
+        let events = world.events(&uid);
+        events.first().cloned().ok_or("no event".to_owned())
+    });
+    let (waiting, _) = Told::of(&pod, &event);
+    let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let (victim, event) = eventually("the victim was told", SHORT, || {
+        let victim = world.pod("least");
+        let events = world.events(&text(&victim["metadata"]["uid"]));
+        match events.first().filter(|_| is_leaving(&victim)) {
+            Some(event) => Ok((victim, words_of_event(event))),
+            None => Err(format!("{} {events:?}", victim["metadata"])),
+        }
+    });
+    let names = pods.iter().map(|(name, ..)| *name);
+    let victims = names.filter(|name| is_leaving(&world.pod(name)));
+    let victims = victims.map(str::to_owned).collect();
+
+    // What its kubelet does when the containers have ended.
+    world.api.delete_now(&pod_path("least")).unwrap();
+    world.node_of("wants");
+    let scheduled = eventually("the pod is told of its node", SHORT, || {
+        let events = world.events(&uid);
+        let last = events.last().filter(|event| event["reason"] == "Scheduled");
+        last.cloned().ok_or_else(|| format!("{events:?}"))
+    });
+    let (placed, _) = Told::of(&world.pod("wants"), &scheduled);
+    for name in ["wants", "equal", "plain"] {
+        world.api.delete_now(&pod_path(name)).unwrap();
+    }
+    Preemption {
+        nominated,
+        victims,
+        waiting,
+        disruption: words(&condition(&victim, "DisruptionTarget"))
+            .map(|text| text.replace(scheduler, "its scheduler")),
+        event: event.map(|text| text.replace(&uid, "its uid")),
+        placed,
+    }
+}
+
 /// Creates the pod and waits until something was said about it.
 fn schedule(world: &World, name: &str, spec: &Value, scheduler: &str) -> (Told, String) {
+    let uid = create(world, name, spec, scheduler);
+    told(world, name, &uid)
+}
+
+/// Returns the uid.
+fn create(world: &World, name: &str, spec: &Value, scheduler: &str) -> String {
     let mut object = pod(name, spec.clone());
     merge(&mut object, json!({"spec": {"schedulerName": scheduler}}));
     // Pods of a service are told by their label.
@@ -66,31 +200,45 @@ fn schedule(world: &World, name: &str, spec: &Value, scheduler: &str) -> (Told, 
         &mut object,
         json!({"metadata": {"labels": {"app": name.split('-').next()}}}),
     );
-    let uid = text(&world.create(&object)["metadata"]["uid"]);
-    eventually(&format!("{scheduler} told of pod {name}"), SHORT, || {
+    text(&world.create(&object)["metadata"]["uid"])
+}
+
+/// What was said first, and the node.
+fn told(world: &World, name: &str, uid: &str) -> (Told, String) {
+    eventually(&format!("pod {name} was told"), SHORT, || {
         let pod = world.pod(name);
-        let condition = condition(&pod, "PodScheduled");
-        let events = world.events(&uid);
-        let Some(event) = events.first().filter(|_| condition.is_object()) else {
-            return Err(format!("{condition} {events:?}"));
-        };
-        let node = text(&pod["spec"]["nodeName"]);
-        let mut note = text(&event["note"]);
-        if !node.is_empty() {
-            note = note.replace(&format!(" to {node}"), " to its node");
+        let events = world.events(uid);
+        let is_said = condition(&pod, "PodScheduled").is_object();
+        match events.first().filter(|_| is_said) {
+            Some(event) => Ok(Told::of(&pod, event)),
+            None => Err(format!("{} {events:?}", pod["status"])),
         }
-        let told = Told {
-            is_bound: !node.is_empty(),
-            condition: ["status", "reason", "message"].map(|key| text(&condition[key])),
-            event: [
-                text(&event["type"]),
-                text(&event["reason"]),
-                text(&event["action"]),
-                note,
-            ],
-        };
-        Ok((told, node))
     })
+}
+
+impl Told {
+    /// With the pod's node.
+    fn of(pod: &Value, event: &Value) -> (Self, String) {
+        let node = text(&pod["spec"]["nodeName"]);
+        let mut event = words_of_event(event);
+        if !node.is_empty() {
+            event[3] = event[3].replace(&format!(" to {node}"), " to its node");
+        }
+        let told = Self {
+            is_bound: !node.is_empty(),
+            condition: words(&condition(pod, "PodScheduled")),
+            event,
+        };
+        (told, node)
+    }
+}
+
+fn words(condition: &Value) -> [String; 3] {
+    ["status", "reason", "message"].map(|key| text(&condition[key]))
+}
+
+fn words_of_event(event: &Value) -> [String; 4] {
+    ["type", "reason", "action", "note"].map(|key| text(&event[key]))
 }
 
 /// The nodes with the highest score, from kube-scheduler's log.
@@ -207,6 +355,11 @@ fn pods() -> Vec<(&'static str, Value)> {
         ),
         ("gpu", json!({"containers": asks("example.com/gpu", "1")})),
         ("gpus", json!({"containers": asks("example.com/gpu", "2")})),
+        (
+            "restarts",
+            json!({"containers": [{"name": "c", "image": "i", "restartPolicy": "Never", "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]}]}),
+        ),
         ("port-0", json!({"containers": port})),
         ("port-1", json!({"containers": port})),
         ("apart-0", near("podAntiAffinity", "apart", HOSTNAME)),

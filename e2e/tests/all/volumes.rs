@@ -1,9 +1,9 @@
-//! Volumes that are bound when their first pod is scheduled, with kube-controller-manager's binder.
+//! Pods with claims, whose volumes are bound by kube-controller-manager's binder.
 
 use e2e::eventually;
 use serde_json::{Value, json};
 
-use crate::world::{SHORT, World, condition, node, pod, text, with};
+use crate::world::{SHORT, World, node, pod, pod_path, with};
 
 fn class(name: &str, provisioner: &str) -> Value {
     json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
@@ -56,16 +56,10 @@ fn a_pod_follows_the_volume_that_its_claim_can_have() {
         );
 
         world.create(&pod("second", user_of("more")));
-        let words =
-            "0/3 nodes are available: 3 node(s) didn't find available persistent volumes to bind.";
-        eventually("there is no volume for the second", SHORT, || {
-            let told = text(&condition(&world.pod("second"), "PodScheduled")["message"]);
-            if told.starts_with(words) {
-                Ok(())
-            } else {
-                Err(told)
-            }
-        });
+        world.await_refusal(
+            "second",
+            "0/3 nodes are available: 3 node(s) didn't find available persistent volumes to bind.",
+        );
         world.create(&volume("on-c0", "local", "c0"));
         assert_eq!(world.node_of("second"), "c0", "a new volume wakes it up");
     });
@@ -107,6 +101,32 @@ fn a_volume_is_made_where_the_pod_goes() {
 }
 
 #[test]
+fn a_claim_for_one_pod_is_had_by_one_pod_at_a_time() {
+    const ONE_POD: &str = "ReadWriteOncePod";
+    with(|world| {
+        nodes(world);
+        world.create(&class("local", "kubernetes.io/no-provisioner"));
+        let mut on_b0 = volume("on-b0", "local", "b0");
+        on_b0["spec"]["accessModes"] = json!([ONE_POD]);
+        world.create(&on_b0);
+        let mut data = claim("data", "local");
+        data["spec"]["accessModes"] = json!([ONE_POD]);
+        world.create(&data);
+        world.create(&pod("first", user_of("data")));
+        assert_eq!(world.node_of("first"), "b0");
+
+        world.create(&pod("second", user_of("data")));
+        world.await_refusal(
+            "second",
+            "0/3 nodes are available: 3 node(s) unavailable due to PersistentVolumeClaim with \
+            ReadWriteOncePod access mode already in-use by another pod.",
+        );
+        world.api.delete_now(&pod_path("first")).unwrap();
+        assert_eq!(world.node_of("second"), "b0", "the claim is free again");
+    });
+}
+
+#[test]
 fn volumes_keep_to_their_zone_and_drivers_to_their_limit() {
     with(|world| {
         nodes(world);
@@ -141,14 +161,9 @@ fn volumes_keep_to_their_zone_and_drivers_to_their_limit() {
         world.create(&pod("first", user_of("v0")));
         assert_eq!(world.node_of("first"), "b0", "the volume's zone");
         world.create(&pod("second", user_of("v1")));
-        let words = "0/3 nodes are available: 1 node(s) exceed max volume count, 2 node(s) had no available volume zone.";
-        eventually("the second finds no place", SHORT, || {
-            let told = text(&condition(&world.pod("second"), "PodScheduled")["message"]);
-            if told.starts_with(words) {
-                Ok(())
-            } else {
-                Err(told)
-            }
-        });
+        world.await_refusal(
+            "second",
+            "0/3 nodes are available: 1 node(s) exceed max volume count, 2 node(s) had no available volume zone.",
+        );
     });
 }

@@ -139,6 +139,24 @@ impl World {
         })
     }
 
+    /// Returns once the pod was told, by its condition and by an event, that it cannot be scheduled, in these words first.
+    pub(crate) fn await_refusal(&self, name: &str, words: &str) {
+        eventually(&format!("pod {name} is refused"), SHORT, || {
+            let pod = self.pod(name);
+            let condition = condition(&pod, "PodScheduled");
+            let events = self.events(&text(&pod["metadata"]["uid"]));
+            let is_told = events.iter().any(|event| {
+                event["reason"] == "FailedScheduling" && text(&event["note"]).starts_with(words)
+            });
+            if is_told && text(&condition["message"]).starts_with(words) {
+                Ok(())
+            } else {
+                Err(format!("{condition} {events:?}"))
+            }
+        });
+        assert_eq!(self.pod(name)["spec"]["nodeName"], Value::Null);
+    }
+
     /// What the scheduler said about a pod, oldest first.
     pub(crate) fn events(&self, uid: &str) -> Vec<Value> {
         let path = "/apis/events.k8s.io/v1/namespaces/default/events";

@@ -30,26 +30,42 @@ async fn are_there(api: &Exchange) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
     use http::{Request, Response};
-    use http_body_util::Full;
+    use kube::client::Body;
+    use tokio::sync::oneshot;
 
     use super::*;
+    use crate::client::{Connect, through};
+    use crate::mandate::{Mandate, Role};
+    use crate::metrics::Metrics;
+    use crate::notes::Notes;
+    use crate::scheduler::{Mode, Recorder, Shared, talk};
+    use crate::testing::Log;
 
-    /// A server that has the kind in this version, with these objects.
-    fn server(version: &'static str, items: &'static str) -> Exchange {
-        let service = tower::service_fn(move |request: Request<Full<Bytes>>| async move {
+    /// A server that has the kind in this version, with these objects, and no other kind. Counts questions for it.
+    fn server(version: &'static str, items: &'static str) -> (kube::Client, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let count = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
             let path = request.uri().path();
-            let known = path.contains(&format!("/{version}/"));
+            if path.ends_with("/resourceclaims") {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            let known = path.contains(&format!("/resource.k8s.io/{version}/"));
             let (code, body) = match known {
                 true => (200, format!(r#"{{"items":{items}}}"#)),
                 false => (404, "{}".to_owned()),
             };
-            let mut response = Response::new(body.into());
+            let mut response = Response::new(Body::from(body.into_bytes()));
             *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
-            Ok(response)
+            std::future::ready(Ok::<_, Infallible>(response))
         });
-        Exchange::new(service)
+        (kube::Client::new(service, "default"), asked)
     }
 
     #[tokio::test]
@@ -61,8 +77,54 @@ mod tests {
             ("v1", "[]", false),
             ("v2", "[{}]", false),
         ] {
-            let client = server(version, items);
-            assert_eq!(are_there(&client).await, want, "{version} {items}");
+            let (client, _) = server(version, items);
+            assert_eq!(are_there(&through(client)).await, want, "{version} {items}");
+        }
+    }
+
+    fn shared() -> Shared {
+        Shared {
+            link: Arc::default(),
+            notes: Arc::new(Notes::new(Vec::new())),
+            awaited: Arc::default(),
+            counters: Arc::default(),
+            progress: Arc::default(),
+            mandate: Arc::new(Mandate::new(Role::Alone)),
+            metrics: Arc::new(Metrics::new()),
+            recorder: Recorder::new(0).0,
+        }
+    }
+
+    #[tokio::test]
+    async fn only_who_replaces_kube_scheduler_warns_and_once() {
+        for (mode, items, asks, warns) in [
+            (Mode::Primary, "[{}]", 1, 1),
+            (Mode::Primary, "[]", 1, 0),
+            (Mode::Second, "[{}]", 0, 0),
+            (Mode::Observe, "[{}]", 0, 0),
+        ] {
+            let (client, asked) = server("v1", items);
+            let (shared, log) = (shared(), Log::begin());
+            let progress = shared.progress.clone();
+            let (stop, stopped) = oneshot::channel();
+            let connect = Connect::Client(client);
+            let work = talk(connect, shared, Vec::new(), "host".into(), mode, stopped);
+            let started = async {
+                while !progress.unsynced().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                // What is asked beside the lists is answered by now.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                drop(stop);
+            };
+            let (ended, ()) = tokio::join!(work, started);
+            ended.unwrap();
+            let lines = log.lines();
+            let found = lines.iter().filter(|line| {
+                line.contains("WARN") && line.contains("this cluster has ResourceClaims")
+            });
+            assert_eq!(found.count(), warns, "{mode} {items}: {lines:?}");
+            assert_eq!(asked.load(Ordering::Relaxed), asks, "{mode} {items}");
         }
     }
 }

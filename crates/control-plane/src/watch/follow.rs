@@ -21,13 +21,12 @@ use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
 use crate::link::News;
 
-/// A watch is ended by the server after half of this to all of it, and begun anew. So a stream that died without a word
-/// is noticed in time.
-const WATCH: Duration = Duration::from_secs(120);
-/// How long after that the end may take to reach us.
-const GRACE: Duration = Duration::from_secs(10);
-/// Between two pieces of a list that is streamed.
-const LIST_SILENCE: Duration = Duration::from_secs(15);
+/// For real servers.
+const PATIENCE: Patience = Patience {
+    watch: Duration::from_secs(120),
+    grace: Duration::from_secs(10),
+    list: Duration::from_secs(15),
+};
 /// On the bookmark that ends a list.
 const LIST_ENDS: &str = "k8s.io/initial-events-end";
 /// A watch that ends sooner, without a word, is a failure.
@@ -44,19 +43,19 @@ const PROTOBUF_WATCH: &str =
 
 /// Follows a kind for ever.
 pub(crate) async fn follow(kind: &'static Kind, client: kube::Client, sink: Sink) {
-    let follower = Follower {
-        kind,
-        client,
-        sink,
-        known: Known::default(),
-        spoiled: BTreeMap::new(),
-        position: String::new(),
-        synced: false,
-        way: Way::Stream,
-        listing: None,
-        trouble: None,
-    };
-    follower.run().await;
+    Follower::new(kind, client, sink, PATIENCE).run().await;
+}
+
+/// When a stream that says nothing counts as dead.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    /// A watch is ended by the server after half of this to all of it, and begun anew. So a stream that died without a
+    /// word is noticed in time.
+    watch: Duration,
+    /// How long after that the end may take to reach us.
+    grace: Duration,
+    /// Between two pieces of a list that is streamed.
+    list: Duration,
 }
 
 pub(super) struct Follower {
@@ -75,6 +74,7 @@ pub(super) struct Follower {
     listing: Option<std::time::Instant>,
     /// What was complained of last; the same is said once.
     trouble: Option<String>,
+    patience: Patience,
 }
 
 /// How everything there is comes.
@@ -111,6 +111,22 @@ impl From<Refusal> for Trouble {
 }
 
 impl Follower {
+    fn new(kind: &'static Kind, client: kube::Client, sink: Sink, patience: Patience) -> Self {
+        Self {
+            kind,
+            client,
+            sink,
+            known: Known::default(),
+            spoiled: BTreeMap::new(),
+            position: String::new(),
+            synced: false,
+            way: Way::Stream,
+            listing: None,
+            trouble: None,
+            patience,
+        }
+    }
+
     async fn run(mut self) {
         let mut backoff = Backoff::default();
         let mut broke = false;
@@ -262,7 +278,7 @@ impl Follower {
 
     /// One watch, to its end.
     async fn watch(&mut self) -> Result<(), Trouble> {
-        let time = jittered(WATCH);
+        let time = jittered(self.patience.watch);
         let mut uri = format!(
             "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={}",
             self.kind.path,
@@ -281,7 +297,7 @@ impl Follower {
         } else {
             JSON
         };
-        let deadline = Instant::now() + time + GRACE;
+        let deadline = Instant::now() + time + self.patience.grace;
         let late = |_| Trouble::Other("nothing came for too long".to_owned());
         let answer = client::stream(&self.client, get(uri, accept)?);
         let answer = tokio::time::timeout_at(deadline, answer)
@@ -296,7 +312,7 @@ impl Follower {
         }
         loop {
             let (deadline, lists) = match self.listing {
-                Some(_) => (deadline.min(Instant::now() + LIST_SILENCE), true),
+                Some(_) => (deadline.min(Instant::now() + self.patience.list), true),
                 None => (deadline, false),
             };
             // What has come is told in full before anything else happens.
@@ -487,50 +503,4 @@ pub(super) fn percent(text: &str) -> impl std::fmt::Display {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::Arc;
-
-    use http::Response;
-    use tokio::sync::mpsc;
-
-    use super::*;
-    use crate::notes::Notes;
-    use crate::testing::Log;
-    use crate::watch::ALL;
-
-    #[tokio::test]
-    async fn a_missing_right_is_said_once() {
-        let service = tower::service_fn(|request: Request<Body>| {
-            let query = request.uri().query().unwrap_or_default();
-            let verb = if query.contains("watch=1") {
-                "watch"
-            } else {
-                "list"
-            };
-            let status = format!(r#"{{"kind":"Status","message":"cannot {verb}"}}"#);
-            let mut response = Response::new(Body::from(status.into_bytes()));
-            *response.status_mut() = StatusCode::FORBIDDEN;
-            std::future::ready(Ok::<_, Infallible>(response))
-        });
-        let sink = Sink {
-            link: Arc::default(),
-            notes: Arc::new(Notes::new(Vec::new())),
-            awaited: Arc::default(),
-            unreadable: mpsc::channel(1).0,
-            progress: Arc::default(),
-        };
-        let progress = sink.progress.clone();
-        let log = Log::begin();
-        let client = kube::Client::new(service, "default");
-        let follow = follow(&ALL[0], client, sink);
-        let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
-        assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
-        assert!(log.lines()[0].contains("WARN"), "{:?}", log.lines());
-        // Both were tried, and the last is known.
-        assert_eq!(
-            progress.kinds()[ALL[0].name].broken.as_ref().unwrap().1,
-            "cannot list"
-        );
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use control_plane::scheduler::Options;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -12,8 +13,9 @@ use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::http::any_port;
 use crate::measuring::{options as metrics_options, under_way};
-use crate::support::{Fixture, NAMESPACE, eventually, object, pod};
+use crate::support::{Fixture, NAMESPACE, SCHEDULER, condition, eventually, object, pod};
 
 pub(crate) fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
     Api::default_namespaced(fixture.client.clone())
@@ -266,5 +268,57 @@ async fn a_claim_whose_node_is_taken_away_or_that_goes_is_told_at_once() {
         begun.elapsed() < Duration::from_secs(25),
         "found by looking again"
     );
+    fixture.stop().await;
+}
+
+/// Options with so much time for the volumes of a pod.
+fn options_within(seconds: u32) -> Options {
+    let text = format!(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: {SCHEDULER}\n  pluginConfig: [{{name: VolumeBinding, args: {{bindTimeoutSeconds: {seconds}}}}}]\n"
+    );
+    let (configuration, _) = api::config::load(&text).unwrap();
+    let (mut options, _) = Options::new(&configuration, engine::plugins::ALL, "host").unwrap();
+    options.serve = Some(any_port());
+    options
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_is_never_made_is_waited_for_only_so_long() {
+    const LONGEST: Duration = Duration::from_secs(2);
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule_with_options(options_within(2));
+    claim_and_pod(&fixture, "example.com/disks").await;
+    waiting(&fixture, 1.0).await;
+    let begun = Instant::now();
+    let words =
+        "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    eventually("the pod is told why it has no node", || async {
+        let condition = condition(&fixture.pods().get("db").await.unwrap(), "PodScheduled");
+        let want = ("False".into(), "SchedulerError".into(), words.into());
+        let events = fixture.events().await;
+        let event = ("db".into(), "FailedScheduling".into(), words.into());
+        match condition == Some(want) && events.contains(&event) {
+            true => Ok(()),
+            false => Err((condition, events)),
+        }
+    })
+    .await;
+    let took = begun.elapsed();
+    // Seen to wait only after it began to.
+    assert!(took > LONGEST / 2, "it waited for {took:?}");
+    assert!(took < Duration::from_secs(25), "found by looking again");
+    assert!(fixture.placed().await.is_empty());
+    // It is tried again, and gets what is made at last.
+    waiting(&fixture, 1.0).await;
+    let mut disk = volume();
+    disk["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
+    volumes(&fixture)
+        .create(&PostParams::default(), &object(disk))
+        .await
+        .unwrap();
+    bind_claim(&fixture).await;
+    assert_eq!(fixture.all_placed(1).await["db"], "node");
+    waiting(&fixture, 0.0).await;
     fixture.stop().await;
 }
