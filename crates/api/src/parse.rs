@@ -9,9 +9,9 @@ mod selector;
 mod storage;
 
 use engine::model::{
-    Amounts, Budget, Effect, Image, Labels, Name, Node, NodeSpec, Owner, Quantities, Quantity,
-    QuantityError, Resource, Selector, Service, Taint, Timestamp, Workload, WorkloadKind,
-    fingerprint,
+    Amounts, Budget, Effect, Image, Labels, Name, Node, NodeSpec, Owner, PreemptionPolicy,
+    PriorityClass, Quantities, Quantity, QuantityError, Resource, Selector, Service, Taint,
+    Timestamp, Workload, WorkloadKind, fingerprint,
 };
 
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
@@ -210,6 +210,23 @@ pub fn workload(kind: WorkloadKind, workload: &workload::SelectingWorkload) -> W
         name: name(&workload.metadata.name),
         selector: selector_or_nothing(workload.spec.selector.as_ref()),
     }
+}
+
+pub fn priority_class(class: &workload::PriorityClass) -> PriorityClass {
+    PriorityClass {
+        name: name(&class.metadata.name),
+        value: class.value,
+        global_default: class.global_default,
+        preemption_policy: preemption_policy(class.preemption_policy.as_deref())
+            .unwrap_or_default(),
+    }
+}
+
+fn preemption_policy(text: Option<&str>) -> Option<PreemptionPolicy> {
+    text.map(|text| match text {
+        "Never" => PreemptionPolicy::Never,
+        _ => PreemptionPolicy::LowerPriority,
+    })
 }
 
 pub fn budget(budget: &workload::PodDisruptionBudget) -> Budget {

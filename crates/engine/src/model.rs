@@ -10,6 +10,7 @@ mod node;
 mod node_selector;
 mod objects;
 mod pod;
+mod priority;
 mod qos;
 mod quantity;
 mod reclaimed;
@@ -32,6 +33,7 @@ pub use pod::{
     Disk, Enhancements, HostPort, Inclusion, Pod, PodKind, PreemptionPolicy, SpreadConstraint,
     Unsatisfiable, Volume, VolumeSource,
 };
+pub use priority::{OpenPriority, PriorityClass};
 pub use qos::{QosClass, QosError, QosLabels, QosLevel};
 pub use quantity::{Quantity, QuantityError};
 pub use reclaimed::{

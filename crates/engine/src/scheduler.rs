@@ -12,6 +12,7 @@ mod hooked;
 mod news;
 mod outcome;
 mod permit;
+mod priority;
 mod room;
 mod scores;
 mod talk;
@@ -75,6 +76,8 @@ pub struct Scheduler {
     preempting: IndexMap<Name, Name>,
     /// Pods whose nomination by us the API has not shown yet.
     unconfirmed: BTreeSet<Name>,
+    /// Whether a pod ever came without its priority filled in.
+    has_open_priorities: bool,
     /// Instructions not yet handed out.
     ready: VecDeque<Outcome>,
     /// What extenders said in the latest conversations, for whoever asks.
@@ -100,6 +103,7 @@ impl Scheduler {
             talk: None,
             preempting: IndexMap::new(),
             unconfirmed: BTreeSet::new(),
+            has_open_priorities: false,
             ready: VecDeque::new(),
             heard: VecDeque::new(),
             show_scores: 0,
@@ -185,6 +189,9 @@ impl Scheduler {
                 Decision::NoNode { diagnosis, room } => self.park(pod, diagnosis, room, now),
                 Decision::Ask(questions) => self.ready.push_back(Outcome::Ask { pod, questions }),
                 Decision::Broken(text) => self.fail(Failure::error(pod, text), now),
+                Decision::UnknownClass(text) => {
+                    self.fail(Failure::unknown_class(pod, text), now);
+                }
                 Decision::NoCluster => {
                     let text = "no nodes available to schedule pods".to_owned();
                     self.fail(Failure::unschedulable(pod, text), now);

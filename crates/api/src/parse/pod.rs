@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use engine::model::{
-    ContainerResources, Disk, Effect, HostPort, Inclusion, Pod, PodKind, PodRequests, PodResources,
-    PodTerm, PreemptionPolicy, PreferredNodeTerm, PreferredPodTerm, QosLabels, Quantities,
+    ContainerResources, Disk, Effect, HostPort, Inclusion, OpenPriority, Pod, PodKind, PodRequests,
+    PodResources, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosLabels, Quantities,
     RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint, StatusResources,
     Toleration, TolerationOperator, Unsatisfiable, Volume, VolumeSource,
 };
@@ -12,7 +12,9 @@ use engine::scheduler::score_count;
 
 use super::katalyst;
 use super::selector::{label_selector, node_selector, node_term};
-use super::{ParseError, controller, given, labels, name, names, object, quantities, time};
+use super::{
+    ParseError, controller, given, labels, name, names, object, preemption_policy, quantities, time,
+};
 use crate::wire::core;
 
 const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
@@ -40,6 +42,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         koordinator_band: meta.labels.get(KOORDINATOR_BAND).map(String::as_str),
         priority: spec.priority,
     };
+    let policy = preemption_policy(spec.preemption_policy.as_deref());
     let containers = || spec.init_containers.iter().chain(&spec.containers);
     let mut parsed = Pod {
         name: name(&meta.name),
@@ -48,10 +51,11 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         nominated_node: given(&status.nominated_node_name),
         scheduler_name: name(&spec.scheduler_name),
         priority: spec.priority.unwrap_or(0),
-        preemption_policy: match spec.preemption_policy.as_deref() {
-            Some("Never") => PreemptionPolicy::Never,
-            _ => PreemptionPolicy::LowerPriority,
-        },
+        open_priority: spec.priority.is_none().then(|| OpenPriority {
+            class: given(&spec.priority_class_name),
+            preemption_policy: policy,
+        }),
+        preemption_policy: policy.unwrap_or_default(),
         requests: PodRequests::of(&PodResources {
             level,
             ..resources(&object, pod)?

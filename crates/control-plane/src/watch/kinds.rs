@@ -154,6 +154,17 @@ pub(crate) const ALL: &[Kind] = &[
         |(namespace, name), _| Input::Object(Update::BudgetGone { namespace, name }),
     ),
     kind(
+        "priorityclasses",
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
+        |raw| {
+            json(raw, |object: workload::PriorityClass| {
+                let update = Update::PriorityClass(parse::priority_class(&object));
+                item(object.metadata, update)
+            })
+        },
+        |(_, name), _| Input::Object(Update::PriorityClassGone(name)),
+    ),
+    kind(
         "persistentvolumes",
         "/api/v1/persistentvolumes",
         |raw| {

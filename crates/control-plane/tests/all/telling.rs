@@ -5,13 +5,15 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::ListParams;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
+use serde_json::json;
 use tower::ServiceExt;
 
 use crate::measuring::{metrics, options, value};
-use crate::support::{Fixture, NAMESPACE, condition, eventually};
+use crate::support::{Fixture, NAMESPACE, condition, eventually, object};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_fits_nowhere_says_why() {
@@ -144,6 +146,46 @@ async fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
     })
     .await;
     assert_eq!(said, ("False".into(), "SchedulerError".into(), note));
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_priority_class_is_unknown_waits_for_it() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    let classes: Api<PriorityClass> = Api::all(fixture.client.clone());
+    fixture.add_urgent_pod("urgent", "3").await;
+    let gone = classes.delete("high", &DeleteParams::default()).await;
+    gone.unwrap();
+    // As if the API server had no admission for priorities.
+    let open = |bytes: Bytes| {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Bytes::from(text.replace("\"priority\":", "\"left\":"))
+    };
+    let opened = move |response: Response<apiserver::Body>| {
+        response.map(|body| body.map_frame(move |frame| frame.map_data(open)))
+    };
+    let service = ServiceExt::<Request<Body>>::map_response(fixture.cluster.service(), opened);
+    fixture.schedule_with(Client::new(service, NAMESPACE));
+    let (_, reason, note) = eventually("the pod has its event", || async {
+        fixture.events().await.pop().ok_or(())
+    })
+    .await;
+    let words = "PriorityClass \"high\" was not found: create it, or make the pod anew with a priorityClassName that exists";
+    assert_eq!((&*reason, &*note), ("FailedScheduling", words));
+    fixture.add_pod("low", "3").await;
+    let placed = fixture.all_placed(1).await;
+    assert!(placed.contains_key("low"), "{placed:?}");
+    let high = object(json!({"metadata": {"name": "high"}, "value": 1000}));
+    classes.create(&PostParams::default(), &high).await.unwrap();
+    eventually("the pod makes room for itself", || async {
+        let low = fixture.pods().get("low").await.unwrap();
+        low.metadata.deletion_timestamp.ok_or("it stays")
+    })
+    .await;
+    fixture.kill("low").await;
+    let placed = fixture.all_placed(1).await;
+    assert!(placed.contains_key("urgent"), "{placed:?}");
     fixture.stop().await;
 }
 

@@ -9,7 +9,8 @@ use indexmap::IndexMap;
 use super::accounts::Accounts;
 use super::storage::Storage;
 use crate::model::{
-    Budget, Labels, Name, Node, PodKind, PodTerm, Resource, Service, Workload, WorkloadKind,
+    Budget, Labels, Name, Node, PodKind, PodTerm, PriorityClass, Resource, Service, Workload,
+    WorkloadKind,
 };
 
 pub(super) type ByName<T> = BTreeMap<Name, Arc<T>>;
@@ -26,6 +27,7 @@ pub struct Catalog {
     pub(super) services: ByNamespace<Service>,
     pub(super) workloads: BTreeMap<WorkloadKind, ByNamespace<Workload>>,
     pub(super) budgets: ByNamespace<Budget>,
+    pub(super) priority_classes: ByName<PriorityClass>,
     pub(super) storage: Storage,
     /// Uids of pods whose victims are being evicted.
     preempting: BTreeSet<Name>,
@@ -98,6 +100,19 @@ impl Catalog {
             .get(namespace)
             .into_iter()
             .flat_map(BTreeMap::values)
+    }
+
+    /// The class of this name; for pods that name none the default, of several the one with the smallest value.
+    pub fn priority_class(&self, name: Option<&str>) -> Option<&PriorityClass> {
+        let class = match name {
+            Some(name) => self.priority_classes.get(name),
+            None => {
+                let classes = self.priority_classes.values();
+                let defaults = classes.filter(|class| class.global_default);
+                defaults.min_by_key(|class| class.value)
+            }
+        };
+        class.map(|class| &**class)
     }
 
     /// Whether victims are being evicted for the pod.

@@ -7,7 +7,8 @@ use super::{Cluster, UpdateError};
 use crate::framework::{Actions, Change, Changed, Event};
 use crate::model::{
     Budget, Claim, CsiDriver, CsiLimits, CustomNodeResource, Labels, Name, Node, PersistentVolume,
-    Pod, Service, StorageCapacity, StorageClass, VolumeAttachment, Workload, WorkloadKind,
+    Pod, PriorityClass, Service, StorageCapacity, StorageClass, VolumeAttachment, Workload,
+    WorkloadKind,
 };
 
 /// Something became known. `*Gone` of an object that is not known is no fault.
@@ -54,6 +55,8 @@ pub enum Update {
         namespace: Name,
         name: Name,
     },
+    PriorityClass(PriorityClass),
+    PriorityClassGone(Name),
     Volume(PersistentVolume),
     VolumeGone(Name),
     Claim(Claim),
@@ -181,6 +184,14 @@ impl Cluster {
             }
             Update::BudgetGone { namespace, name } => {
                 set_in(&mut catalog.budgets, namespace, name, None);
+                Vec::new()
+            }
+            Update::PriorityClass(new) => {
+                set(&mut catalog.priority_classes, new.name.clone(), Some(new));
+                Vec::new()
+            }
+            Update::PriorityClassGone(name) => {
+                set(&mut catalog.priority_classes, name, None);
                 Vec::new()
             }
             Update::Volume(new) => {

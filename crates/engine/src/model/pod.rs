@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Labels, Name, Owner, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosClass,
-    QosLevel, RequiredNodes, Selector, Timestamp, Toleration,
+    Labels, Name, OpenPriority, Owner, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm,
+    QosClass, QosLevel, RequiredNodes, Selector, Timestamp, Toleration,
 };
 
 /// One pod. What other pods' decisions can see of it is its [`PodKind`].
@@ -19,6 +19,8 @@ pub struct Pod {
     pub nominated_node: Option<Name>,
     pub scheduler_name: Name,
     pub priority: i32,
+    /// If the API server has not filled the priority in.
+    pub open_priority: Option<OpenPriority>,
     pub preemption_policy: PreemptionPolicy,
     pub requests: PodRequests,
     pub nodes: RequiredNodes,

@@ -181,6 +181,7 @@ impl PartialEq for Alike {
             nominated_node,
             scheduler_name,
             priority,
+            open_priority,
             preemption_policy,
             requests,
             nodes,
@@ -216,6 +217,7 @@ impl PartialEq for Alike {
             && *nominated_node == b.nominated_node
             && *scheduler_name == b.scheduler_name
             && *priority == b.priority
+            && *open_priority == b.open_priority
             && *preemption_policy == b.preemption_policy
             && *nodes == b.nodes
             && *preferred_nodes == b.preferred_nodes

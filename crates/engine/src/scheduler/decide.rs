@@ -31,6 +31,8 @@ pub(super) enum Decision {
     Ask(Vec<Question>),
     /// Something broke.
     Broken(String),
+    /// Nobody knows the pod's priority class.
+    UnknownClass(String),
     /// There are no nodes at all.
     NoCluster,
 }
@@ -47,6 +49,9 @@ pub(super) const LOOKING: Points = Points::of(&[
 impl Scheduler {
     pub(super) fn decide(&mut self, pod: &Arc<Pod>, now: Timestamp) -> Decision {
         let mut talk = self.talk.take();
+        if let Some(text) = self.unknown_class(pod) {
+            return Decision::UnknownClass(text);
+        }
         if self.cluster.nodes().is_empty() {
             return Decision::NoCluster;
         }

@@ -269,6 +269,12 @@ impl Scheduler {
             ));
             return report;
         };
+        if let Some(text) = self.unknown_class(&real)
+            && view.node.is_none()
+        {
+            report.verdict = Verdict::NoNode(text);
+            return report;
+        }
         if view.cluster.nodes().is_empty() {
             return report;
         }

@@ -26,6 +26,10 @@ impl Scheduler {
             Input::PodGone(uid) | Input::Object(Update::PodGone(uid)) => {
                 self.pod_gone(&uid, now)?
             }
+            Input::Object(update @ (Update::PriorityClass(_) | Update::PriorityClassGone(_))) => {
+                self.cluster.apply(update)?;
+                self.priorities_changed(now)?;
+            }
             Input::Object(update) => {
                 let events = self.cluster.apply(update)?;
                 self.notify(&events, &Audience::default(), now);
@@ -56,6 +60,7 @@ impl Scheduler {
             let (namespace, name) = (pod.namespace().clone(), pod.name.clone());
             return Err(UpdateError::NoUid { namespace, name });
         }
+        let pod = self.with_priority(pod);
         if pod.kind.terminating {
             self.victim_leaves(&pod.uid);
         }
@@ -75,7 +80,11 @@ impl Scheduler {
         Ok(())
     }
 
-    fn bound_pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) -> Result<(), UpdateError> {
+    pub(super) fn bound_pod_seen(
+        &mut self,
+        pod: Arc<Pod>,
+        now: Timestamp,
+    ) -> Result<(), UpdateError> {
         let uid = pod.uid.clone();
         let had_place = self.cluster.placed(&uid).is_some();
         let nominated = self.cluster.denominate(&uid);

@@ -19,6 +19,7 @@ mod explain;
 mod extenders;
 mod histories;
 mod hooks;
+mod priority;
 mod scores;
 
 /// Orders by priority and time, and binds.

@@ -1,6 +1,6 @@
 //! Pods as an API server writes them.
 
-use engine::model::{Name, QosClass, QosLevel, Resource};
+use engine::model::{Name, PreemptionPolicy, PriorityClass, QosClass, QosLevel, Resource};
 
 use super::*;
 
@@ -41,6 +41,7 @@ fn a_pod_with_everything() {
         (pod.priority, pod.preemption_policy, pod.qos),
         (7, PreemptionPolicy::Never, QosClass::Lent)
     );
+    assert_eq!(pod.open_priority, None, "it is filled in");
     assert_eq!(pod.show_scores, Some(3));
     assert_eq!(pod.created.0, 1_767_225_601_000_000_000);
     assert_eq!(pod.requests.wanted.get(&Resource::Cpu), 1100);
@@ -116,6 +117,34 @@ fn the_least_pod() {
     assert_eq!(pod.priority, 0);
     assert_eq!(pod.qos, QosClass::Online);
     assert!(pod.node.is_none() && pod.nodes.is_absent());
+}
+
+#[test]
+fn a_priority_that_nobody_filled_in_is_left_to_the_class() {
+    let open = |class: Option<&str>, preemption_policy| OpenPriority {
+        class: class.map(Name::from),
+        preemption_policy,
+    };
+    for (spec, want) in [
+        (r#""priorityClassName":"high""#, open(Some("high"), None)),
+        (
+            r#""priority":null,"preemptionPolicy":"Never""#,
+            open(None, Some(PreemptionPolicy::Never)),
+        ),
+    ] {
+        let pod = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#);
+        assert_eq!(parsed(&pod).unwrap().open_priority, Some(want), "{spec}");
+    }
+    let class =
+        r#"{"metadata":{"name":"high"},"value":7,"globalDefault":true,"preemptionPolicy":"Never"}"#;
+    let class = crate::parse::priority_class(&serde_json::from_str(class).unwrap());
+    let want = PriorityClass {
+        name: "high".into(),
+        value: 7,
+        global_default: true,
+        preemption_policy: PreemptionPolicy::Never,
+    };
+    assert_eq!(class, want);
 }
 
 #[test]
