@@ -27,6 +27,15 @@ impl Block {
     }
 }
 
+#[cfg(test)]
+impl Block {
+    /// With these columns, and how to read each.
+    pub(crate) fn of(columns: Vec<[i64; BLOCK]>) -> (Self, Vec<ColumnId>) {
+        let ids = (0..columns.len()).map(ColumnId).collect();
+        (Self { columns }, ids)
+    }
+}
+
 /// One node's numbers.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {

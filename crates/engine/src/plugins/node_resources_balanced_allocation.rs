@@ -183,6 +183,7 @@ fn deviation_of_two(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plugins::resource_strategy::tests::blocks_score_as_their_rows_do;
     use crate::testing::{Lab, node, pod};
 
     fn plugin(args: &str) -> Result<NodeResourcesBalancedAllocation, Vec<ArgsError>> {
@@ -306,6 +307,11 @@ mod tests {
             let scores = lab.scores(&pod("p").container(wanted));
             assert_eq!(scores, Some(vec![(want, want)]), "{case}");
         }
+    }
+
+    #[test]
+    fn blocks_are_as_even_as_their_rows() {
+        blocks_score_as_their_rows_do(Balance);
     }
 
     #[test]

@@ -287,3 +287,74 @@ fn used_share(used: i64, allocatable: i64) -> i64 {
 fn percent(part: i64, whole: i64) -> i64 {
     part.wrapping_mul(MAX_SCORE).wrapping_div(whole)
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Says the same of the rows of many blocks, whether they are asked about one by one or at once. The same numbers in
+    /// every run.
+    pub(in crate::plugins) fn blocks_score_as_their_rows_do<C: RowScore>(
+        check: impl Fn(Vec<Usage>) -> C,
+    ) {
+        let mut random = Random(1);
+        for round in 0..400 {
+            let resources = round % 5;
+            let columns = (0..2 * resources).map(|_| std::array::from_fn(|_| random.amount()));
+            let (block, columns) = Block::of(columns.collect());
+            let usages = columns.chunks(2).map(|pair| Usage {
+                allocatable: pair[0],
+                requested: pair[1],
+                added: random.amount(),
+                weight: random.below(100) + 1,
+            });
+            let check = check(usages.collect());
+            let mut scores = [i64::MIN; BLOCK];
+            check.score_block(&block, &mut scores);
+            let rows: Vec<i64> = (0..BLOCK)
+                .map(|lane| check.score(block.row(lane)))
+                .collect();
+            assert_eq!(scores[..], rows, "round {round}");
+        }
+    }
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        }
+
+        fn below(&mut self, end: u64) -> i64 {
+            (self.next() % end) as i64
+        }
+
+        /// Often none; cores and bytes of which now the one, now the other is more; rarely what makes no sense.
+        fn amount(&mut self) -> i64 {
+            match self.below(16) {
+                0..=2 => 0,
+                3..=8 => self.below(20),
+                9..=11 => self.below(64_000),
+                12..=14 => self.below(1 << 40),
+                _ => self.next() as i64,
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_as_full_as_their_rows() {
+        let line = BrokenLine::new(vec![(0, 0), (40, 100), (100, 20)]);
+        for strategy in [
+            Strategy::LeastAllocated,
+            Strategy::MostAllocated,
+            Strategy::RequestedToCapacityRatio(line),
+        ] {
+            blocks_score_as_their_rows_do(|usages| FullnessOfNode::new(strategy.clone(), usages));
+        }
+    }
+}
