@@ -58,8 +58,9 @@ pub trait Hook: Send + Sync {
     /// this is called for both.
     fn before(&self, _point: Point, _pod: &Pod) {}
 
-    /// Who had something to say at PreFilter, Filter, PostFilter, PreScore or Score: the plugin by its index in the
-    /// pod's profile, and how many nodes it was asked about (1 where nodes are not asked about one by one).
+    /// Who had something to say at PreFilter, Filter, PostFilter, PreScore or Score, and who has something to do at
+    /// PreBind before it is done: the plugin by its index in the pod's profile, and how many nodes it was asked about (1
+    /// where nodes are not asked about one by one).
     fn asked(&self, _point: Point, _pod: &Pod, _plugins: &[(usize, usize)]) {}
 
     /// They have run. PreBind and Bind end when the world has answered.

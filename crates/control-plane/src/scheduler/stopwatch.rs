@@ -53,6 +53,14 @@ struct Step {
     to: Option<Instant>,
 }
 
+impl Decision {
+    /// The pod's step that has not ended.
+    fn open(&mut self, point: Point, pod: &Pod) -> Option<&mut Step> {
+        let mut steps = self.steps.iter_mut().rev();
+        steps.find(|it| it.point == point && it.uid == pod.uid && it.to.is_none())
+    }
+}
+
 impl Counters {
     fn new(metrics: &Metrics, profile: &Profile) -> Self {
         let name = &profile.scheduler_name;
@@ -172,6 +180,19 @@ impl Hook for Stopwatch {
     }
 
     fn asked(&self, point: Point, pod: &Pod, plugins: &[(usize, usize)]) {
+        if point == Point::PreBind {
+            // Whether there is anything to do is a point of its own in kube-scheduler.
+            let status = if plugins.is_empty() {
+                "Skip"
+            } else {
+                "Success"
+            };
+            let since = self.lock().open(point, pod).map(|step| step.from);
+            if let Some(since) = since {
+                self.took("PreBindPreFlight", status, pod, since.elapsed());
+            }
+            return;
+        }
         let mut profiles = self.profiles.iter();
         let Some(profile) = profiles.find(|it| it.name == pod.scheduler_name) else {
             return;
@@ -196,10 +217,8 @@ impl Hook for Stopwatch {
     fn after(&self, point: Point, pod: &Pod, said: &Said) {
         let now = Instant::now();
         let mut decision = self.lock();
-        let mut steps = decision.steps.iter_mut().rev();
-        let open = steps.find(|it| it.point == point && it.uid == pod.uid && it.to.is_none());
         // What began in another decision ended elsewhere, and is timed there.
-        let Some(step) = open else {
+        let Some(step) = decision.open(point, pod) else {
             return;
         };
         step.to = Some(now);
@@ -311,6 +330,22 @@ mod tests {
         stopwatch.after(Point::PreBind, &b, &Said::Fine);
         stopwatch.end();
         stopwatch.after(Point::PreBind, &a, &Said::Fine);
+        assert!(!metrics.text().contains("extension_point=\"PreBind\""));
+    }
+
+    #[test]
+    fn whether_there_is_work_before_binding_is_a_point_of_its_own() {
+        let (stopwatch, metrics) = stopwatch();
+        for (uid, plugins) in [("a", &[][..]), ("b", &[(0, 1)]), ("c", &[(0, 1)])] {
+            stopwatch.before(Point::PreBind, &pod(uid));
+            stopwatch.asked(Point::PreBind, &pod(uid), plugins);
+        }
+        for (status, count) in [("Skip", 1), ("Success", 2)] {
+            let line = format!(
+                "extension_point_duration_seconds_count{{extension_point=\"PreBindPreFlight\",status=\"{status}\",profile=\"\"}} {count}"
+            );
+            assert!(metrics.text().contains(&line), "{}", metrics.text());
+        }
         assert!(!metrics.text().contains("extension_point=\"PreBind\""));
     }
 

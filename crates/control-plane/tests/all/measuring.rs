@@ -145,6 +145,7 @@ async fn each_moves() {
         at_least(point("Unreserve", "Success"), 2.0),
         at_least(point("Permit", "Success"), 3.0),
         at_least(point("Permit", "Wait"), 1.0),
+        at_least(point("PreBindPreFlight", "Skip"), 3.0),
         at_least(point("PreBind", "Success"), 3.0),
         at_least(point("Bind", "Success"), 3.0),
         at_least(point("Bind", "Error"), 1.0),

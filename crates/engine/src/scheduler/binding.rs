@@ -237,13 +237,17 @@ impl Scheduler {
         hooks.before(Point::PreBind, &seen);
         let seen_node = hooks.node(Point::PreBind, &seen, &node);
         let mut work: Vec<(&'static str, Preparation)> = Vec::new();
+        let mut busy = Vec::new();
         let mut refused = None;
         for &index in profile.at(Point::PreBind) {
             let enabled = &profile.plugins()[index];
             let catalog = self.cluster.catalog();
             match enabled.plugin.pre_bind(&seen, &seen_node.spec, catalog) {
                 Ok(None) => {}
-                Ok(Some(preparation)) => work.push((enabled.name, preparation)),
+                Ok(Some(preparation)) => {
+                    work.push((enabled.name, preparation));
+                    busy.push((index, 1));
+                }
                 Err(rejection) => {
                     refused = Some((enabled.name, rejection.message()));
                     break;
@@ -253,6 +257,7 @@ impl Scheduler {
         if let Some((plugin, text)) = refused {
             return self.preparation_failed(uid, plugin, &text, now);
         }
+        hooks.asked(Point::PreBind, &seen, || busy);
         if work.is_empty() {
             return self.bind(uid, now);
         }

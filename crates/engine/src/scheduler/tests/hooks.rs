@@ -232,9 +232,10 @@ fn only_those_who_have_something_to_say_are_asked() {
         (Point::Score, vec![(taint, 2), (fit, 2), (image, 2)]),
     ];
     let first = (Point::PreFilter, vec![(fit, 1)]);
+    let idle = (Point::PreBind, vec![]);
     assert_eq!(
         asked(&cores("a", "1")),
-        [&[first.clone(), filters(2)], &scores[..]].concat()
+        [&[first.clone(), filters(2)], &scores[..], &[idle]].concat()
     );
     // A node that was rejected is nobody else's concern, and a lone one is taken unscored.
     let picky = asked(&cores("b", "1").node_selector("name", "x"));
