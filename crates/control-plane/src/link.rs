@@ -33,8 +33,17 @@ pub(crate) enum News {
     Decide(bool),
     /// Somebody wants to know something.
     Question(Question),
-    /// Somebody wants to know which pod waits longest.
-    Oldest(oneshot::Sender<Option<Waiting>>),
+    /// Somebody wants to know what only a look at everything shows.
+    Look(oneshot::Sender<Look>),
+}
+
+/// What a look at everything shows.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// The pod that waits longest.
+    pub(crate) oldest: Option<Waiting>,
+    /// The first reports without a node, by name.
+    pub(crate) homeless: Vec<String>,
 }
 
 /// What is not known is answered with `None`. Whoever asks may have gone.
@@ -130,10 +139,10 @@ impl Link {
         self.put(&mut state, vec![News::Question(question)]);
     }
 
-    /// Asks which pod waits longest. Whoever does sees to it that not too many do.
-    pub(crate) fn ask_for_oldest(&self, answer: oneshot::Sender<Option<Waiting>>) {
+    /// Asks for a look at everything. Whoever does sees to it that not too many do.
+    pub(crate) fn ask_for_a_look(&self, answer: oneshot::Sender<Look>) {
         let mut state = self.lock();
-        self.put(&mut state, vec![News::Oldest(answer)]);
+        self.put(&mut state, vec![News::Look(answer)]);
     }
 
     fn put(&self, state: &mut State, news: Vec<News>) {

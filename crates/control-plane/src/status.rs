@@ -27,6 +27,9 @@ pub struct Status {
     pub queue: Queue,
     /// The pod that waits longest; absent if none does, or if there was no time to look.
     pub oldest_waiting: Option<Waiting>,
+    /// The first of the CustomNodeResources without a node, by name; none if there was no time to look.
+    #[serde(default)]
+    pub first_reports_without_node: Vec<String>,
     pub since_start: SinceStart,
     /// One entry per kind, by name.
     pub watches: Vec<Watch>,

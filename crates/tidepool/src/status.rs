@@ -49,6 +49,7 @@ struct Status {
     cluster: ClusterSize,
     queue: Queue,
     oldest_waiting: Option<Waiting>,
+    first_reports_without_node: Vec<String>,
     since_start: SinceStart,
     watches: Vec<Watch>,
     warnings: Vec<String>,
@@ -176,16 +177,31 @@ fn table(status: &Status, server: &Uri) -> String {
         }
     }
     if cluster.reports_without_node > 0 {
-        let text = format!(
-            "CustomNodeResources without a node of their name: {}; what they report is not used",
-            cluster.reports_without_node
+        let which = named(
+            &status.first_reports_without_node,
+            cluster.reports_without_node,
         );
-        row("warning", text);
+        row(
+            "warning",
+            format!(
+                "CustomNodeResources without a node of their name: {which}; what they report is not used"
+            ),
+        );
     }
     for warning in &status.warnings {
         row("warning", warning.clone());
     }
     text
+}
+
+/// So many, the first of them by name.
+fn named(first: &[String], count: u64) -> String {
+    let more = count.saturating_sub(first.len() as u64);
+    match (first.join(", "), more) {
+        (names, _) if names.is_empty() => count.to_string(),
+        (names, 0) => names,
+        (names, more) => format!("{names} and {more} more"),
+    }
 }
 
 /// Seconds, in words.
@@ -247,6 +263,7 @@ mod tests {
             "lease": "kube-system/kube-scheduler", "leader": {"identity": "host_1", "server": null},
             "uptimeSeconds": 61.9, "schedulers": ["default-scheduler"], "deciding": true,
             "cluster": {"nodes": 6, "placedPods": 45, "assumedPods": 200, "reportsWithoutNode": 3},
+            "firstReportsWithoutNode": ["ghost", "old\n"],
             "queue": {"active": 0, "backoff": 1, "unschedulable": 4, "gated": 0, "inFlight": 2},
             "oldestWaiting": {"namespace": "demo", "name": "train-large", "since": "2026-01-02T03:04:05Z",
                 "waitingSeconds": 303.7, "why": "0/6 nodes are available: 6 Insufficient cpu."},
@@ -272,10 +289,27 @@ longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes a
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
 watches    1 of 3 kinds followed; the cluster has no csistoragecapacities
            nodes: the connection was lost
-warning    CustomNodeResources without a node of their name: 3; what they report is not used
+warning    CustomNodeResources without a node of their name: ghost, old\\n and 1 more; what they report is not used
 warning    no node has `nvidia.com/gpus`\\n
 ";
         assert_eq!(text, want);
+    }
+
+    #[test]
+    fn the_first_of_many_are_named() {
+        let names = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        for (first, count, want) in [
+            (names(&[]), 3, "3"),
+            (names(&["a"]), 1, "a"),
+            (names(&["a", "b"]), 5, "a, b and 3 more"),
+        ] {
+            assert_eq!(named(&first, count), want);
+        }
     }
 
     #[test]

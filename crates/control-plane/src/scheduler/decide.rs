@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use engine::cluster::Update;
-use engine::model::{Resource, Timestamp};
+use engine::model::{Name, Resource, Timestamp};
 use engine::scheduler::{Input, Scheduler};
 
 use super::handle::Board;
 use super::observer::Observer;
 use super::requests::seconds;
 use super::{DECIDE_THREAD, Recorder, Shared};
-use crate::link::{Dump, Link, News, Question, Until};
+use crate::link::{Dump, Link, Look, News, Question, Until};
 use crate::status::Waiting;
 use crate::watch;
 
@@ -22,6 +22,8 @@ const SLICE: Duration = Duration::from_millis(3);
 /// Slices of decisions that come before the next answer. An answer takes as long as a slice or two, so that people who
 /// ask take a tenth of the time at most from pods that wait.
 const SLICES_PER_ANSWER: u32 = 12;
+/// Reports without a node that are named.
+const MOST_NAMED: usize = 5;
 /// The shortest sleep, should the engine ask for a time that is over.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
 
@@ -189,9 +191,13 @@ impl Driver {
             }
             News::Decide(decide) => self.decide = decide,
             News::Question(question) => self.questions.push_back(question),
-            News::Oldest(answer) => {
+            News::Look(answer) => {
+                let homeless = self.engine.cluster().first_homeless_reports(MOST_NAMED);
                 // Nobody may be waiting for it any more.
-                let _ = answer.send(self.oldest());
+                let _ = answer.send(Look {
+                    oldest: self.oldest(),
+                    homeless: homeless.iter().map(Name::to_string).collect(),
+                });
             }
         }
     }

@@ -184,6 +184,7 @@ impl Handle {
                 in_flight: get(&board.in_flight),
             },
             oldest_waiting: None,
+            first_reports_without_node: Vec::new(),
             since_start: SinceStart {
                 bound: get(&counters.bound),
                 bind_failures: get(&counters.bind_failures),
@@ -219,14 +220,16 @@ impl Handle {
         );
     }
 
-    /// The same with the pod that waits longest, which only the deciding thread knows.
+    /// The same with what only the deciding thread knows.
     pub async fn whole_status(&self) -> Status {
         let mut status = self.status();
         if let Ok(_permit) = self.0.questions.try_acquire() {
             let (answer, answered) = oneshot::channel();
-            self.0.link.ask_for_oldest(answer);
-            let answered = tokio::time::timeout(LONGEST_LOOK, answered).await;
-            status.oldest_waiting = answered.ok().and_then(Result::ok).flatten();
+            self.0.link.ask_for_a_look(answer);
+            if let Ok(Ok(look)) = tokio::time::timeout(LONGEST_LOOK, answered).await {
+                status.oldest_waiting = look.oldest;
+                status.first_reports_without_node = look.homeless;
+            }
         }
         status
     }

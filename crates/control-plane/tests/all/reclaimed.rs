@@ -191,6 +191,8 @@ async fn a_report_that_makes_no_sense_is_named_in_an_event() {
         }
     })
     .await;
+    let status = fixture.running().handle().whole_status().await;
+    assert_eq!(status.first_reports_without_node, ["ghost"]);
     let events: Api<Event> = Api::namespaced(fixture.client.clone(), "default");
     let event = eventually("the report is told", || async {
         let events = events.list(&ListParams::default()).await.unwrap().items;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Cluster, Part};
 use crate::framework::{Actions, Change, Changed, Event};
-use crate::model::{CustomNodeResource, Node, NodeSpec, Reclaimed, ReclaimedResource};
+use crate::model::{CustomNodeResource, Name, Node, NodeSpec, Reclaimed, ReclaimedResource};
 
 impl Cluster {
     /// What the agent of a node last said; `None` if nothing, or if it was taken back.
@@ -22,6 +22,18 @@ impl Cluster {
     /// How many reports are of nodes that are not known.
     pub fn homeless_reports(&self) -> usize {
         self.homeless_reports
+    }
+
+    /// The first nodes, by name, that are reported of and not known. Looks at all reports.
+    pub fn first_homeless_reports(&self, most: usize) -> Vec<Name> {
+        if self.homeless_reports == 0 {
+            return Vec::new();
+        }
+        let unknown = |node: &&Name| self.nodes.slot(node).is_none();
+        let mut homeless: Vec<Name> = self.reports.keys().filter(unknown).cloned().collect();
+        homeless.sort_unstable();
+        homeless.truncate(most);
+        homeless
     }
 
     /// Takes in a report, or that there is none any more.
@@ -146,5 +158,25 @@ fn is_visible(change: &Change<CustomNodeResource>) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => old.taints != new.taints,
         (old, new) => old.is_some() != new.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::Update;
+    use crate::testing::{node, report};
+
+    #[test]
+    fn the_first_reports_without_a_node_are_named() {
+        let mut cluster = Cluster::new();
+        let named = |cluster: &Cluster| cluster.first_homeless_reports(2).join(" ");
+        assert_eq!(named(&cluster), "");
+        for name in ["c", "b", "d", "a"] {
+            cluster.apply(report(name).into()).unwrap();
+        }
+        assert_eq!(named(&cluster), "a b");
+        cluster.apply(Update::Node(node("a").build())).unwrap();
+        assert_eq!(named(&cluster), "b c");
     }
 }
