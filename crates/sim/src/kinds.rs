@@ -57,6 +57,12 @@ pub(crate) fn updates(
     )?;
     each(
         &mut all,
+        "priorityClasses",
+        &objects.priority_classes,
+        |class| Ok(Update::PriorityClass(parse::priority_class(&class))),
+    )?;
+    each(
+        &mut all,
         "storageClasses",
         &objects.storage_classes,
         |class| Ok(Update::StorageClass(parse::storage_class(&class))),
@@ -138,6 +144,7 @@ pub(crate) fn identity(update: &Update) -> Option<Identity> {
             within(&workload.namespace, &workload.name),
         ),
         Update::Budget(budget) => ("disruption budget", within(&budget.namespace, &budget.name)),
+        Update::PriorityClass(class) => ("priority class", class.name.to_string()),
         Update::Volume(volume) => ("volume", volume.name.to_string()),
         Update::Claim(claim) => ("claim", within(&claim.namespace, &claim.name)),
         Update::StorageClass(class) => ("storage class", class.name.to_string()),
@@ -180,6 +187,11 @@ pub(crate) fn gone(named: &Named) -> Vec<(Identity, Update)> {
         each.collect::<Vec<_>>()
     };
     all.extend(alone(&named.namespaces, "namespace", Update::NamespaceGone));
+    all.extend(alone(
+        &named.priority_classes,
+        "priority class",
+        Update::PriorityClassGone,
+    ));
     all.extend(alone(&named.volumes, "volume", Update::VolumeGone));
     all.extend(alone(
         &named.storage_classes,

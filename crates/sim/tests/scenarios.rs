@@ -148,6 +148,7 @@ fn whatever_is_created_can_be_deleted() {
     ];
     let alone = [
         ("namespaces", "namespace", ""),
+        ("priorityClasses", "priority class", ""),
         ("volumes", "volume", "{}"),
         ("storageClasses", "storage class", ""),
         ("csiNodes", "CSI node", "{}"),

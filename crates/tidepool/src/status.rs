@@ -300,7 +300,7 @@ warning    no node has `nvidia.com/gpus`\\n
         let names = |names: &[&str]| {
             names
                 .iter()
-                .map(|name| name.to_string())
+                .map(|&name| name.to_owned())
                 .collect::<Vec<_>>()
         };
         for (first, count, want) in [

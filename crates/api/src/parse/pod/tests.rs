@@ -1,6 +1,6 @@
 //! Pods as an API server writes them.
 
-use engine::model::{Name, PreemptionPolicy, QosClass, QosLevel, Resource};
+use engine::model::{Name, PreemptionPolicy, PriorityClass, QosClass, QosLevel, Resource};
 
 use super::*;
 
@@ -135,6 +135,16 @@ fn a_priority_that_nobody_filled_in_is_left_to_the_class() {
         let pod = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{{spec}}}}}"#);
         assert_eq!(parsed(&pod).unwrap().open_priority, Some(want), "{spec}");
     }
+    let class =
+        r#"{"metadata":{"name":"high"},"value":7,"globalDefault":true,"preemptionPolicy":"Never"}"#;
+    let class = crate::parse::priority_class(&serde_json::from_str(class).unwrap());
+    let want = PriorityClass {
+        name: "high".into(),
+        value: 7,
+        global_default: true,
+        preemption_policy: PreemptionPolicy::Never,
+    };
+    assert_eq!(class, want);
 }
 
 #[test]
