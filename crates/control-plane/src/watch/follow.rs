@@ -145,7 +145,13 @@ impl Follower {
                     continue;
                 }
                 Err(Trouble::Missing) => {
-                    self.nothing_there().await;
+                    let text = "are not known to the API server; they are watched once they are";
+                    self.do_without(text).await;
+                    continue;
+                }
+                Err(Trouble::Denied(_)) if self.kind.optional => {
+                    let text = "may not be read with our rights; they are watched once they may";
+                    self.do_without(text).await;
                     continue;
                 }
                 Err(Trouble::Expired) => {
@@ -228,9 +234,8 @@ impl Follower {
         }
     }
 
-    /// The server does not have the kind (any more): what was known of it is gone.
-    async fn nothing_there(&mut self) {
-        let text = "are not known to the API server; they are watched once they are";
+    /// There is nothing of the kind to be seen (any more): what was known of it is gone.
+    async fn do_without(&mut self, text: &str) {
         // No fault: not every cluster has every kind.
         if self.is_new(text) {
             tracing::info!("{}: {text}", self.kind.name);

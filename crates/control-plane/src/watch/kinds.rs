@@ -33,6 +33,8 @@ pub(crate) struct Kind {
     /// A field selector, encoded; empty for all objects.
     pub(crate) fields: &'static str,
     pub(crate) protobuf: bool,
+    /// Whether we begin without it where we may not read it, as those who have kube-scheduler's own rights.
+    pub(crate) optional: bool,
     pub(crate) read: fn(&Raw) -> Result<Item, Unreadable>,
     /// News of an object that is gone, by its name and its uid.
     pub(crate) gone: fn(Key, Name) -> Input,
@@ -153,17 +155,20 @@ pub(crate) const ALL: &[Kind] = &[
         },
         |(namespace, name), _| Input::Object(Update::BudgetGone { namespace, name }),
     ),
-    kind(
-        "priorityclasses",
-        "/apis/scheduling.k8s.io/v1/priorityclasses",
-        |raw| {
-            json(raw, |object: workload::PriorityClass| {
-                let update = Update::PriorityClass(parse::priority_class(&object));
-                item(object.metadata, update)
-            })
-        },
-        |(_, name), _| Input::Object(Update::PriorityClassGone(name)),
-    ),
+    Kind {
+        optional: true,
+        ..kind(
+            "priorityclasses",
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            |raw| {
+                json(raw, |object: workload::PriorityClass| {
+                    let update = Update::PriorityClass(parse::priority_class(&object));
+                    item(object.metadata, update)
+                })
+            },
+            |(_, name), _| Input::Object(Update::PriorityClassGone(name)),
+        )
+    },
     kind(
         "persistentvolumes",
         "/api/v1/persistentvolumes",
@@ -260,6 +265,7 @@ const fn kind(
         path,
         fields: "",
         protobuf: false,
+        optional: false,
         read,
         gone,
     }

@@ -26,8 +26,8 @@ fn sink() -> Sink {
     }
 }
 
-#[tokio::test]
-async fn a_missing_right_is_said_once() {
+/// A server that lets nobody read.
+fn strict_server() -> kube::Client {
     let service = tower::service_fn(|request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
         let verb = if query.contains("watch=1") {
@@ -40,11 +40,15 @@ async fn a_missing_right_is_said_once() {
         *response.status_mut() = StatusCode::FORBIDDEN;
         std::future::ready(Ok::<_, Infallible>(response))
     });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn a_missing_right_is_said_once() {
     let sink = sink();
     let progress = sink.progress.clone();
     let log = Log::begin();
-    let client = kube::Client::new(service, "default");
-    let follow = follow(&ALL[0], client, sink);
+    let follow = follow(&ALL[0], strict_server(), sink);
     let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
     assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
     assert!(log.lines()[0].contains("WARN"), "{:?}", log.lines());
@@ -53,6 +57,26 @@ async fn a_missing_right_is_said_once() {
         progress.kinds()[ALL[0].name].broken.as_ref().unwrap().1,
         "cannot list"
     );
+}
+
+#[tokio::test]
+async fn what_is_optional_holds_nothing_up() {
+    let kind = ALL.iter().find(|kind| kind.name == "priorityclasses");
+    let kind = kind.unwrap();
+    let sink = sink();
+    let (progress, log) = (sink.progress.clone(), Log::begin());
+    tokio::select! {
+        () = follow(kind, strict_server(), sink) => unreachable!("it follows for ever"),
+        () = tokio::time::sleep(Duration::from_secs(2)) => {}
+    }
+    let state = &progress.kinds()[kind.name];
+    assert!(
+        state.synced && state.missing && state.broken.is_none(),
+        "{state:?}"
+    );
+    let words = "priorityclasses: may not be read with our rights; they are watched once they may";
+    assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
+    assert!(log.lines()[0].contains(words), "{:?}", log.lines());
 }
 
 /// One event of a watch.
