@@ -237,6 +237,7 @@ async fn read(mut body: RecvStream) -> Result<Bytes, BoxError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::time::Instant;
 
     use h2::server::SendResponse;
@@ -244,6 +245,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::client::transport;
 
     type Incoming = h2::server::Connection<TcpStream, Bytes>;
 
@@ -350,6 +352,30 @@ mod tests {
             () = serve => panic!("the connection was closed"),
             () = ask => {}
         }
+    }
+
+    #[tokio::test]
+    async fn who_we_are_is_told_as_the_configuration_says() {
+        let server = Server::begin().await;
+        let address = server.0.local_addr().unwrap();
+        let mut token = tempfile::NamedTempFile::new().unwrap();
+        token.write_all(b"secret").unwrap();
+        let mut config = kube::Config::new(format!("http://{address}/").parse().unwrap());
+        // As in a pod of the cluster.
+        config.auth_info.token_file = Some(token.path().display().to_string());
+        let exchange = transport::exchange(&config).unwrap();
+        let serve = async {
+            let mut connection = server.accept().await;
+            let (request, respond) = connection.accept().await.unwrap().unwrap();
+            let who = request.headers()[http::header::AUTHORIZATION].as_bytes();
+            reply(respond, 200, [Bytes::copy_from_slice(who)]);
+            serve_out(connection).await;
+        };
+        let answer = tokio::select! {
+            () = serve => panic!("the connection was closed"),
+            answer = post(&exchange, "") => answer.unwrap(),
+        };
+        assert_eq!(answer.body(), "Bearer secret");
     }
 
     #[tokio::test]

@@ -72,7 +72,7 @@ pub(super) async fn connect(config: &Config) -> Result<Clients, ConnectError> {
     })
 }
 
-fn exchange(config: &Config) -> Result<Exchange, ConnectError> {
+pub(super) fn exchange(config: &Config) -> Result<Exchange, ConnectError> {
     let keep = Keep {
         window: WRITE_WINDOW,
         ping_every: PING_EVERY,
