@@ -38,6 +38,8 @@ const MISSING: Duration = Duration::from_secs(10);
 const MOST_SPOILED: usize = 10_000;
 
 const JSON: &str = "application/json";
+/// Stands for all ways in which the server says so.
+const DENIED: &str = "denied";
 const PROTOBUF_WATCH: &str =
     "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.5";
 
@@ -146,12 +148,19 @@ impl Follower {
                 }
                 Err(Trouble::Missing) => {
                     let text = "are not known to the API server; they are watched once they are";
-                    self.do_without(text).await;
+                    // No fault: not every cluster has every kind.
+                    if self.is_new(text) {
+                        tracing::info!("{}: {text}", self.kind.name);
+                    }
+                    self.do_without().await;
                     continue;
                 }
-                Err(Trouble::Denied(_)) if self.kind.optional => {
-                    let text = "may not be read with our rights; they are watched once they may";
-                    self.do_without(text).await;
+                Err(Trouble::Denied(text)) if self.kind.optional => {
+                    if self.is_new(DENIED) {
+                        let name = self.kind.name;
+                        tracing::warn!("{name}: cannot be read, and are done without: {text}");
+                    }
+                    self.do_without().await;
                     continue;
                 }
                 Err(Trouble::Expired) => {
@@ -235,11 +244,7 @@ impl Follower {
     }
 
     /// There is nothing of the kind to be seen (any more): what was known of it is gone.
-    async fn do_without(&mut self, text: &str) {
-        // No fault: not every cluster has every kind.
-        if self.is_new(text) {
-            tracing::info!("{}: {text}", self.kind.name);
-        }
+    async fn do_without(&mut self) {
         self.known.begin();
         self.tell_vanished().await;
         self.sink.progress.missing(self.kind.name);
@@ -257,7 +262,7 @@ impl Follower {
     /// Said once, whether it shows when the kind is listed or when it is watched.
     fn denied(&mut self, text: &str) {
         self.sink.progress.broken(self.kind.name, text);
-        if self.is_new("denied") {
+        if self.is_new(DENIED) {
             tracing::warn!("{}: cannot be read: {text}", self.kind.name);
         }
     }
