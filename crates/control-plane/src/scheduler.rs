@@ -375,6 +375,12 @@ async fn talk(
     mode: Mode,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<(), Ended> {
+    match mode {
+        Mode::Observe => {
+            tracing::info!("only observes: decisions are logged, and nothing is written")
+        }
+        Mode::Second | Mode::Primary => tracing::info!(%mode, "begins"),
+    }
     let extenders = Extenders::connect(extenders).await?;
     let clients: Clients = tokio::select! {
         clients = connect.clients() => clients?,

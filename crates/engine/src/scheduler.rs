@@ -275,7 +275,10 @@ impl Scheduler {
         let Some(known) = ticket.as_ref().or(self.queue.get(&uid)) else {
             return false;
         };
-        let pod = self.nominate(&known.pod.clone(), &failure.nomination);
+        let known = known.pod.clone();
+        // Its class may have changed while it was under way.
+        let known = self.with_priority(known);
+        let pod = self.nominate(&known, &failure.nomination);
         let rejectors = Rejectors {
             plugins: failure.rejected_by.clone(),
             pending: failure.pending.clone(),

@@ -240,7 +240,7 @@ fn watches(watches: &[Watch]) -> String {
         .collect();
     let mut text = format!("{followed} of {} kinds followed", watches.len());
     if !missing.is_empty() {
-        let _ = write!(text, "; the cluster has no {}", missing.join(", "));
+        let _ = write!(text, "; the cluster has or shows no {}", missing.join(", "));
     }
     text
 }
@@ -287,7 +287,7 @@ cluster    6 nodes, 45 pods on them
 waiting    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 202 under way
 longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes are available: 6 Insufficient cpu.
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
-watches    1 of 3 kinds followed; the cluster has no csistoragecapacities
+watches    1 of 3 kinds followed; the cluster has or shows no csistoragecapacities
            nodes: the connection was lost
 warning    CustomNodeResources without a node of their name: ghost, old\\n and 1 more; what they report is not used
 warning    no node has `nvidia.com/gpus`\\n

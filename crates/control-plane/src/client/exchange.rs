@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use h2::client::{Connection, SendRequest};
 use h2::{Ping, RecvStream};
+use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -129,6 +130,10 @@ impl Inner {
         let (mut head, body) = request.into_parts();
         head.uri = self.place(head.uri)?;
         let body = whole(body).await;
+        if !body.is_empty() {
+            // A gateway may want to know it before the body.
+            head.headers.insert(CONTENT_LENGTH, body.len().into());
+        }
         let mut sender = self.sender().await?;
         let request = Request::from_parts(head, ());
         let (answer, mut stream) = sender.send_request(request, body.is_empty())?;
@@ -172,6 +177,8 @@ impl Inner {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         let (sender, connection) = h2::client::Builder::new()
             .enable_push(false)
+            // Until the server says how many it takes; more than it takes would be refused.
+            .initial_max_send_streams(100)
             .initial_window_size(self.keep.window)
             .initial_connection_window_size(self.keep.window)
             .handshake(TokioIo::new(stream))
@@ -295,10 +302,12 @@ mod tests {
         exchange.clone().oneshot(request).await
     }
 
-    /// Answers the next request with its method, address and body, in pieces.
+    /// Answers the next request with its method, address, length and body, in pieces.
     async fn echo(connection: &mut Incoming, status: u16) {
         let (request, respond) = connection.accept().await.unwrap().unwrap();
-        let said = format!("{} {} ", request.method(), request.uri());
+        let length = request.headers().get(CONTENT_LENGTH);
+        let length = length.map_or("none", |length| length.to_str().unwrap());
+        let said = format!("{} {} {length} ", request.method(), request.uri());
         let answer = async {
             let body = read(request.into_body()).await.unwrap();
             reply(respond, status, [said.into(), body]);
@@ -340,11 +349,11 @@ mod tests {
             serve_out(connection).await;
         };
         let ask = async {
-            for (body, status) in [("body", 201), ("", 409)] {
+            for (body, length, status) in [("body", "4", 201), ("", "none", 409)] {
                 let answer = post(&exchange, body).await.unwrap();
                 assert_eq!(answer.status(), status);
                 let address = server.0.local_addr().unwrap();
-                let want = format!("POST http://{address}/under/a?b=c {body}");
+                let want = format!("POST http://{address}/under/a?b=c {length} {body}");
                 assert_eq!(answer.body(), want.as_bytes());
             }
         };

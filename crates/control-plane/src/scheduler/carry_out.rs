@@ -219,7 +219,7 @@ impl CarryOut {
     }
 
     fn take_up(&mut self, outcome: Outcome) {
-        log::decision(&outcome);
+        log::decision(self.mode, &outcome);
         if self.mode == Mode::Observe {
             return self.pretend(outcome);
         }

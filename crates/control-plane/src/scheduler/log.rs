@@ -5,6 +5,8 @@ use std::fmt;
 use engine::model::Pod;
 use engine::scheduler::Outcome;
 
+use super::Mode;
+
 /// `namespace/name`.
 pub(super) struct Named<'a>(pub(super) &'a Pod);
 
@@ -15,10 +17,15 @@ impl fmt::Display for Named<'_> {
 }
 
 /// What was decided about a pod. Questions to extenders are no decision yet.
-pub(super) fn decision(outcome: &Outcome) {
+pub(super) fn decision(mode: Mode, outcome: &Outcome) {
+    // Nobody should take for done what is only thought.
+    let would = match mode {
+        Mode::Observe => "would ",
+        Mode::Second | Mode::Primary => "",
+    };
     match outcome {
         Outcome::Bind { pod, node, .. } => {
-            tracing::info!(pod = %Named(pod), %node, "bind");
+            tracing::info!(pod = %Named(pod), %node, "{would}bind");
         }
         Outcome::Prepare { pod, node, .. } => {
             tracing::info!(pod = %Named(pod), %node, "prepare volumes");
@@ -39,7 +46,7 @@ pub(super) fn decision(outcome: &Outcome) {
         } => {
             let victims: Vec<_> = victims.iter().map(|it| Named(it).to_string()).collect();
             let (pod, why) = (Named(&failure.pod), &failure.message);
-            tracing::info!(%pod, %node, victims = victims.join(","), %why, "preempt");
+            tracing::info!(%pod, %node, victims = victims.join(","), %why, "{would}preempt");
         }
         Outcome::Skip { pod, message: why } => {
             tracing::info!(pod = %Named(pod), %why, "skip");
@@ -113,7 +120,7 @@ mod tests {
             ),
         ] {
             let log = Log::begin_json();
-            decision(&outcome);
+            decision(Mode::Second, &outcome);
             let line: Line = serde_json::from_str(&log.lines()[0]).unwrap();
             let Fields { message, pod, why } = line.fields;
             assert_eq!(

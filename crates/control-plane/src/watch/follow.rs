@@ -152,6 +152,9 @@ impl Follower {
                     if self.is_new(text) {
                         tracing::info!("{}: {text}", self.kind.name);
                     }
+                    // What was known of it is gone.
+                    self.known.begin();
+                    self.tell_vanished().await;
                     self.do_without().await;
                     continue;
                 }
@@ -217,6 +220,7 @@ impl Follower {
                 Ok(()) if begun.elapsed() > SHORT || self.position != before => backoff.reset(),
                 Ok(()) => backoff.wait().await,
                 Err(Trouble::Expired | Trouble::Missing) => return,
+                Err(Trouble::Denied(_)) if self.kind.optional => return,
                 Err(Trouble::Denied(text)) => {
                     self.denied(&text);
                     backoff.wait().await;
@@ -243,10 +247,8 @@ impl Follower {
         }
     }
 
-    /// There is nothing of the kind to be seen (any more): what was known of it is gone.
+    /// Nothing of the kind can be seen for now.
     async fn do_without(&mut self) {
-        self.known.begin();
-        self.tell_vanished().await;
         self.sink.progress.missing(self.kind.name);
         self.now_synced().await;
         tokio::time::sleep(jittered(MISSING)).await;

@@ -21,9 +21,9 @@ pub struct Progress {
 pub struct Kind {
     /// The version up to which everything has been told; empty before the first list.
     pub version: String,
-    /// It has been told in full once, or the server does not have it.
+    /// It has been told in full once, or there is nothing to be told.
     pub synced: bool,
-    /// The server does not have it.
+    /// The server does not have it, or does not show it to us, and we do without.
     pub missing: bool,
     /// When the last word of it came.
     pub heard: Option<Instant>,

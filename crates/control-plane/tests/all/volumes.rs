@@ -288,9 +288,9 @@ async fn a_volume_that_is_never_made_is_waited_for_only_so_long() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "4", 110).await;
     fixture.schedule_with_options(options_within(2));
+    let begun = Instant::now();
     claim_and_pod(&fixture, "example.com/disks").await;
     waiting(&fixture, 1.0).await;
-    let begun = Instant::now();
     let words =
         "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
     eventually("the pod is told why it has no node", || async {
@@ -305,8 +305,7 @@ async fn a_volume_that_is_never_made_is_waited_for_only_so_long() {
     })
     .await;
     let took = begun.elapsed();
-    // Seen to wait only after it began to.
-    assert!(took > LONGEST / 2, "it waited for {took:?}");
+    assert!(took > LONGEST, "it waited for {took:?}");
     assert!(took < Duration::from_secs(25), "found by looking again");
     assert!(fixture.placed().await.is_empty());
     // It is tried again, and gets what is made at last.

@@ -14,7 +14,7 @@ impl Scan<'_> {
                 _ => Ok(Vec::new()),
             },
             Some(judged) => match &judged.error {
-                Some(text) => Err(text.clone()),
+                Some((_, text)) => Err(text.clone()),
                 None => Ok(judged
                     .feasible
                     .iter()

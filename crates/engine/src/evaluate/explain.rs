@@ -113,7 +113,7 @@ impl Scan<'_> {
             return Err(text.clone());
         }
         self.judge();
-        if let Some(text) = self.judged().and_then(|judged| judged.error.as_ref()) {
+        if let Some((_, text)) = self.judged().and_then(|judged| judged.error.as_ref()) {
             return Err(text.clone());
         }
         let mut fits = vec![false; self.cluster.nodes().slots().len()];

@@ -102,8 +102,8 @@ pub(super) struct Judged {
     pub(super) worded: HashMap<usize, (usize, Rejection)>,
     /// Nodes that each plugin rejected.
     pub(super) refused: Vec<usize>,
-    /// An opaque check broke.
-    pub(super) error: Option<String>,
+    /// An opaque check broke: on the first node where one did, in these words.
+    pub(super) error: Option<(usize, String)>,
 }
 
 /// The rows around a slot, kept while its neighbours are asked about.
@@ -217,7 +217,7 @@ impl<'a> Scan<'a> {
         let Some(judged) = &self.judged else {
             return Outcome::Failed("no node was judged".to_owned());
         };
-        if let Some(text) = &judged.error {
+        if let Some((_, text)) = &judged.error {
             return Outcome::Failed(text.clone());
         }
         let feasible = judged.feasible.clone();
@@ -295,7 +295,9 @@ impl<'a> Scan<'a> {
                 }
             }
             self.judge_block(from, alive, &mut block, &mut judged);
-            if judged.error.is_some() {
+            // A node further on may have broken before, because of a pod nominated there.
+            let is_over = |(slot, _): &(usize, String)| *slot < from + BLOCK;
+            if judged.error.as_ref().is_some_and(is_over) {
                 break;
             }
         }
@@ -340,7 +342,10 @@ impl<'a> Scan<'a> {
     fn reject(&self, judged: &mut Judged, slot: usize, plugin: usize, rejection: Rejection) {
         if rejection.status == Status::Error {
             let name = self.profile.plugins()[plugin].name;
-            judged.error.get_or_insert(filter_failed(name, &rejection));
+            let is_first = judged.error.as_ref().is_none_or(|(first, _)| slot < *first);
+            if is_first {
+                judged.error = Some((slot, filter_failed(name, &rejection)));
+            }
         }
         judged.rejections[slot] = (WORDED, Verdict::FITS);
         judged.refused[plugin] += 1;

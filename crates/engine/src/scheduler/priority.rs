@@ -68,6 +68,9 @@ impl Scheduler {
             let uid = old.uid.clone();
             let is_known = self.unknown_class(&old).is_none();
             let pod = self.with_priority(old.clone());
+            // Whom it could not evict before, it may now.
+            let rises =
+                pod.priority > old.priority || pod.preemption_policy != old.preemption_policy;
             // One that has its room keeps the priority it got it with.
             if !Arc::ptr_eq(&old, &pod) && self.cluster.placed(&uid).is_none() {
                 if let Some(node) = &pod.nominated_node {
@@ -76,7 +79,7 @@ impl Scheduler {
                 let world = world(&self.profiles, &self.cluster, now);
                 self.queue.set(pod, profile, world);
             }
-            if held && is_known {
+            if held && is_known || rises {
                 let world = world(&self.profiles, &self.cluster, now);
                 self.queue.activate(&uid, world);
             }

@@ -26,19 +26,24 @@ fn sink() -> Sink {
     }
 }
 
-/// A server that lets nobody read.
-fn strict_server() -> kube::Client {
-    let service = tower::service_fn(|request: Request<Body>| {
+/// A server that lets nobody read, or only list.
+fn strict_server(lists: bool) -> kube::Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
         let verb = if query.contains("watch=1") {
             "watch"
         } else {
             "list"
         };
+        if lists && verb == "list" {
+            let list = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
+            let response = Response::new(Body::from(list.as_bytes().to_vec()));
+            return std::future::ready(Ok::<_, Infallible>(response));
+        }
         let status = format!(r#"{{"kind":"Status","message":"cannot {verb}"}}"#);
         let mut response = Response::new(Body::from(status.into_bytes()));
         *response.status_mut() = StatusCode::FORBIDDEN;
-        std::future::ready(Ok::<_, Infallible>(response))
+        std::future::ready(Ok(response))
     });
     kube::Client::new(service, "default")
 }
@@ -48,7 +53,7 @@ async fn a_missing_right_is_said_once() {
     let sink = sink();
     let progress = sink.progress.clone();
     let log = Log::begin();
-    let follow = follow(&ALL[0], strict_server(), sink);
+    let follow = follow(&ALL[0], strict_server(false), sink);
     let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
     assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
     assert!(log.lines()[0].contains("WARN"), "{:?}", log.lines());
@@ -63,24 +68,30 @@ async fn a_missing_right_is_said_once() {
 async fn what_is_optional_holds_nothing_up() {
     let kind = ALL.iter().find(|kind| kind.name == "priorityclasses");
     let kind = kind.unwrap();
-    let sink = sink();
-    let (progress, log) = (sink.progress.clone(), Log::begin());
-    tokio::select! {
-        () = follow(kind, strict_server(), sink) => unreachable!("it follows for ever"),
-        () = tokio::time::sleep(Duration::from_secs(2)) => {}
+    for lists in [false, true] {
+        let sink = sink();
+        let (progress, log) = (sink.progress.clone(), Log::begin());
+        let mut follower = Follower::new(kind, strict_server(lists), sink, PATIENCE);
+        if lists {
+            // As if it had been allowed to watch before.
+            follower.list().await.unwrap();
+            follower.watch_on().await;
+        }
+        tokio::select! {
+            () = follower.run() => unreachable!("it follows for ever"),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+        let state = &progress.kinds()[kind.name];
+        let is_well = state.synced && state.missing && state.broken.is_none();
+        assert!(is_well, "{state:?}");
+        let lines = log.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let words = "priorityclasses: cannot be read, and are done without: cannot watch";
+        assert!(
+            lines[0].contains("WARN") && lines[0].contains(words),
+            "{lines:?}"
+        );
     }
-    let state = &progress.kinds()[kind.name];
-    assert!(
-        state.synced && state.missing && state.broken.is_none(),
-        "{state:?}"
-    );
-    let lines = log.lines();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    let words = "priorityclasses: cannot be read, and are done without: cannot watch";
-    assert!(
-        lines[0].contains("WARN") && lines[0].contains(words),
-        "{lines:?}"
-    );
 }
 
 /// One event of a watch.

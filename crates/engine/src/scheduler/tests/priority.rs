@@ -136,6 +136,28 @@ fn a_class_that_goes_leaves_its_pods_without_one() {
 }
 
 #[test]
+fn a_pod_that_rises_is_tried_at_once() {
+    let mut bench = Bench::new().nodes(&["n"]);
+    bench.pod(&cores("low", "4").on("n"));
+    bench.pod(&open("a", None));
+    assert!(bench.step().starts_with("park a "), "nobody is below it");
+    assert_eq!(bench.step(), "idle");
+    bench.class(default_class("usual", 7));
+    assert_eq!(bench.step(), "preempt a n: low / ");
+}
+
+#[test]
+fn a_pod_that_comes_back_has_the_priority_its_class_has_by_then() {
+    let mut bench = Bench::new().nodes(&["n"]);
+    bench.class(class("high", 7));
+    bench.pod(&open("a", Some("high")));
+    assert_eq!(bench.step(), "bind a n");
+    bench.class(class("high", 9));
+    bench.bound("a", Err("refused"));
+    assert_eq!(bench.priority("a").0, 9);
+}
+
+#[test]
 fn room_that_is_made_for_a_pod_is_kept_at_its_new_priority() {
     let mut bench = Bench::new().nodes(&["n"]);
     bench.pod(&cores("low", "4").on("n"));
