@@ -425,6 +425,36 @@ fn opaque_checks_see_the_pods_of_the_world_in_question() {
     assert_eq!(text, "running \"Opaque\" filter plugin: cannot look");
 }
 
+/// Breaks on the node of this name.
+struct BreaksOn(&'static str);
+impl NodeFilter for BreaksOn {
+    fn filter(&self, node: NodeView) -> Result<(), Rejection> {
+        match *node.spec.name == *self.0 {
+            true => Err(Rejection::error(format!("{} is odd", self.0))),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn of_several_nodes_that_break_a_decision_the_first_is_named() {
+    let on_b: Prepare = |_, plan| plan.filter_nodes(BreaksOn("b"));
+    let on_a: Prepare = |_, plan| plan.filter_nodes(BreaksOn("a"));
+    let profile = profile(vec![scripted("First", on_b), scripted("Second", on_a)]);
+    let mut cluster = cluster([node("a"), node("b")]);
+    let said = |cluster: &Cluster| {
+        let outcome = decide(cluster, &profile, &pod("p"), Cursor::default());
+        message(outcome)
+    };
+    let want = "running \"Second\" filter plugin: a is odd";
+    assert_eq!(said(&cluster), want);
+    // A node that somebody is nominated to is judged before the others.
+    let pod = pod("coming").build();
+    let node = "b".into();
+    cluster.apply(Update::Nominate { pod, node }).unwrap();
+    assert_eq!(said(&cluster), want);
+}
+
 #[test]
 fn a_world_with_pods_taken_away() {
     let profile = profile(native(&[("NodeResourcesFit", 1), ("PodTopologySpread", 2)]));
