@@ -178,7 +178,7 @@ fn render(content: Content, accept: Accept, include: Include) -> Response<Body> 
     }
 }
 
-fn whole(content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn whole(content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(bytes.into()).map_err(|never: Infallible| match never {});
     let mut response = Response::new(body.boxed_unsync());
     response

@@ -30,7 +30,14 @@ pub(crate) fn root(registry: &Registry) -> Response<Body> {
             );
         }
     }
-    for path in ["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] {
+    for path in [
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ] {
         paths.push(path.to_owned());
     }
     let accept = Accept {

@@ -1,17 +1,35 @@
 //! As much of `/openapi/v3` as kubectl checks before it writes: which kinds take a patch and know
 //! `fieldValidation`. Component schemas are left out, so `kubectl explain` finds nothing.
+//! `/openapi/v2` is there and empty: kubectl asks for it when it finds a kind that is not in v3, such as `List`,
+//! and gives up if it is missing. Kinds without a schema it leaves to the server.
 
 use http::Response;
+use http::header::ACCEPT;
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Body, encode, finish};
+use crate::answer::{Body, encode, finish, whole};
 use crate::discovery::hash;
-use crate::media::Accept;
+use crate::media::{Accept, header};
 use crate::registry::{Registry, Served};
 use crate::server::Request;
 
+/// What the `Accept` of clients that want protobuf has in common.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2";
+const PROTOBUF_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// gnostic's `Document`: `swagger` (1), `info` (2) with `title` (1) and `version` (2), and `paths` (8), which are none.
+const PROTOBUF_DOCUMENT: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.4\x42\x00";
+
+pub(crate) fn v2(request: &Request) -> Response<Body> {
+    if header(&request.headers, ACCEPT.as_str()).contains(PROTOBUF) {
+        return finish(whole(PROTOBUF_TYPE, PROTOBUF_DOCUMENT));
+    }
+    let accept = Accept::for_errors(&request.headers, &request.query);
+    let document = json!({"swagger": "2.0", "info": info(), "paths": {}});
+    finish(encode(&document, accept))
+}
+
 /// `None`: there is no such document.
-pub(crate) fn answer(
+pub(crate) fn v3(
     registry: &Registry,
     segments: &[&str],
     request: &Request,
@@ -54,10 +72,14 @@ fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let served = registry.in_version(group, version).next();
     served.map(|_| {
         json!({
-            "openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.36.4"},
+            "openapi": "3.0.0", "info": info(),
             "paths": paths, "components": {"schemas": {}},
         })
     })
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "v1.36.4"})
 }
 
 fn path_item(served: &Served) -> (String, Value) {

@@ -192,8 +192,9 @@ impl Server {
             ["api" | "apis", ..] => {
                 discovery::answer(&registry, segments, request).unwrap_or_else(page_not_found)
             }
+            ["openapi", "v2"] => openapi::v2(request),
             ["openapi", "v3", rest @ ..] => {
-                openapi::answer(&registry, rest, request).unwrap_or_else(page_not_found)
+                openapi::v3(&registry, rest, request).unwrap_or_else(page_not_found)
             }
             _ => page_not_found(),
         }

@@ -1,5 +1,7 @@
 //! What clients read before they do anything: discovery, openapi, version, health.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::client::Client;
@@ -97,7 +99,51 @@ async fn the_openapi_check_of_kubectl_finds_what_it_needs() {
     let parameter = find(&patch["parameters"], "name", "fieldValidation");
     assert_eq!(parameter["in"], "query");
     client.get("/openapi/v3/apis/nope/v1").await.expect(404);
-    client.get("/openapi/v2").await.expect(404);
+}
+
+/// kubectl asks for it before it applies a `List`, takes protobuf whatever the content type, and skips kinds without a schema.
+#[tokio::test]
+async fn the_openapi_of_old_is_there_and_empty() {
+    let client = Client::new();
+    let json = client.get("/openapi/v2?timeout=32s").await.expect(200);
+    assert_eq!(json.headers["content-type"], "application/json");
+    let info = serde_json::json!({"title": "Kubernetes", "version": "v1.36.4"});
+    assert_eq!(
+        json.body,
+        serde_json::json!({"swagger": "2.0", "info": info, "paths": {}})
+    );
+
+    let accept = "Accept: application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    let protobuf = client
+        .send("GET /openapi/v2?timeout=32s", &[accept], "")
+        .await
+        .expect(200);
+    assert_eq!(
+        protobuf.headers["content-type"],
+        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    );
+    let document = fields(protobuf.text.as_bytes());
+    assert_eq!(document[&1], b"2.0");
+    let about = fields(document[&2]);
+    assert_eq!(
+        (about[&1], about[&2]),
+        (&b"Kubernetes"[..], &b"v1.36.4"[..])
+    );
+    assert_eq!(document[&8], b"", "paths");
+    client.get("/openapi/v2/more").await.expect(404);
+}
+
+/// The fields of a protobuf message that has short texts and messages only.
+fn fields(mut message: &[u8]) -> BTreeMap<u8, &[u8]> {
+    let mut fields = BTreeMap::new();
+    while let [tag, length, rest @ ..] = message {
+        assert_eq!(tag & 7, 2, "a text or message");
+        let (content, rest) = rest.split_at(usize::from(*length));
+        fields.insert(tag >> 3, content);
+        message = rest;
+    }
+    assert_eq!(message, b"", "a whole message");
+    fields
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ fn a1(s: &mut Session) {
         "/apis",
         "/readyz",
         "/version",
+        "/openapi/v2",
         "/openapi/v3",
         "/nope",
         "/api/v1/foos",

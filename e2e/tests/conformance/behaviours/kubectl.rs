@@ -97,6 +97,15 @@ fn manifests(s: &mut Session) {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"k": "v"}}),
         ],
     );
+    let listed = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "listed"}, "data": {"k": "v"}});
+    manifest(
+        s,
+        "list.yaml",
+        &[json!({"apiVersion": "v1", "kind": "List", "items": [listed]})],
+    );
+    let unknown =
+        json!({"apiVersion": "nope.tidepool.io/v1", "kind": "Nothing", "metadata": {"name": "n"}});
+    manifest(s, "unknown.yaml", &[unknown]);
     let mut invalid = pod("bad");
     invalid["spec"]["containres"] = json!([]);
     manifest(s, "bad.yaml", &[invalid]);
@@ -143,6 +152,9 @@ const EVERYDAY: &[&str] = &[
     "apply -f web.yaml",
     "apply -f web2.yaml",
     "apply -f more.yaml",
+    "apply -f list.yaml",
+    "apply -f list.yaml",
+    "apply -f unknown.yaml",
     "apply -f bad.yaml",
     "apply -f missing.yaml",
     "apply --server-side -f more.yaml --field-manager=other",
@@ -285,6 +297,7 @@ fn drain_and_delete(s: &mut Session) {
         "delete pod p solo",
         "delete deployment web",
         "delete -f more.yaml --ignore-not-found",
+        "delete -f list.yaml",
         "delete configmap nobody",
         "delete svc web",
         "delete node q1-a q1-b",
