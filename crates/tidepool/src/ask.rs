@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use self::lease::Holder;
+use self::lease::{Holder, Unknown};
 use crate::{
     exit::{Code, code_of, error},
     foreign::one_line,
@@ -183,12 +183,14 @@ impl Cluster {
         }
     }
 
-    /// The one that the Lease names, else the one that `up` wrote down.
+    /// The one that the Lease names, else the one that `up` wrote down. What was written down may be older than the
+    /// cluster: where that is gone, another cluster's scheduler may answer at the address.
     async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
         let config = self.config(flags).await?;
         let (server, holders) = match lease::server(&config, flags).await {
             Ok(found) => found,
-            Err(why) => (self.written_down().ok_or(why)?, Vec::new()),
+            Err(Unknown::Silent(why)) => return Err(why),
+            Err(Unknown::Unhelpful(why)) => (self.written_down().ok_or(why)?, Vec::new()),
         };
         let parsed = parse_server(&server)
             .map_err(|why| format!("its address `{server}` cannot be used ({why})"))?;
@@ -342,5 +344,65 @@ fn refusal(code: StatusCode, body: &Value, server: &str) -> anyhow::Error {
                 "what answers at {server} is no scheduler of tidepool ({code}); say where it is with --server"
             ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    /// Says to everybody that nothing is allowed.
+    fn refuse_all(listener: TcpListener) {
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+                let head = "HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\nconnection: close";
+                stream
+                    .write_all(format!("{head}\r\n\r\nno").as_bytes())
+                    .unwrap();
+            }
+        });
+    }
+
+    #[tokio::test]
+    async fn what_was_written_down_counts_only_where_the_cluster_answers() {
+        let flags = Cli::parse_from(["x"]).flags;
+        let directory = tempfile::tempdir().unwrap();
+        for answers in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let api = format!("http://{}", listener.local_addr().unwrap());
+            if answers {
+                refuse_all(listener);
+            } else {
+                drop(listener);
+            }
+            let path = directory.path().join(answers.to_string());
+            let text = format!(
+                "clusters: [{{name: a, cluster: {{server: '{api}'}}}}]\n\
+                 users: [{{name: a, user: {{}}}}]\n\
+                 contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+                 current-context: a\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            kubeconfig::write_server(&path, "http://127.0.0.1:1").unwrap();
+            let found = Cluster::File(path).scheduler(&flags).await;
+            match found.map(|scheduler| scheduler.server.to_string()) {
+                Ok(server) => assert!(answers && server == "http://127.0.0.1:1/", "{server}"),
+                Err(why) => assert!(!answers && why.contains("does not answer"), "{why}"),
+            }
+        }
     }
 }

@@ -8,10 +8,13 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
+use kube::config::Kubeconfig;
 use serde::Deserialize;
+use tokio::net::TcpStream;
 
 /// `tidepool/kubeconfig` in the user's cache directory.
 pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<PathBuf> {
@@ -29,8 +32,73 @@ pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyho
     Ok(cache.join("tidepool").join("kubeconfig"))
 }
 
-/// The first line of what we write. A file without it is somebody's own and is not replaced.
+/// The first line of what we write. A file without it is somebody's own and is not replaced, unless it is a kubeconfig
+/// that `kubectl config` wrote anew.
 const OURS: &str = "# Written by `tidepool up`, which replaces it at each start.\n";
+/// The user in it.
+pub(crate) const USER: &str = "admin";
+/// The cluster and the context in it.
+const CLUSTER: &str = "tidepool";
+/// Nothing that we write comes near this.
+const LONGEST: u64 = 1 << 20;
+/// A cluster on this machine answers at once.
+const LONGEST_CONNECT: Duration = Duration::from_millis(300);
+
+/// An error if a cluster is up that has this kubeconfig: it would be lost to whoever uses it.
+pub(crate) async fn check_free(path: &Path) -> anyhow::Result<()> {
+    let Some(server) = server_in(path) else {
+        return Ok(());
+    };
+    ensure!(
+        !answers(&server).await,
+        "a cluster is up at {server} with the kubeconfig {}; give this one its own with --kubeconfig-out, and its own port with --port",
+        path.display()
+    );
+    Ok(())
+}
+
+/// The server that a file of ours names.
+fn server_in(path: &Path) -> Option<String> {
+    let text = read_regular(path).ok()??;
+    let file = Kubeconfig::from_yaml(&text)
+        .ok()
+        .filter(|_| is_ours(&text))?;
+    file.clusters.into_iter().next()?.cluster?.server
+}
+
+async fn answers(server: &str) -> bool {
+    let uri: Option<http::Uri> = server.parse().ok();
+    let Some(address) = uri.as_ref().and_then(http::Uri::authority) else {
+        return false;
+    };
+    let connect = TcpStream::connect(address.as_str());
+    matches!(
+        tokio::time::timeout(LONGEST_CONNECT, connect).await,
+        Ok(Ok(_))
+    )
+}
+
+fn is_ours(text: &str) -> bool {
+    if text.is_empty() || text.starts_with(OURS) {
+        return true;
+    }
+    let Ok(file) = Kubeconfig::from_yaml(text) else {
+        return false;
+    };
+    file.clusters.iter().map(|it| &it.name).eq([CLUSTER])
+        && file.contexts.iter().map(|it| &it.name).eq([CLUSTER])
+        && file.auth_infos.iter().map(|it| &it.name).eq([USER])
+}
+
+/// The text of a file; none of a pipe or a device, which would have to be waited for.
+fn read_regular(path: &Path) -> io::Result<Option<String>> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(None);
+    }
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
+    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
+}
 
 /// Writes the file in one step; only its owner can read it, because it holds a token.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
@@ -46,7 +114,7 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
 pub(crate) async fn read(path: &Path) -> anyhow::Result<kube::Config> {
     // Said in our words: kube's name the path and the cause twice.
     crate::read_input(path)?;
-    let file = kube::config::Kubeconfig::read_from(path)
+    let file = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
     kube::Config::from_custom_kubeconfig(file, &Default::default())
         .await
@@ -78,10 +146,12 @@ pub(crate) fn read_server(kubeconfig: &Path) -> Option<String> {
     Some(beside.server)
 }
 
-/// It answers no more.
-pub(crate) fn remove_server(kubeconfig: &Path) {
-    if let Some(path) = beside(kubeconfig) {
-        // It may never have been written.
+/// It answers no more. What another one wrote down since stays.
+pub(crate) fn remove_server(kubeconfig: &Path, server: &str) {
+    if read_server(kubeconfig).is_some_and(|written| written == server)
+        && let Some(path) = beside(kubeconfig)
+    {
+        // Whoever reads it finds that nobody answers.
         let _ = fs::remove_file(path);
     }
 }
@@ -102,21 +172,17 @@ fn try_write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let kind = fs::metadata(path)?.file_type();
-    if kind.is_dir() {
+    if fs::metadata(path)?.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    if !kind.is_file() {
+    let Some(before) = read_regular(path)? else {
         // A pipe or a device takes the text and stays what it is.
         return OpenOptions::new()
             .write(true)
             .open(path)?
             .write_all(text.as_bytes());
-    }
-    let mut start = Vec::new();
-    let file = fs::File::open(path)?;
-    file.take(OURS.len() as u64).read_to_end(&mut start)?;
-    if !start.is_empty() && start != OURS.as_bytes() {
+    };
+    if !is_ours(&before) {
         return Err(io::Error::other(
             "there is a file that tidepool did not write",
         ));
@@ -192,6 +258,7 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         for (name, before) in [
             ("ours", Some(OURS)),
+            ("written anew", Some(&kubectls("https://127.0.0.1:1", ""))),
             ("empty", Some("")),
             ("new/file", None),
         ] {
@@ -202,10 +269,59 @@ mod tests {
             let written = fs::read_to_string(path(name)).unwrap();
             assert_eq!(written, format!("{OURS}text"), "{name}");
         }
-        fs::write(path("theirs"), "clusters: []").unwrap();
-        let error = write(&path("theirs"), "text").unwrap_err().to_string();
-        assert!(error.contains("tidepool did not write"), "{error}");
-        assert_eq!(fs::read_to_string(path("theirs")).unwrap(), "clusters: []");
+        let more = "- {name: mine, cluster: {server: 'https://10.0.0.1'}}\n";
+        for theirs in [
+            "clusters: []",
+            "rubbish: [",
+            &kubectls("https://127.0.0.1:1", more),
+        ] {
+            fs::write(path("theirs"), theirs).unwrap();
+            let error = write(&path("theirs"), "text").unwrap_err().to_string();
+            assert!(error.contains("tidepool did not write"), "{error}");
+            assert_eq!(fs::read_to_string(path("theirs")).unwrap(), theirs);
+        }
+    }
+
+    /// Our file after `kubectl config set-context --current --namespace=demo`, and with these clusters too.
+    fn kubectls(server: &str, clusters: &str) -> String {
+        format!(
+            "apiVersion: v1\nclusters:\n- cluster:\n    server: {server}\n  name: tidepool\n{clusters}\
+             contexts:\n- context:\n    cluster: tidepool\n    namespace: demo\n    user: admin\n  name: tidepool\n\
+             current-context: tidepool\nkind: Config\nusers:\n- name: admin\n  user:\n    token: secret\n"
+        )
+    }
+
+    #[tokio::test]
+    async fn the_kubeconfig_of_a_cluster_that_is_up_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        check_free(&path).await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("https://{}", listener.local_addr().unwrap());
+        let theirs = kubectls(&server, "- {name: mine, cluster: {}}\n");
+        let ours = kubectls(&server, "");
+        for (text, free) in [
+            (String::new(), true),
+            (OURS.to_owned(), true),
+            // That will be said when it is written.
+            (theirs, true),
+            (kubectls("nonsense", ""), true),
+            ([OURS, &ours].concat(), false),
+            (ours, false),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let checked = check_free(&path).await;
+            assert_eq!(checked.is_ok(), free, "{text}");
+            if let Err(why) = checked {
+                let why = why.to_string();
+                assert!(
+                    why.contains(&server) && why.contains("--kubeconfig-out"),
+                    "{why}"
+                );
+            }
+        }
+        drop(listener);
+        check_free(&path).await.unwrap();
     }
 
     #[test]
@@ -217,10 +333,13 @@ mod tests {
             write_server(&kubeconfig, server).unwrap();
             assert_eq!(read_server(&kubeconfig).as_deref(), Some(server));
         }
-        fs::write(directory.path().join("config.scheduler.yaml"), "rubbish").unwrap();
+        let beside = directory.path().join("config.scheduler.yaml");
+        remove_server(&kubeconfig, "http://127.0.0.1:1");
+        assert!(beside.exists(), "it is another's by now");
+        remove_server(&kubeconfig, "https://[::1]:10259");
+        assert!(!beside.exists());
+        fs::write(beside, "rubbish").unwrap();
         assert_eq!(read_server(&kubeconfig), None);
-        remove_server(&kubeconfig);
-        assert!(!directory.path().join("config.scheduler.yaml").exists());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod view;
 mod welcome;
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -27,12 +28,14 @@ use local::{Local, Timings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{terminal::Terminal, view::View, welcome::Welcome};
-use crate::{kubeconfig, logs, say, signals::Asked};
+use crate::{
+    kubeconfig::{self, USER},
+    logs, say,
+    signals::Asked,
+};
 
 /// This machine, as events and the Lease name it.
 const HOST: &str = "tidepool-up";
-/// The user in the kubeconfig.
-const USER: &str = "admin";
 /// Stopping takes a second; longer means that something hangs, and nothing is lost by leaving.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
 
@@ -154,6 +157,7 @@ impl Running {
             Some(path) => std::path::absolute(path).context("cannot write the kubeconfig")?,
             None => kubeconfig::default_path(|name| std::env::var_os(name))?,
         };
+        kubeconfig::check_free(&kubeconfig).await?;
         let mut configuration = configuration(flags.config.as_deref())?;
         Mode::Primary.settle(&mut configuration)?;
         let mut options = scheduler_options(&configuration, flags.config.as_deref())?;
@@ -191,7 +195,7 @@ impl Running {
             loaded.context("cannot load the demo workload")?;
         }
         if let Some(address) = scheduler.server()
-            && let Err(error) = kubeconfig::write_server(&kubeconfig, &format!("http://{address}"))
+            && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address))
         {
             // It can be found by its Lease, too.
             tracing::warn!("cannot write down where the scheduler answers: {error}");
@@ -250,11 +254,18 @@ impl Running {
     }
 
     async fn stop(self) {
-        kubeconfig::remove_server(&self.shown.kubeconfig);
+        if let Some(address) = self.scheduler.server() {
+            kubeconfig::remove_server(&self.shown.kubeconfig, &url(address));
+        }
         self.scheduler.stop().await;
         self.local.stop().await;
         self.serving.shutdown().await;
     }
+}
+
+/// Where a scheduler that listens there answers.
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}")
 }
 
 fn configuration(file: Option<&Path>) -> anyhow::Result<Configuration> {
@@ -305,7 +316,7 @@ async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
     };
     cluster.serve(options).await.map_err(|error| match error {
         ServeError::Listen { address, source } => anyhow!(
-            "cannot listen on {address}: {source}; choose another port with --port, or 0 for any free one"
+            "cannot listen on {address}: {source}; choose another port with --port, or 0 for any free one; a second cluster needs --kubeconfig-out too"
         ),
         other => other.into(),
     })

@@ -18,16 +18,28 @@ pub(super) struct Holder {
     pub(super) identity: String,
 }
 
+/// Why no Lease says where a scheduler is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// The API server did not answer.
+    Silent(String),
+    /// It answered, and that did not help.
+    Unhelpful(String),
+}
+
 /// The address that a leader wrote on its Lease, and who that is. Several Leases may name the same address.
 pub(super) async fn server(
     config: &Config,
     flags: &Flags,
-) -> Result<(String, Vec<Holder>), String> {
+) -> Result<(String, Vec<Holder>), Unknown> {
     let server = &config.cluster_url;
-    let client = Client::try_from(config.clone()).map_err(|why| why.to_string())?;
+    let client =
+        Client::try_from(config.clone()).map_err(|why| Unknown::Silent(why.to_string()))?;
     let (leases, place) = leases(client, flags).await.map_err(|why| match why {
-        kube::Error::Api(status) => format!("{server} says: {}", one_line(&status.message)),
-        other => format!("{server} does not answer ({})", root_cause(&other)),
+        kube::Error::Api(status) => {
+            Unknown::Unhelpful(format!("{server} says: {}", one_line(&status.message)))
+        }
+        other => Unknown::Silent(format!("{server} does not answer ({})", root_cause(&other))),
     })?;
     let mut found: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
     for lease in leases {
@@ -49,9 +61,10 @@ pub(super) async fn server(
             .filter_map(|(address, holders)| Some((address, &holders.first()?.lease)))
             .map(|(address, lease)| format!("{} (--lease {lease})", one_line(address)))
             .collect();
-        return Err(format!("there are several, {}", several.join(" and ")));
+        let text = format!("there are several, {}", several.join(" and "));
+        return Err(Unknown::Unhelpful(text));
     }
-    let nobody = || format!("no Lease {place} of {server} names one");
+    let nobody = || Unknown::Unhelpful(format!("no Lease {place} of {server} names one"));
     found.pop_first().ok_or_else(nobody)
 }
 

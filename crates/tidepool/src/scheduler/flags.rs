@@ -1,5 +1,7 @@
 //! The flags of `tidepool scheduler`, and how they change what a file says.
 
+mod ignored;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +12,8 @@ use clap::Args;
 use control_plane::scheduler::Mode;
 use control_plane::serve::{PORT, Port, Serve, TlsFiles};
 use engine::scheduler::score_count;
+
+use self::ignored::Ignored;
 
 /// Schedule the pods of a cluster.
 #[derive(Args)]
@@ -39,6 +43,8 @@ pub(crate) struct Flags {
     /// A pod that nothing helps is tried again after this time [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pod_max_in_unschedulable_pods_duration: Option<Duration>,
+    #[command(flatten)]
+    ignored: Ignored,
 }
 
 #[derive(Args)]
@@ -89,11 +95,6 @@ struct ServingFlags {
         default_value = "/healthz,/readyz,/livez"
     )]
     authorization_always_allow_paths: Vec<String>,
-    /// Accepted for kube-scheduler's sake: callers are looked up with the scheduler's own connection.
-    #[arg(long, value_name = "PATH", hide = true)]
-    authentication_kubeconfig: Option<PathBuf>,
-    #[arg(long, value_name = "PATH", hide = true)]
-    authorization_kubeconfig: Option<PathBuf>,
 }
 
 impl Flags {
@@ -175,22 +176,7 @@ impl Flags {
 
     /// A sentence for each flag that is accepted and does nothing.
     pub(super) fn without_effect(&self) -> Vec<String> {
-        let flags = [
-            (
-                "authentication-kubeconfig",
-                &self.serving.authentication_kubeconfig,
-            ),
-            (
-                "authorization-kubeconfig",
-                &self.serving.authorization_kubeconfig,
-            ),
-        ];
-        let given = flags.into_iter().filter(|(_, given)| given.is_some());
-        given
-            .map(|(flag, _)| {
-                format!("--{flag} has no effect: callers are looked up with the scheduler's own connection")
-            })
-            .collect()
+        self.ignored.warnings()
     }
 }
 
@@ -205,7 +191,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
@@ -280,9 +266,55 @@ mod tests {
             (&["--leader-elect-resource-lock=endpoints"], "use leases"),
             (&["--tls-cert-file=a"], "--tls-private-key-file"),
             (&["--scheduler-name=a", "--config=b"], "cannot be used with"),
+            (&["--write-config-to=a"], "tidepool config show"),
+            (&["--profiling=perhaps"], "'perhaps' for '--profiling"),
         ] {
             let error = changed(arguments).map(drop).unwrap_err();
             assert!(error.contains(want), "{arguments:?}: {error}");
         }
+    }
+
+    #[test]
+    fn flags_of_kube_scheduler_without_a_meaning_here_are_warned_of() {
+        for (arguments, want) in [
+            (&[][..], &[][..]),
+            (&["--profiling"], &["profiling"]),
+            (&["--profiling=false"], &["profiling"]),
+            // What follows is a flag of its own, not a value.
+            (
+                &["--contention-profiling", "--leader-elect=false"],
+                &["contention-profiling"],
+            ),
+            (
+                &["--kube-api-qps=50", "--kube-api-burst", "100"],
+                &["kube-api-burst", "kube-api-qps"],
+            ),
+            (
+                &["--feature-gates=A=true,B=false", "--feature-gates=C=true"],
+                &["feature-gates"],
+            ),
+            (
+                &["--authentication-kubeconfig=/etc/kubernetes/scheduler.conf"],
+                &["authentication-kubeconfig"],
+            ),
+            (
+                &["--requestheader-extra-headers-prefix=X-Remote-Extra-"],
+                &["requestheader-extra-headers-prefix"],
+            ),
+            (
+                &["--tls-min-version=VersionTLS13", "--permit-port-sharing"],
+                &["tls-min-version", "permit-port-sharing"],
+            ),
+        ] {
+            let cli = Cli::try_parse_from([&["x"], arguments].concat()).unwrap();
+            let warnings = cli.flags.without_effect();
+            assert_eq!(warnings.len(), want.len(), "{arguments:?}: {warnings:?}");
+            for (warning, flag) in warnings.iter().zip(want) {
+                let begin = format!("--{flag} has no effect: ");
+                assert!(warning.starts_with(&begin), "{arguments:?}: {warning}");
+            }
+        }
+        let help = Cli::command().render_long_help().to_string();
+        assert!(!help.contains("--feature-gates"), "{help}");
     }
 }

@@ -10,6 +10,8 @@ pub(super) struct Frame {
     pub(super) title: String,
     /// What can be typed in another window.
     pub(super) commands: Vec<String>,
+    /// What must be known of them in the smallest window.
+    pub(super) reminder: String,
     /// How this program was called, for more commands.
     pub(super) program: String,
 }
@@ -38,6 +40,8 @@ const MOST_WAITING: usize = 6;
 const MOST_LOGGED: usize = 3;
 /// News that are worth a heading.
 const LEAST_NEWS: usize = 3;
+/// A window with fewer rows has none to spare for what does not change.
+const LEAST_ROWS: usize = 10;
 
 /// The lines of a window: never more or wider than it.
 pub(super) fn draw(
@@ -47,9 +51,13 @@ pub(super) fn draw(
     uptime: Duration,
     size: Size,
 ) -> Vec<Line> {
+    let spare = usize::from(size.rows >= LEAST_ROWS);
     let mut page = Page {
         lines: Vec::new(),
-        size,
+        size: Size {
+            rows: size.rows - spare,
+            ..size
+        },
     };
     page.add(Look::Heading, frame.title.clone());
     page.add(Look::Plain, pods_line(board, uptime));
@@ -65,16 +73,22 @@ pub(super) fn draw(
     let most = page.left().saturating_sub(others).clamp(3, 16);
     add_nodes(&mut page, &nodes, most);
     add_waiting(&mut page, &waiting);
+    page.size = size;
     let with_commands = page.left() > commands.len() + 3 + LEAST_NEWS;
-    let room = page.left() - if with_commands { commands.len() + 1 } else { 0 };
+    let (last, above) = if with_commands {
+        (commands, 1)
+    } else {
+        (vec![frame.reminder.clone(); spare], 0)
+    };
+    let room = page.left() - last.len() - above;
     add_news(&mut page, board, room);
-    if with_commands {
-        while page.left() > commands.len() {
+    if !last.is_empty() {
+        while page.left() > last.len() {
             page.add(Look::Plain, String::new());
         }
-        for command in commands {
-            page.add(Look::Faint, command);
-        }
+    }
+    for line in last {
+        page.add(Look::Faint, line);
     }
     page.lines
 }
@@ -254,6 +268,7 @@ mod tests {
         Frame {
             title: "tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440".into(),
             commands: vec!["kubectl get pods".into(); 3],
+            reminder: "Ctrl-C stops everything; export KUBECONFIG=/k".into(),
             program: "tidepool".into(),
         }
     }
@@ -349,6 +364,23 @@ Ctrl-C stops everything.";
             assert!(text.contains(part), "{part} is not in:\n{text}");
         }
         assert!(!text.contains("In another terminal"), "{text}");
+    }
+
+    #[test]
+    fn how_to_use_and_stop_it_stays_in_sight() {
+        for (nodes, pods) in [(0, 0), (6, 4), (6, 90), (5000, 9)] {
+            let board = board(nodes, pods);
+            for (columns, rows) in [(80, 24), (100, 30), (60, LEAST_ROWS), (80, 60)] {
+                let text = text(&board, columns, rows);
+                let last = text.lines().last().unwrap();
+                assert!(last.starts_with("Ctrl-C stops everything"), "{text}");
+                assert_eq!(text.lines().count(), rows, "{text}");
+                let whole = text.contains("In another terminal");
+                assert_ne!(whole, last.contains("export KUBECONFIG=/k"), "{text}");
+            }
+        }
+        let full = text(&board(6, 90), 80, 24);
+        assert!(full.ends_with("export KUBECONFIG=/k"), "{full}");
     }
 
     #[test]

@@ -25,13 +25,18 @@ impl Welcome<'_> {
                 "tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}"
             ),
             commands: self.commands(),
+            reminder: format!("Ctrl-C stops everything; {}", self.export()),
             program: shell_word(self.program),
         }
     }
 
-    fn commands(&self) -> Vec<String> {
+    fn export(&self) -> String {
         let kubeconfig = self.kubeconfig.display().to_string();
-        let mut commands = vec![format!("export KUBECONFIG={}", shell_word(&kubeconfig))];
+        format!("export KUBECONFIG={}", shell_word(&kubeconfig))
+    }
+
+    fn commands(&self) -> Vec<String> {
+        let mut commands = vec![self.export()];
         if self.nodes == 0 {
             let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine"}}"#;
             commands.push(format!("echo '{node}' | kubectl create -f -"));

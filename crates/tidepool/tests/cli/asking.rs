@@ -220,7 +220,7 @@ fn a_running_cluster_is_found_and_explained() {
         missing.stderr
     );
 
-    // The API server is gone, but what `up` wrote down leads further.
+    // The cluster is gone: whoever answers at the address that was written down is not its scheduler.
     let beside = home
         .path()
         .join(".cache/tidepool/kubeconfig.scheduler.yaml");
@@ -233,11 +233,13 @@ fn a_running_cluster_is_found_and_explained() {
     let (head, _) = written.split_once("server: ").unwrap();
     std::fs::write(&beside, format!("{head}server: {other}\n")).unwrap();
     let output = ask(home.path(), &["status"]);
-    assert!(
-        output.stderr.contains("it is another one"),
-        "{}",
-        output.stderr
-    );
+    assert_eq!(output.code, Some(4), "{}", output.stderr);
+    for word in [
+        "no scheduler was found: https://127.0.0.1:",
+        "does not answer",
+    ] {
+        assert!(output.stderr.contains(word), "{word}: {}", output.stderr);
+    }
 }
 
 /// 127.0.0.1 on the Lease of another machine's scheduler is not ours.

@@ -191,6 +191,27 @@ fn signals_stop_it_in_good_order() {
     }
 }
 
+#[test]
+fn a_second_cluster_leaves_the_files_of_the_first_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let path = path.to_str().unwrap();
+    let files = || {
+        let beside = format!("{path}.scheduler.yaml");
+        [path, &beside].map(|file| std::fs::read_to_string(file).unwrap())
+    };
+    let _first = Up::start(&["--empty", "--kubeconfig-out", path]);
+    let before = files();
+    let arguments = ["up", "--port", "0", "--for", "1s", "--kubeconfig-out", path];
+    let second = run(&mut tidepool(&arguments));
+    assert_eq!(second.code, Some(1), "{}", second.stderr);
+    assert_eq!(second.stderr.lines().count(), 1, "{}", second.stderr);
+    for word in ["a cluster is up at https://127.0.0.1:", path] {
+        assert!(second.stderr.contains(word), "{}", second.stderr);
+    }
+    assert_eq!(files(), before);
+}
+
 /// As kube-scheduler's debugger does.
 #[test]
 fn who_asks_by_a_signal_finds_the_numbers_in_the_log() {
@@ -270,7 +291,7 @@ fn what_cannot_work_is_said_in_one_sentence() {
         (
             "busy port",
             vec!["--port", &port, "--kubeconfig-out", good.to_str().unwrap()],
-            vec![port.as_str(), "--port", "in use"],
+            vec![port.as_str(), "--port", "in use", "--kubeconfig-out"],
         ),
         (
             "path under a file",
