@@ -49,6 +49,7 @@ fn record(s: &mut Session, line: &str, run: e2e::kubectl::Run) {
     let lines = |text: &str| -> Vec<String> {
         text.replace(&server, "https://server")
             .lines()
+            .filter(|line| !is_note(line))
             .map(str::to_owned)
             .collect()
     };
@@ -58,6 +59,12 @@ fn record(s: &mut Session, line: &str, run: e2e::kubectl::Run) {
     let stdout = stdout.unwrap_or_else(|| json!(lines(&run.stdout)));
     let answer = json!({"stdout": stdout, "stderr": lines(&run.stderr), "code": run.code});
     s.record(format!("kubectl {line}"), Value::Null, answer);
+}
+
+/// What kubectl logs for its makers, with time and process: now and then that a watch was short, whoever the server is.
+fn is_note(line: &str) -> bool {
+    let date = line.strip_prefix('I').and_then(|rest| rest.get(..4));
+    date.is_some_and(|date| date.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn manifest(s: &mut Session, name: &str, objects: &[Value]) {
