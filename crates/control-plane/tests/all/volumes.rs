@@ -64,6 +64,17 @@ pub(crate) fn volume() -> Value {
         "hostPath": {"path": "/disk"}}})
 }
 
+/// What a provisioner and the volume controller do together.
+async fn make_volume(fixture: &Fixture) {
+    let mut disk = volume();
+    disk["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
+    volumes(fixture)
+        .create(&PostParams::default(), &object(disk))
+        .await
+        .unwrap();
+    bind_claim(fixture).await;
+}
+
 /// What the volume controller does last.
 pub(crate) async fn bind_claim(fixture: &Fixture) {
     bind_claim_named(fixture, "data").await;
@@ -93,13 +104,7 @@ async fn a_volume_is_made_for_the_chosen_node() {
     })
     .await;
     assert!(fixture.placed().await.is_empty());
-    let mut disk = volume();
-    disk["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
-    volumes(&fixture)
-        .create(&PostParams::default(), &object(disk))
-        .await
-        .unwrap();
-    bind_claim(&fixture).await;
+    make_volume(&fixture).await;
     assert_eq!(fixture.all_placed(1).await["db"], "node");
     fixture.stop().await;
 }
@@ -310,13 +315,7 @@ async fn a_volume_that_is_never_made_is_waited_for_only_so_long() {
     assert!(fixture.placed().await.is_empty());
     // It is tried again, and gets what is made at last.
     waiting(&fixture, 1.0).await;
-    let mut disk = volume();
-    disk["spec"]["claimRef"] = json!({"namespace": "default", "name": "data"});
-    volumes(&fixture)
-        .create(&PostParams::default(), &object(disk))
-        .await
-        .unwrap();
-    bind_claim(&fixture).await;
+    make_volume(&fixture).await;
     assert_eq!(fixture.all_placed(1).await["db"], "node");
     waiting(&fixture, 0.0).await;
     fixture.stop().await;
