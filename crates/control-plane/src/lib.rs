@@ -7,20 +7,14 @@
 //! | [`client`] | connections to an API server, and what its answers mean |
 //! | [`watch`] | every kind the engine reads, listed and watched |
 //! | [`scheduler`] | the threads: one decides, one talks to the world; read it first |
-//! | [`lease`] | leader election |
+//! | [`election`] | leader election |
 //! | [`serve`] | the HTTP server: health, metrics, explanations |
 //! | [`status`] | what a scheduler says of itself |
 
-mod awaited;
 mod backoff;
 pub mod client;
-pub mod lease;
-mod link;
-mod mandate;
-mod metrics;
-mod notes;
+pub mod election;
 pub mod scheduler;
-pub mod scores;
 pub mod serve;
 pub mod status;
 #[cfg(test)]

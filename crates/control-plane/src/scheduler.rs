@@ -9,26 +9,17 @@
 //! News and instructions cross between the threads in batches. Whatever an instruction comes to is reported as news;
 //! there is no other way back, and nothing here decides. A third thread holds the Lease and answers HTTP.
 
-mod aside;
-mod bind;
-mod carry_out;
-mod claims;
+pub(crate) mod channel;
+pub(crate) mod claim_waits;
 mod decide;
-mod events;
-mod evict;
-mod extenders;
 mod handle;
-mod line;
-mod log;
 mod mode;
-mod observer;
+pub mod observe;
 mod options;
-mod recorder;
-pub mod replay;
-mod requests;
-mod status;
-mod stopwatch;
-mod volumes;
+pub(crate) mod pods;
+mod resource_claims;
+mod side_thread;
+pub mod write;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,26 +32,27 @@ use engine::profile::ProfilesError;
 use engine::scheduler::Scheduler;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::awaited::Awaited;
 use crate::client::{Clients, Connect, ConnectError};
-use crate::lease::{LeaseError, Seen};
-use crate::link::{Link, News};
-use crate::mandate::{Mandate, Role};
-use crate::metrics::Metrics;
-use crate::notes::Notes;
+use crate::election::leadership::{Mandate, Role};
+use crate::election::{LeaseError, Seen};
+use crate::scheduler::channel::{Link, News};
+use crate::scheduler::claim_waits::Awaited;
+use crate::scheduler::observe::metrics::Metrics;
+use crate::scheduler::pods::Notes;
 use crate::serve::{Serve, ServeError};
 use crate::watch::{self, Progress, Sink};
-use aside::Aside;
-use carry_out::CarryOut;
-pub use extenders::ExtenderError;
-use extenders::Extenders;
 use handle::{About, Board};
 pub use handle::{Handle, Unanswered};
 pub use mode::{DEFAULT_LEASE, DEFAULT_SCHEDULER, Mode, ModeError, SECOND_LEASE, SECOND_SCHEDULER};
-use observer::Observer;
+use observe::attempts::Observer;
+pub(crate) use observe::scores::Recorder;
+use observe::timings::Stopwatch;
 pub use options::Options;
-pub(crate) use recorder::Recorder;
-use stopwatch::Stopwatch;
+use side_thread::Aside;
+use write::executor::CarryOut;
+pub use write::extenders::ExtenderError;
+use write::extenders::Extenders;
+pub use write::replay;
 
 /// The threads' names, for whoever measures them.
 pub const IO_THREAD: &str = "tidepool-io";
@@ -320,7 +312,7 @@ impl Drop for Running {
 
 /// What the threads hold.
 #[derive(Clone)]
-struct Shared {
+pub(crate) struct Shared {
     link: Arc<Link>,
     notes: Arc<Notes>,
     awaited: Arc<Awaited>,
@@ -401,7 +393,7 @@ async fn talk(
         followers.spawn(watch::follow(kind, clients.watch.clone(), sink.clone()));
     }
     if mode == Mode::Primary {
-        tokio::spawn(claims::warn(clients.write.clone()));
+        tokio::spawn(resource_claims::warn(clients.write.clone()));
     }
     let link = shared.link.clone();
     let mut carry_out = CarryOut::new(clients.write, shared, extenders, mode, &host);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::mandate::Role;
+pub use crate::election::leadership::Role;
 
 /// The answer of `GET /apis/v1/status`. Fields may be added; none is renamed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use engine::scheduler::Input;
 use tokio::sync::mpsc;
 
-use crate::awaited::Awaited;
-use crate::link::{Link, News};
-use crate::notes::Notes;
+use crate::scheduler::channel::{Link, News};
+use crate::scheduler::claim_waits::Awaited;
+use crate::scheduler::pods::Notes;
 
 pub(crate) use follow::follow;
 pub(crate) use kinds::{ALL, Unreadable, Whom};

@@ -7,15 +7,15 @@
 
 mod binding;
 mod decide;
+mod event_hooks;
 mod explain;
-mod hooked;
-mod news;
+mod extenders;
+mod inputs;
 mod outcome;
 mod permit;
+mod post_filter;
 mod priority;
-mod room;
 mod scores;
-mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +29,7 @@ pub use explain::{
     UnhelpfulReport, Verdict,
 };
 pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
-pub use room::{PostFiltered, post_filter};
+pub use post_filter::{PostFiltered, post_filter};
 pub use scores::{NodeScores, ScoreCountError, Scores, score_count};
 
 use crate::cluster::Cluster;
@@ -44,7 +44,7 @@ use crate::queue::{
 };
 use binding::{UnderWay, Wait};
 use decide::Decision;
-use talk::Talk;
+use extenders::Talk;
 
 /// What a scheduler is made of besides its profiles.
 #[derive(Clone, Default)]
@@ -242,7 +242,13 @@ impl Scheduler {
     }
 
     /// No node would take the pod: it waits again, perhaps for room that is made for it.
-    fn park(&mut self, pod: Arc<Pod>, diagnosis: Diagnosis, room: room::Room, now: Timestamp) {
+    fn park(
+        &mut self,
+        pod: Arc<Pod>,
+        diagnosis: Diagnosis,
+        room: post_filter::Room,
+        now: Timestamp,
+    ) {
         let failure = Failure {
             message: diagnosis.message(&room.words),
             rejected_by: diagnosis.plugins,

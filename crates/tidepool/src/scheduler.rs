@@ -7,7 +7,7 @@ mod flags;
 use anyhow::{Context, bail};
 use api::config::Configuration;
 use control_plane::client::Connect;
-use control_plane::lease::Election;
+use control_plane::election::Election;
 use control_plane::scheduler::{Mode, Options, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

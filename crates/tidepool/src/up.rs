@@ -18,7 +18,7 @@ use apiserver::{Cluster, ServeError, ServeOptions, Serving};
 use clap::Args;
 use control_plane::{
     client::Connect,
-    lease::Election,
+    election::Election,
     scheduler::{self, Mode},
     serve::{self, Port, Serve},
 };

@@ -13,7 +13,7 @@ use prost::Message;
 use tower::ServiceExt;
 
 use super::exchange::Exchange;
-use crate::mandate;
+use crate::election::leadership;
 
 /// Of an error's text; it fits many times.
 const SMALL: usize = 4 << 20;
@@ -35,7 +35,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Unknown(String),
     /// It was not sent: another may lead by now.
-    #[error("{}", mandate::OVER)]
+    #[error("{}", leadership::OVER)]
     NoMandate,
 }
 

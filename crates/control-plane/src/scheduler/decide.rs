@@ -10,10 +10,10 @@ use engine::model::{Name, Resource, Timestamp};
 use engine::scheduler::{Input, Scheduler};
 
 use super::handle::Board;
-use super::observer::Observer;
-use super::requests::seconds;
+use super::write::requests::seconds;
 use super::{DECIDE_THREAD, Recorder, Shared};
-use crate::link::{Dump, Link, Look, News, Question, Until};
+use crate::scheduler::channel::{Dump, Link, Look, News, Question, Until};
+use crate::scheduler::observe::attempts::Observer;
 use crate::status::Waiting;
 use crate::watch;
 
@@ -304,8 +304,8 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::metrics::Metrics;
-    use crate::scheduler::stopwatch::Stopwatch;
+    use crate::scheduler::observe::metrics::Metrics;
+    use crate::scheduler::observe::timings::Stopwatch;
 
     /// One that knows a node and these many pods that all find room there.
     fn driver(pods: usize) -> Driver {

@@ -9,10 +9,10 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{Counters, Mode, Recorder};
-use crate::lease::{Election, Seen};
-use crate::link::{Dump, Link, Question};
-use crate::mandate::{Mandate, Role};
-use crate::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
+use crate::election::leadership::{Mandate, Role};
+use crate::election::{Election, Seen};
+use crate::scheduler::channel::{Dump, Link, Question};
+use crate::scheduler::observe::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
 use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
 use crate::watch::Progress;
 

@@ -8,7 +8,7 @@ use engine::scheduler::Settings;
 use serde_json::Value;
 
 use super::Mode;
-use crate::lease::Election;
+use crate::election::Election;
 use crate::serve::Serve;
 
 /// For a cluster: [`Mode::settle`] the configuration, [`Options::new`], then `mode`, `election` ([`Election::new`] if the

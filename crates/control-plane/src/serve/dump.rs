@@ -14,7 +14,7 @@ use futures::Stream;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::link::Dump;
+use crate::scheduler::channel::Dump;
 
 /// Nodes in one piece: a tenth of a millisecond of work or so.
 const PIECE: usize = 64;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::routes::{TEXT, answer, refuse, to_json};
 use crate::scheduler::Handle;
-use crate::scores::ScoreTable;
+use crate::scheduler::observe::score_table::ScoreTable;
 
 /// No number is longer.
 const LONGEST_NUMBER: usize = 32;

@@ -19,7 +19,7 @@ use super::kinds::{Item, Kind, Raw, Unreadable, What, Whom};
 use super::known::{Key, Known, Sight};
 use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
-use crate::link::News;
+use crate::scheduler::channel::News;
 
 /// For real servers.
 const PATIENCE: Patience = Patience {

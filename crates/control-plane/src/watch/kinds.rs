@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::known::Key;
-use crate::notes::Note;
+use crate::scheduler::pods::Note;
 
 /// One object as it came.
 #[derive(Debug, Clone, PartialEq)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
-use control_plane::lease::{Election, LeaseError};
+use control_plane::election::{Election, LeaseError};
 use control_plane::scheduler::{Ended, Mode, Options, Running};
 use control_plane::serve::{Port, Serve};
 use control_plane::status::Role;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
-use control_plane::lease::Election;
+use control_plane::election::Election;
 use control_plane::scheduler::{Mode, Running};
 use http::{Method, Request};
 use kube::Client;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::room::{self, Room};
-use super::talk::{Answered, Talk};
+use super::extenders::{Answered, Talk};
+use super::post_filter::{self, Room};
 use super::{Scheduler, Scores};
 use crate::cluster::Cluster;
 use crate::evaluate::{Diagnosis, Narrowed, Outcome as Verdict, Scan};
@@ -272,7 +272,8 @@ impl Scheduler {
             Some(_) => Wanted::All,
             None => Wanted::Best,
         };
-        let mut found = room::post_filter(cluster, scan, profile, pod, &diagnosis, wanted, now);
+        let mut found =
+            post_filter::post_filter(cluster, scan, profile, pod, &diagnosis, wanted, now);
         self.profiles.hooks().asked(Point::PostFilter, pod, || {
             found.asked.iter().map(|index| (*index, 1)).collect()
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::talk::Talk;
+use super::extenders::Talk;
 use super::{PostFiltered, Scheduler, full_name, post_filter};
 use crate::cluster::Cluster;
 use crate::evaluate::{Narrowed, NodeExplanation, Scan};

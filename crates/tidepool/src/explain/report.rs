@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use control_plane::scores::{ScoreRow, ScoreTable};
+use control_plane::scheduler::observe::score_table::{ScoreRow, ScoreTable};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::link::Until;
-use crate::notes::Notes;
+use crate::scheduler::channel::Until;
+use crate::scheduler::pods::Notes;
 use crate::testing::Log;
 use crate::watch::ALL;
 

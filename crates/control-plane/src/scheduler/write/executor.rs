@@ -3,7 +3,7 @@
 //! One task owns all of it: what waits ([`Line`]), what is under way, and what has been said ([`Recorder`]). Requests
 //! that take their turn in the line are short; work that may take long (evictions, volumes, extenders) goes beside it.
 
-mod tell;
+mod report;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use super::bind::{self, Bound, Verdict};
 use super::events::{About, Recorder, Report, What};
 use super::evict::{self, Evicted};
 use super::extenders::Extenders;
-use super::line::{Class, Job, Line};
-use super::log::{self, Named};
+use super::queue::{Class, Job, Line};
 use super::requests::{Turns, Writer};
 use super::volumes;
-use super::{Counters, Mode, Shared};
-use crate::awaited::{Awaited, Wanted};
 use crate::client::{Exchange, Refusal};
-use crate::link::Link;
-use crate::mandate;
-use crate::metrics::{self, AtPoint, Metrics, Operation};
-use crate::notes::Notes;
+use crate::election::leadership;
+use crate::scheduler::channel::Link;
+use crate::scheduler::claim_waits::{Awaited, Wanted};
+use crate::scheduler::observe::log::{self, Named};
+use crate::scheduler::observe::metrics::{self, AtPoint, Metrics, Operation};
+use crate::scheduler::pods::Notes;
+use crate::scheduler::{Counters, Mode, Shared};
 use crate::watch::Unreadable;
 
 /// Binds that may wait here; more wait in the link, and then in the engine.
@@ -63,7 +63,7 @@ impl Drop for Busy {
 
 type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
 
-pub(super) struct CarryOut {
+pub(crate) struct CarryOut {
     writer: Writer,
     turns: Turns,
     outside: Arc<Semaphore>,
@@ -110,7 +110,7 @@ enum Done {
 }
 
 impl CarryOut {
-    pub(super) fn new(
+    pub(crate) fn new(
         api: Exchange,
         shared: Shared,
         extenders: Extenders,
@@ -142,7 +142,7 @@ impl CarryOut {
     }
 
     /// For ever.
-    pub(super) async fn run(&mut self, mut unreadable: mpsc::Receiver<Unreadable>) {
+    pub(crate) async fn run(&mut self, mut unreadable: mpsc::Receiver<Unreadable>) {
         let link = self.link.clone();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
@@ -169,7 +169,7 @@ impl CarryOut {
     }
 
     /// Takes up nothing new and returns when everything that waits or is under way has ended.
-    pub(super) async fn finish(&mut self) {
+    pub(crate) async fn finish(&mut self) {
         loop {
             self.send_what_may_go();
             if self.line.is_idle() {
@@ -355,7 +355,7 @@ impl CarryOut {
         self.under_way.push(Box::pin(async move {
             let _turn = outside.acquire().await;
             let result = match mandate.left() {
-                None => Some(Err(mandate::OVER.to_owned())),
+                None => Some(Err(leadership::OVER.to_owned())),
                 Some(_) => match extender.bind(&pod, &node).await {
                     // Whoever may be ignored is replaced by ourselves.
                     Err(_) if extender.is_ignorable() => None,

@@ -9,7 +9,7 @@ use engine::model::{Name, Pod};
 use engine::profile::Profile;
 use prometheus_client::metrics::counter::Counter;
 
-use crate::metrics::{AtPoint, Evaluation, Metrics, ProfileName};
+use crate::scheduler::observe::metrics::{AtPoint, Evaluation, Metrics, ProfileName};
 
 /// The points at which kube-scheduler counts plugins.
 const COUNTED: [Point; 4] = [
@@ -22,7 +22,7 @@ const COUNTED: [Point; 4] = [
 const PREEMPTION: &str = "DefaultPreemption";
 
 /// Times the points of the decision that is being made, and counts evaluations.
-pub(super) struct Stopwatch {
+pub(crate) struct Stopwatch {
     metrics: Arc<Metrics>,
     profiles: Vec<Counters>,
     decision: Mutex<Decision>,
@@ -88,7 +88,7 @@ impl Counters {
 }
 
 impl Stopwatch {
-    pub(super) fn new(metrics: Arc<Metrics>, profiles: &[Profile]) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>, profiles: &[Profile]) -> Self {
         let counters = profiles.iter().map(|it| Counters::new(&metrics, it));
         Self {
             profiles: counters.collect(),
@@ -102,21 +102,21 @@ impl Stopwatch {
         }
     }
 
-    pub(super) fn begin(&self, at: Instant) {
+    pub(crate) fn begin(&self, at: Instant) {
         let mut decision = self.lock();
         decision.begun = at;
         decision.is_on = true;
         decision.steps.clear();
     }
 
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut decision = self.lock();
         decision.is_on = false;
         decision.steps.clear();
     }
 
     /// `queue 0.1ms, PreFilter 3.2ms, ...`, and what comes after the last step.
-    pub(super) fn tell(&self, end: Instant) -> String {
+    pub(crate) fn tell(&self, end: Instant) -> String {
         let decision = self.lock();
         let mut text = String::new();
         let mut at = decision.begun;

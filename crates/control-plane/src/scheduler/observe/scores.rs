@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::scheduler::Scores;
 use tokio::sync::mpsc;
 
-use crate::scores::ScoreTable;
+use crate::scheduler::observe::score_table::ScoreTable;
 
 /// Decisions of which the scores are kept, and nodes in all of them together.
 const MOST_KEPT: usize = 100;
@@ -26,10 +26,10 @@ pub(crate) struct Recorder {
 }
 
 /// The way into the log, for whoever has the time.
-pub(super) struct Log(mpsc::Receiver<Arc<Scores>>);
+pub(crate) struct Log(mpsc::Receiver<Arc<Scores>>);
 
 impl Recorder {
-    pub(super) fn new(top: u16) -> (Arc<Self>, Log) {
+    pub(crate) fn new(top: u16) -> (Arc<Self>, Log) {
         let (to_log, unlogged) = mpsc::channel(MOST_UNLOGGED);
         let recorder = Self {
             top: AtomicU16::new(top),
@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// Never waits for the log.
-    pub(super) fn add(&self, scores: Scores) {
+    pub(crate) fn add(&self, scores: Scores) {
         let scores = Arc::new(scores);
         if self.to_log.try_send(scores.clone()).is_err() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Recorder {
 impl Log {
     /// Writes tables as they come. They have a target of their own: whoever asks for them gets them, however little else
     /// is logged.
-    pub(super) async fn write(mut self, recorder: Arc<Recorder>) {
+    pub(crate) async fn write(mut self, recorder: Arc<Recorder>) {
         while let Some(scores) = self.0.recv().await {
             tracing::info!(target: "scores", "{}", ScoreTable::from(&*scores));
             let left_out = recorder.left_out.swap(0, Ordering::Relaxed);

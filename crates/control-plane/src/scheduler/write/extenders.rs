@@ -2,8 +2,8 @@
 //!
 //! Whole pods and nodes, where an extender wants them, are fetched when it is asked: nothing here keeps them.
 
+mod answers;
 mod connection;
-mod words;
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ pub use connection::ExtenderError;
 const PAGE: usize = 100;
 
 /// In the order of the engine's.
-pub(super) struct Extenders(Vec<Arc<Connection>>);
+pub(crate) struct Extenders(Vec<Arc<Connection>>);
 
 impl Extenders {
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         configs: Vec<api::config::Extender>,
     ) -> Result<Self, ExtenderError> {
         let connections = configs.into_iter().map(Connection::new);
@@ -33,46 +33,46 @@ impl Extenders {
     }
 
     /// The engine asks only those it was given.
-    pub(super) fn get(&self, index: usize) -> Option<Arc<Connection>> {
+    pub(crate) fn get(&self, index: usize) -> Option<Arc<Connection>> {
         self.0.get(index).cloned()
     }
 }
 
 impl Connection {
     /// Asks one question. Whatever goes wrong is an answer, too.
-    pub(super) async fn ask(&self, api: &Exchange, pod: &Pod, verb: Verb) -> Answer {
+    pub(crate) async fn ask(&self, api: &Exchange, pod: &Pod, verb: Verb) -> Answer {
         let shown = object(api, pod_path(pod, "")).await?;
         match verb {
             Verb::Filter { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
                 let verb = &self.config.filter_verb;
                 let capable = self.config.node_cache_capable;
-                let read = |answer: &Value| words::filtered(answer, capable);
+                let read = |answer: &Value| answers::filtered(answer, capable);
                 self.post(verb, question, read).await
             }
             Verb::Prioritize { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
                 let verb = &self.config.prioritize_verb;
-                self.post(verb, question, words::prioritized).await
+                self.post(verb, question, answers::prioritized).await
             }
             Verb::Preempt { nodes } => {
                 let question = self.about_victims(api, shown, &nodes).await?;
                 let verb = &self.config.preempt_verb;
-                self.post(verb, question, words::preempted).await
+                self.post(verb, question, answers::preempted).await
             }
         }
     }
 
-    pub(super) fn is_ignorable(&self) -> bool {
+    pub(crate) fn is_ignorable(&self) -> bool {
         self.config.ignorable
     }
 
-    pub(super) async fn bind(&self, pod: &Pod, node: &str) -> Result<(), String> {
+    pub(crate) async fn bind(&self, pod: &Pod, node: &str) -> Result<(), String> {
         let question = json!({
             "PodName": &*pod.name, "PodNamespace": &**pod.namespace(), "PodUID": &*pod.uid, "Node": node,
         });
         let verb = &self.config.bind_verb;
-        self.post(verb, question, words::complaint).await
+        self.post(verb, question, answers::complaint).await
     }
 
     async fn about_nodes(

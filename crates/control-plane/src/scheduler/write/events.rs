@@ -34,18 +34,18 @@ const ONE_OF: usize = 10;
 
 /// Something to tell.
 #[derive(Debug, Clone)]
-pub(super) struct Report {
-    pub(super) about: About,
+pub(crate) struct Report {
+    pub(crate) about: About,
     /// Of the object.
-    pub(super) version: Name,
+    pub(crate) version: Name,
     /// Who says it.
-    pub(super) scheduler: Name,
-    pub(super) what: What,
-    pub(super) note: String,
+    pub(crate) scheduler: Name,
+    pub(crate) what: What,
+    pub(crate) note: String,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum About {
+pub(crate) enum About {
     Pod(Arc<Pod>),
     /// A CustomNodeResource, by name and uid.
     Report(Name, Name),
@@ -80,7 +80,7 @@ impl About {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(crate) enum What {
     Scheduled,
     FailedScheduling,
     Preempted,
@@ -108,7 +108,7 @@ impl What {
     }
 }
 
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     host: String,
     /// By the object's uid.
     series: HashMap<Name, Series>,
@@ -128,7 +128,7 @@ struct Series {
 }
 
 impl Recorder {
-    pub(super) fn new(host: &str) -> Self {
+    pub(crate) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),
             series: HashMap::new(),
@@ -137,7 +137,7 @@ impl Recorder {
     }
 
     /// The request that tells it, unless it was told or must wait.
-    pub(super) fn record(
+    pub(crate) fn record(
         &mut self,
         report: Report,
         now: Instant,
@@ -186,7 +186,7 @@ impl Recorder {
     }
 
     /// Nothing more is expected of the pod.
-    pub(super) fn forget(&mut self, uid: &str) {
+    pub(crate) fn forget(&mut self, uid: &str) {
         self.series.remove(uid);
     }
 
@@ -198,7 +198,7 @@ impl Recorder {
         });
     }
 
-    pub(super) fn sweep(&mut self, now: Instant) {
+    pub(crate) fn sweep(&mut self, now: Instant) {
         self.series
             .retain(|_, series| now.duration_since(series.seen) < SERIES_END);
     }

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 
 use super::{Ended, Handle, Shared};
 use crate::client::{Connect, Exchange};
-use crate::lease::{Candidate, Election, LeaseError, Seen, fence};
-use crate::link::News;
-use crate::mandate::Role;
+use crate::election::leadership::Role;
+use crate::election::{Candidate, Election, LeaseError, Seen, fence};
+use crate::scheduler::channel::News;
 use crate::serve::{Guard, Listening, accept, routes};
 
 /// What there is to do.

@@ -15,14 +15,14 @@ use crate::client::Refusal;
 const AT_ONCE: usize = 8;
 
 /// What came of it.
-pub(super) struct Evicted {
+pub(crate) struct Evicted {
     /// With their versions.
-    pub(super) victims: Vec<(Arc<Pod>, Name)>,
+    pub(crate) victims: Vec<(Arc<Pod>, Name)>,
     /// Why not all of them.
-    pub(super) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
-pub(super) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>) -> Evicted {
+pub(crate) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>) -> Evicted {
     let mut evicted = Evicted {
         victims: Vec::new(),
         failure: None,

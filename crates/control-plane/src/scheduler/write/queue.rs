@@ -33,14 +33,14 @@ const USUALLY: f64 = 1_000.0;
 const QUICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(super) enum Job {
+pub(crate) enum Job {
     Bind { pod: Arc<Pod>, node: Name },
     Patch { pod: Arc<Pod>, call: Call },
     Event(Call),
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     binds: VecDeque<(Arc<Pod>, Name)>,
     /// By uid: a newer patch of a pod takes the place of the older.
     patches: HashMap<Name, (Arc<Pod>, Call)>,
@@ -66,14 +66,14 @@ struct InFlight {
 
 /// What kind of request ended.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Class {
+pub(crate) enum Class {
     Bind,
     Patch,
     Event,
 }
 
 impl Line {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             binds: VecDeque::new(),
             patches: HashMap::new(),
@@ -88,11 +88,11 @@ impl Line {
         }
     }
 
-    pub(super) fn bind(&mut self, pod: Arc<Pod>, node: Name) {
+    pub(crate) fn bind(&mut self, pod: Arc<Pod>, node: Name) {
         self.binds.push_back((pod, node));
     }
 
-    pub(super) fn patch(&mut self, pod: Arc<Pod>, call: Call, now: Instant) {
+    pub(crate) fn patch(&mut self, pod: Arc<Pod>, call: Call, now: Instant) {
         let uid = pod.uid.clone();
         if self.patches.insert(uid.clone(), (pod, call)).is_none() {
             self.patch_order.push_back((now, uid));
@@ -100,7 +100,7 @@ impl Line {
     }
 
     /// Returns false if an older one had to go.
-    pub(super) fn event(&mut self, call: Call, now: Instant) -> bool {
+    pub(crate) fn event(&mut self, call: Call, now: Instant) -> bool {
         self.events.push_back((now, call));
         let fits = self.events.len() <= MOST_WAITING_EVENTS;
         if !fits {
@@ -110,11 +110,11 @@ impl Line {
     }
 
     /// Binds that wait.
-    pub(super) fn waiting_binds(&self) -> usize {
+    pub(crate) fn waiting_binds(&self) -> usize {
         self.binds.len()
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.binds.is_empty()
             && self.patches.is_empty()
             && self.events.is_empty()
@@ -126,7 +126,7 @@ impl Line {
     }
 
     /// The next request to send, if one may be sent now.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Job> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
         if self.busy() >= self.limit {
             return None;
         }
@@ -168,7 +168,7 @@ impl Line {
         false
     }
 
-    pub(super) fn done(&mut self, class: Class) {
+    pub(crate) fn done(&mut self, class: Class) {
         match class {
             Class::Bind => self.in_flight.binds -= 1,
             Class::Patch => self.in_flight.patches -= 1,
@@ -177,7 +177,7 @@ impl Line {
     }
 
     /// A bind went well.
-    pub(super) fn ease(&mut self) {
+    pub(crate) fn ease(&mut self) {
         self.eased += 1;
         if self.eased >= EASE {
             self.eased = 0;
@@ -186,7 +186,7 @@ impl Line {
     }
 
     /// A bind took so long. When they take twice as long as usual, the server has too much to do.
-    pub(super) fn took(&mut self, time: Duration, now: Instant) {
+    pub(crate) fn took(&mut self, time: Duration, now: Instant) {
         let time = time.as_secs_f64();
         let (lately, usually) = self.times.unwrap_or((time, time));
         let lately = lately + (time - lately) / LATELY;
@@ -198,7 +198,7 @@ impl Line {
     }
 
     /// The server asked for fewer requests.
-    pub(super) fn press(&mut self, now: Instant) {
+    pub(crate) fn press(&mut self, now: Instant) {
         let lately = |at: Instant| now.saturating_duration_since(at) < PRESS_EVERY;
         if !self.pressed.is_some_and(lately) {
             self.pressed = Some(now);

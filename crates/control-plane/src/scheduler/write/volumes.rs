@@ -15,8 +15,8 @@ use http::{Method, StatusCode};
 use serde_json::json;
 
 use super::requests::{Call, MERGE, Turns};
-use crate::awaited::{Awaited, ClaimState, Told};
 use crate::client::Refusal;
+use crate::scheduler::claim_waits::{Awaited, ClaimState, Told};
 
 /// How often a claim that is waited for is read, should the watch have nothing to tell.
 const LOOK: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
 /// Does the work of one plugin, in the order given.
-pub(super) async fn prepare(
+pub(crate) async fn prepare(
     turns: &Turns,
     awaited: &Arc<Awaited>,
     work: &Preparation,

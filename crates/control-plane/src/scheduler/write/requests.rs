@@ -12,14 +12,14 @@ use http_body_util::Full;
 use tokio::sync::Semaphore;
 
 use crate::client::{self, Exchange, Refusal};
-use crate::mandate::Mandate;
+use crate::election::leadership::Mandate;
 
-pub(super) const JSON: &str = "application/json";
-pub(super) const MERGE: &str = "application/merge-patch+json";
-pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const MERGE: &str = "application/merge-patch+json";
+pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// How long the answer to a request may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Attempts at a write that may be repeated.
 const TRIES: u32 = 4;
@@ -27,7 +27,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// `/api/v1/namespaces/NS/pods/NAME` and what comes after it.
-pub(super) fn pod_path(pod: &Pod, rest: &str) -> String {
+pub(crate) fn pod_path(pod: &Pod, rest: &str) -> String {
     format!(
         "/api/v1/namespaces/{}/pods/{}{rest}",
         pod.namespace(),
@@ -36,15 +36,15 @@ pub(super) fn pod_path(pod: &Pod, rest: &str) -> String {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Call {
-    pub(super) method: Method,
-    pub(super) path: String,
-    pub(super) media_type: &'static str,
-    pub(super) body: Bytes,
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) media_type: &'static str,
+    pub(crate) body: Bytes,
 }
 
 impl Call {
-    pub(super) fn new(
+    pub(crate) fn new(
         method: Method,
         path: String,
         media_type: &'static str,
@@ -58,12 +58,12 @@ impl Call {
         }
     }
 
-    pub(super) fn get(path: String) -> Self {
+    pub(crate) fn get(path: String) -> Self {
         Self::new(Method::GET, path, JSON, String::new())
     }
 
     /// Once, if it may be sent at all.
-    pub(super) async fn send(&self, way: &impl Way) -> Result<Bytes, Refusal> {
+    pub(crate) async fn send(&self, way: &impl Way) -> Result<Bytes, Refusal> {
         let limit = way.time_for(self)?;
         let request = Request::builder()
             .method(self.method.clone())
@@ -82,13 +82,13 @@ impl Call {
     }
 
     /// A few times, as long as it makes sense. Only for writes that may be carried out twice.
-    pub(super) async fn send_repeatedly(&self, way: &impl Way) -> Result<Bytes, Refusal> {
+    pub(crate) async fn send_repeatedly(&self, way: &impl Way) -> Result<Bytes, Refusal> {
         self.send_until_told(way).await.0
     }
 
     /// The same; also returns whether an answer was lost on the way, so that it may have been carried out before the
     /// last answer.
-    pub(super) async fn send_until_told(&self, way: &impl Way) -> (Result<Bytes, Refusal>, bool) {
+    pub(crate) async fn send_until_told(&self, way: &impl Way) -> (Result<Bytes, Refusal>, bool) {
         let (mut wait, mut lost) = (FIRST_WAIT, false);
         for _ in 1..TRIES {
             match self.send(way).await {
@@ -108,7 +108,7 @@ impl Call {
 }
 
 /// How requests reach the server.
-pub(super) trait Way: Sync {
+pub(crate) trait Way: Sync {
     fn exchange(&self) -> &Exchange;
 
     /// How long the request may take if it is sent now; an error if it must not be sent.
@@ -131,9 +131,9 @@ impl Way for Exchange {
 
 /// Writes as long as the mandate lasts, and reads any time.
 #[derive(Clone)]
-pub(super) struct Writer {
-    pub(super) exchange: Exchange,
-    pub(super) mandate: Arc<Mandate>,
+pub(crate) struct Writer {
+    pub(crate) exchange: Exchange,
+    pub(crate) mandate: Arc<Mandate>,
 }
 
 impl Way for Writer {
@@ -152,36 +152,36 @@ impl Way for Writer {
 
 /// A writer for work beside the line: its requests wait for turns, of which there are only so many.
 #[derive(Clone)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     writer: Writer,
     turns: Arc<Semaphore>,
 }
 
 impl Turns {
-    pub(super) fn new(writer: Writer, turns: usize) -> Self {
+    pub(crate) fn new(writer: Writer, turns: usize) -> Self {
         Self {
             writer,
             turns: Arc::new(Semaphore::new(turns)),
         }
     }
 
-    pub(super) async fn send(&self, call: &Call) -> Result<Bytes, Refusal> {
+    pub(crate) async fn send(&self, call: &Call) -> Result<Bytes, Refusal> {
         let _turn = self.turns.acquire().await;
         call.send(&self.writer).await
     }
 
-    pub(super) async fn send_repeatedly(&self, call: &Call) -> Result<Bytes, Refusal> {
+    pub(crate) async fn send_repeatedly(&self, call: &Call) -> Result<Bytes, Refusal> {
         self.send_until_told(call).await.0
     }
 
-    pub(super) async fn send_until_told(&self, call: &Call) -> (Result<Bytes, Refusal>, bool) {
+    pub(crate) async fn send_until_told(&self, call: &Call) -> (Result<Bytes, Refusal>, bool) {
         let _turn = self.turns.acquire().await;
         call.send_until_told(&self.writer).await
     }
 }
 
 /// Text as a JSON string.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -195,12 +195,12 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// As conditions have it: whole seconds.
-pub(super) fn seconds(time: jiff::Timestamp) -> String {
+pub(crate) fn seconds(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// As events have it.
-pub(super) fn micros(time: jiff::Timestamp) -> String {
+pub(crate) fn micros(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 

@@ -6,17 +6,17 @@ use engine::scheduler::Nomination;
 use http::Method;
 
 use super::requests::{Call, Quoted, STRATEGIC, pod_path, seconds};
-use crate::notes::Note;
+use crate::scheduler::pods::Note;
 
 /// Why a pod is not scheduled, in the words of its condition.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Why<'a> {
-    pub(super) reason: &'a str,
-    pub(super) message: &'a str,
+pub(crate) struct Why<'a> {
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
 }
 
 /// The patch that makes the pod say so; `None` if it does already. What it will say is put into the note.
-pub(super) fn patch(
+pub(crate) fn patch(
     pod: &Pod,
     note: &mut Note,
     why: Option<Why>,
@@ -67,7 +67,7 @@ fn condition(why: Why, generation: i64, since: Time) -> String {
 }
 
 /// Marks a pod as making room for another one.
-pub(super) fn disruption(victim: &Pod, scheduler: &str, now: jiff::Timestamp) -> Call {
+pub(crate) fn disruption(victim: &Pod, scheduler: &str, now: jiff::Timestamp) -> Call {
     let message = format!("{scheduler}: preempting to accommodate a higher priority pod");
     let status = format!(
         r#""conditions":[{{"type":"DisruptionTarget","status":"True","reason":"PreemptionByScheduler","message":{},"lastProbeTime":null,"lastTransitionTime":"{}"}}]"#,

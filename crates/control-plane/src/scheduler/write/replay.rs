@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use super::bind::{Bound, bind};
 use super::requests::Writer;
 use crate::client::{Connect, ConnectError};
-use crate::mandate::{Mandate, Role};
+use crate::election::leadership::{Mandate, Role};
 
 /// As many at a time as the scheduler has.
 const AT_ONCE: usize = 64;

@@ -5,10 +5,10 @@ use std::fmt;
 use engine::model::Pod;
 use engine::scheduler::Outcome;
 
-use super::Mode;
+use crate::scheduler::Mode;
 
 /// `namespace/name`.
-pub(super) struct Named<'a>(pub(super) &'a Pod);
+pub(crate) struct Named<'a>(pub(crate) &'a Pod);
 
 impl fmt::Display for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -17,7 +17,7 @@ impl fmt::Display for Named<'_> {
 }
 
 /// What was decided about a pod. Questions to extenders are no decision yet.
-pub(super) fn decision(mode: Mode, outcome: &Outcome) {
+pub(crate) fn decision(mode: Mode, outcome: &Outcome) {
     // Nobody should take for done what is only thought.
     let would = match mode {
         Mode::Observe => "would ",

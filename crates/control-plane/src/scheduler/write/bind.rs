@@ -20,7 +20,7 @@ const MOST_SENDS: u32 = 3;
 
 /// What became of a binding.
 #[derive(Debug, PartialEq)]
-pub(super) enum Bound {
+pub(crate) enum Bound {
     Done,
     /// Somebody bound it to another node.
     Elsewhere(Arc<Pod>),
@@ -31,17 +31,17 @@ pub(super) enum Bound {
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) struct Verdict {
-    pub(super) bound: Bound,
+pub(crate) struct Verdict {
+    pub(crate) bound: Bound,
     /// The server asked for fewer requests.
-    pub(super) pressed: bool,
+    pub(crate) pressed: bool,
     /// An answer was lost.
-    pub(super) unknown: bool,
-    pub(super) took: Duration,
+    pub(crate) unknown: bool,
+    pub(crate) took: Duration,
 }
 
 /// Nothing is sent, and nothing waits to be sent, once the mandate is over.
-pub(super) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
+pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
     let binding = binding(pod, node);
     let begun = Instant::now();
     let mut sends = 0;
@@ -117,7 +117,7 @@ enum Seen {
 }
 
 /// Whether the pod is there and still waits for a node.
-pub(super) async fn waits(api: &Exchange, pod: &Pod) -> bool {
+pub(crate) async fn waits(api: &Exchange, pod: &Pod) -> bool {
     matches!(look(api, pod).await, Seen::Unbound)
 }
 

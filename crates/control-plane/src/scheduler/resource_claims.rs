@@ -1,6 +1,6 @@
 //! Whoever replaces kube-scheduler on a cluster with ResourceClaims should know what is missing.
 
-use super::requests::Call;
+use super::write::requests::Call;
 use crate::client::Exchange;
 
 /// Newest first.
@@ -41,9 +41,9 @@ mod tests {
 
     use super::*;
     use crate::client::{Connect, through};
-    use crate::mandate::{Mandate, Role};
-    use crate::metrics::Metrics;
-    use crate::notes::Notes;
+    use crate::election::leadership::{Mandate, Role};
+    use crate::scheduler::observe::metrics::Metrics;
+    use crate::scheduler::pods::Notes;
     use crate::scheduler::{Mode, Recorder, Shared, talk};
     use crate::testing::Log;
 

@@ -9,19 +9,19 @@ use engine::model::{Name, Pod};
 use engine::scheduler::{Failure, FailureReason, Nomination};
 
 use super::{CarryOut, MENTION, MOST_HELD};
-use crate::mandate;
-use crate::metrics;
-use crate::notes::Note;
-use crate::scheduler::events::{About, Report, What};
-use crate::scheduler::requests::Call;
-use crate::scheduler::status::{self, Why};
+use crate::election::leadership;
+use crate::scheduler::observe::metrics;
+use crate::scheduler::pods::Note;
+use crate::scheduler::write::events::{About, Report, What};
+use crate::scheduler::write::requests::Call;
+use crate::scheduler::write::status::{self, Why};
 use crate::scheduler::{Counters, Mode};
 use crate::watch::{Unreadable, Whom};
 
 impl CarryOut {
     pub(super) fn tell_failure(&mut self, failure: &Failure) {
         let pod = &failure.pod;
-        if failure.message.ends_with(mandate::OVER) {
+        if failure.message.ends_with(leadership::OVER) {
             // About us, not about the pod; the mandate may be back by now.
             return self.patch(pod, None, &failure.nomination);
         }

@@ -4,7 +4,6 @@
 //! another's Lease has run out is judged by how long *we* have seen it unchanged, on a clock that never jumps; nobody
 //! else's time of day matters.
 
-mod fence;
 mod record;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,9 +17,8 @@ use serde_json::{Value, json};
 
 use crate::backoff::jittered;
 use crate::client::{self, Exchange, Refusal};
-use crate::mandate::{Mandate, Role};
+use crate::election::leadership::{Mandate, Role};
 use crate::status::Leader;
-pub(crate) use fence::fence;
 use record::{Holder, Record};
 
 /// The part of the renew deadline in which nothing is sent any more: 2 s of 10 s.

@@ -14,8 +14,8 @@ use kube::config::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::words::WrongType;
-use crate::scheduler::requests::JSON;
+use super::answers::WrongType;
+use crate::scheduler::write::requests::JSON;
 
 /// Of an answer: names and messages for every node of a large cluster.
 const LONGEST_ANSWER: usize = 64 << 20;

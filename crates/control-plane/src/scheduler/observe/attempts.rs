@@ -10,8 +10,10 @@ use engine::queue::{Cause, Part};
 use engine::scheduler::{Failure, FailureReason, Input, Outcome, Scheduler};
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::stopwatch::Stopwatch;
-use crate::metrics::{self, AttemptResult, Incoming, Metrics, ProfileName, Rejector};
+use super::timings::Stopwatch;
+use crate::scheduler::observe::metrics::{
+    self, AttemptResult, Incoming, Metrics, ProfileName, Rejector,
+};
 
 /// A decision that took longer is told with its steps.
 const SLOW: Duration = Duration::from_millis(100);
@@ -20,7 +22,7 @@ const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
 /// How many of them are kept before the old ones are looked for.
 const MANY: usize = 10_000;
 
-pub(super) struct Observer {
+pub(crate) struct Observer {
     metrics: Arc<Metrics>,
     steps: Arc<Stopwatch>,
     /// By the position of the profile.
@@ -41,7 +43,7 @@ struct Begun {
 }
 
 impl Observer {
-    pub(super) fn new(metrics: Arc<Metrics>, steps: Arc<Stopwatch>, profiles: &Profiles) -> Self {
+    pub(crate) fn new(metrics: Arc<Metrics>, steps: Arc<Stopwatch>, profiles: &Profiles) -> Self {
         let names = profiles.iter().map(|it| it.scheduler_name.clone());
         Self {
             profiles: names.collect(),
@@ -53,17 +55,17 @@ impl Observer {
     }
 
     /// A decision begins.
-    pub(super) fn begin(&self, at: Instant) {
+    pub(crate) fn begin(&self, at: Instant) {
         self.steps.begin(at);
     }
 
     /// There was nothing to decide.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.steps.end();
     }
 
     /// It came to this. Returns the time, which is that of the next decision.
-    pub(super) fn decided(
+    pub(crate) fn decided(
         &mut self,
         engine: &Scheduler,
         outcome: &Outcome,
@@ -150,7 +152,7 @@ impl Observer {
     }
 
     /// A pod came to wait, or changed while it waits: something may keep it out of the queue.
-    pub(super) fn queued(&mut self, engine: &Scheduler, uid: &Name) {
+    pub(crate) fn queued(&mut self, engine: &Scheduler, uid: &Name) {
         if let Some(ticket) = engine.waiting(uid)
             && let Some(gate) = ticket.gate()
             && !self.rejected.contains_key(uid)
@@ -203,7 +205,7 @@ impl Observer {
     }
 
     /// News, before the engine hears of it.
-    pub(super) fn hear(&mut self, input: &Input, now: Timestamp) {
+    pub(crate) fn hear(&mut self, input: &Input, now: Timestamp) {
         match input {
             Input::Bound {
                 uid,
@@ -231,7 +233,7 @@ impl Observer {
     }
 
     /// Pods came into the queue, or moved in it.
-    pub(super) fn moved(&self, arrivals: Vec<(Part, Cause, u64)>) {
+    pub(crate) fn moved(&self, arrivals: Vec<(Part, Cause, u64)>) {
         for (part, cause, count) in arrivals {
             let labels = Incoming {
                 queue: part.name(),

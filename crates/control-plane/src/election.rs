@@ -1,0 +1,10 @@
+//! Leader election: which replica may write, and since when its view of the cluster is current.
+
+mod fence;
+pub(crate) mod leadership;
+mod lease;
+
+pub(crate) use fence::fence;
+pub use leadership::Role;
+pub(crate) use lease::{Candidate, Seen};
+pub use lease::{Election, LeaseError};
