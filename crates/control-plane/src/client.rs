@@ -9,7 +9,8 @@ mod exchange;
 mod transport;
 
 pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
-pub(crate) use exchange::{Exchange, through};
+pub use exchange::Exchange;
+pub(crate) use exchange::through;
 pub use transport::ConnectError;
 
 /// The clients of the work itself.
@@ -38,8 +39,8 @@ impl Connect {
         }
     }
 
-    /// For what is rare and must not wait for the rest: the Lease, and who is calling.
-    pub(crate) fn exchange(&self) -> Result<Exchange, ConnectError> {
+    /// A connection for rare requests that must not wait for others: the Lease and reviews of callers.
+    pub fn exchange(&self) -> Result<Exchange, ConnectError> {
         Ok(through(match self {
             Self::Config(config) => transport::one(config)?,
             Self::Client(client) => client.clone(),
@@ -47,7 +48,7 @@ impl Connect {
     }
 
     /// The server's address, if there is one.
-    pub(crate) fn server(&self) -> Option<&http::Uri> {
+    pub fn server(&self) -> Option<&http::Uri> {
         match self {
             Self::Config(config) => Some(&config.cluster_url),
             Self::Client(_) => None,

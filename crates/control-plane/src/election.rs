@@ -6,5 +6,5 @@ mod lease;
 
 pub(crate) use fence::fence;
 pub use leadership::Role;
-pub(crate) use lease::{Candidate, Seen};
+pub(crate) use lease::Candidate;
 pub use lease::{Election, LeaseError};

@@ -13,6 +13,7 @@ pub(crate) mod channel;
 pub(crate) mod claim_waits;
 mod decide;
 mod handle;
+mod http;
 mod mode;
 pub mod observe;
 mod options;
@@ -33,8 +34,8 @@ use engine::scheduler::Scheduler;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{Clients, Connect, ConnectError};
-use crate::election::leadership::{Mandate, Role};
-use crate::election::{LeaseError, Seen};
+use crate::election::LeaseError;
+use crate::election::leadership::{Leadership, Role};
 use crate::scheduler::channel::{Link, News};
 use crate::scheduler::claim_waits::Awaited;
 use crate::scheduler::observe::metrics::Metrics;
@@ -48,7 +49,7 @@ use observe::attempts::Observer;
 pub(crate) use observe::scores::Recorder;
 use observe::timings::Stopwatch;
 pub use options::Options;
-use side_thread::Aside;
+use side_thread::SideThread;
 use write::executor::CarryOut;
 pub use write::extenders::ExtenderError;
 use write::extenders::Extenders;
@@ -57,7 +58,7 @@ pub use write::replay;
 /// The threads' names, for whoever measures them.
 pub const IO_THREAD: &str = "tidepool-io";
 pub const DECIDE_THREAD: &str = "tidepool-decide";
-pub const ASIDE_THREAD: &str = "tidepool-aside";
+pub const SIDE_THREAD: &str = "tidepool-side";
 
 /// Time for requests under way when the scheduler stops.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
@@ -129,11 +130,11 @@ pub struct Running {
     stop: Option<oneshot::Sender<()>>,
     ended: oneshot::Receiver<Result<(), Ended>>,
     decide: Option<JoinHandle<()>>,
-    aside: Option<Beside>,
+    side: Option<SideHandle>,
 }
 
-/// The thread beside the work.
-struct Beside {
+/// The running side thread.
+struct SideHandle {
     stop: Option<oneshot::Sender<()>>,
     ended: oneshot::Receiver<Result<(), Ended>>,
 }
@@ -159,7 +160,7 @@ impl Running {
             });
         }
         let listening = serve.map(Serve::listen).transpose()?;
-        let server = listening.as_ref().map(|listening| listening.address);
+        let server = listening.as_ref().map(|listening| listening.address());
         let metrics = Arc::new(Metrics::new());
         let stopwatch = Arc::new(Stopwatch::new(metrics.clone(), &profiles));
         settings.hooks = settings.hooks.and(stopwatch.clone());
@@ -183,10 +184,10 @@ impl Running {
             awaited: Arc::default(),
             counters: Arc::default(),
             progress: Arc::default(),
-            mandate: Arc::new(Mandate::new(role)),
+            leadership: Arc::new(Leadership::new(role)),
             metrics: metrics.clone(),
         };
-        let (board, seen) = (Arc::<Board>::default(), Arc::<Seen>::default());
+        let board = Arc::<Board>::default();
         let about = About {
             mode,
             identity: election
@@ -196,21 +197,20 @@ impl Running {
             schedulers: schedulers.clone(),
             configuration,
         };
-        let handle = Handle::new(about, &shared, board.clone(), seen.clone());
+        let handle = Handle::new(about, &shared, board.clone());
         let observer = Observer::new(metrics, stopwatch, engine.profiles());
         let decide = decide && election.is_none();
         let decide = decide::start(engine, &shared, observer, board, decide)?;
-        let aside = Aside {
+        let side = SideThread {
             connect: connect.clone(),
             election,
             listening,
             handle: handle.clone(),
-            seen,
             reporter: schedulers.first().cloned().unwrap_or_default(),
         };
-        let aside = aside
+        let side = side
             .is_needed()
-            .then(|| start_aside(aside, shared.clone()))
+            .then(|| start_side(side, shared.clone()))
             .transpose()?;
         let (stop, stopped) = oneshot::channel();
         let running = Self {
@@ -221,7 +221,7 @@ impl Running {
             server,
             stop: Some(stop),
             decide: Some(decide),
-            aside,
+            side,
             ended: spawn(IO_THREAD, Some(NAP), async move {
                 tokio::spawn(log.write(shared.recorder.clone()));
                 talk(connect, shared, extenders, host, mode, stopped).await
@@ -256,9 +256,9 @@ impl Running {
 
     /// Returns when something broke that cannot be mended here.
     pub async fn ended(&mut self) -> Ended {
-        let aside = async {
-            match &mut self.aside {
-                Some(aside) => (&mut aside.ended).await,
+        let side = async {
+            match &mut self.side {
+                Some(side) => (&mut side.ended).await,
                 None => std::future::pending().await,
             }
         };
@@ -269,14 +269,14 @@ impl Running {
                 Ok(Ok(())) => Ended::Thread(DECIDE_THREAD),
                 Err(_) => Ended::Thread(IO_THREAD),
             },
-            ended = aside => match ended {
+            ended = side => match ended {
                 Ok(Err(why)) => {
                     // Whoever is leader now may begin any time.
                     self.link.close();
                     let _ = tokio::time::timeout(LONGEST_GOODBYE, &mut self.ended).await;
                     why
                 }
-                Ok(Ok(())) | Err(_) => Ended::Thread(ASIDE_THREAD),
+                Ok(Ok(())) | Err(_) => Ended::Thread(SIDE_THREAD),
             },
         }
     }
@@ -292,10 +292,10 @@ impl Running {
         {
             tracing::warn!("the connections did not end in time");
         }
-        if let Some(mut aside) = self.aside.take() {
-            drop(aside.stop.take());
-            // What it had to say, it said.
-            let _ = tokio::time::timeout(LONGEST_STOP, &mut aside.ended).await;
+        if let Some(mut side) = self.side.take() {
+            drop(side.stop.take());
+            // It logs its own errors.
+            let _ = tokio::time::timeout(LONGEST_STOP, &mut side.ended).await;
         }
         if let Some(decide) = self.decide.take() {
             // It sees the closed link after the decision it is at; a panic has been logged.
@@ -318,17 +318,17 @@ pub(crate) struct Shared {
     awaited: Arc<Awaited>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
-    mandate: Arc<Mandate>,
+    leadership: Arc<Leadership>,
     metrics: Arc<Metrics>,
     recorder: Arc<Recorder>,
 }
 
-fn start_aside(aside: Aside, shared: Shared) -> std::io::Result<Beside> {
+fn start_side(side: SideThread, shared: Shared) -> std::io::Result<SideHandle> {
     let (stop, stopped) = oneshot::channel();
-    let ended = spawn(ASIDE_THREAD, None, async move {
-        aside.run(&shared, stopped).await
+    let ended = spawn(SIDE_THREAD, None, async move {
+        side.run(&shared, stopped).await
     })?;
-    Ok(Beside {
+    Ok(SideHandle {
         stop: Some(stop),
         ended,
     })
@@ -379,7 +379,7 @@ async fn talk(
         _ = &mut stopped => return Ok(()),
     };
     // However that went: watching begins.
-    let _ = tokio::time::timeout(FIRST_TRY, shared.mandate.tried()).await;
+    let _ = tokio::time::timeout(FIRST_TRY, shared.leadership.tried()).await;
     let (complain, unreadable) = mpsc::channel(MOST_UNREADABLE);
     let sink = Sink {
         link: shared.link.clone(),

@@ -1,48 +1,86 @@
-//! The HTTP server of a component: health, metrics, configuration, and what people ask about pods.
+//! The HTTP server of a component: health, metrics, and the paths of its own.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `/livez`, `/healthz`, `/readyz` | `ok`, or 500 with every check; `?verbose`, `?exclude=NAME`, `/readyz/NAME` |
 //! | `/metrics` | OpenMetrics text |
-//! | `/configz` | `{"componentconfig": KubeSchedulerConfiguration}` |
-//! | `/apis/v1/status` | [`crate::status::Status`] |
-//! | `/apis/v1/pods/{namespace}/{name}/explain` | the engine's report about a pod |
-//! | `/debug/scores` | the scores behind the latest decisions; `?output=table`; `PUT ?top=N` records those of N nodes |
-//! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
-//! | `/debug/cache`, `/debug/cache/{node}` | what the engine counts on nodes, at one instant |
+//! | others | see [`Component::routes`] |
 //!
-//! Plain HTTP on loopback, open to whoever is on this machine. Everywhere else TLS, with a certificate of its own making
-//! if none is given, and the API server is asked who the caller is and whether he may. Errors are
-//! `{"error": "a sentence"}`. Nothing here changes what is decided.
+//! On a loopback address it serves plain HTTP to every caller on this machine. On other addresses it serves TLS, with a
+//! self-signed certificate if none is given, and the API server authenticates and authorizes each caller. Errors are
+//! `{"error": "a sentence"}`.
 
 mod auth;
 mod connections;
-mod dump;
 mod health;
 mod routes;
-mod scores;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use auth::Guard;
-pub(crate) use connections::accept;
-pub(crate) use routes::routes;
+use axum::Router;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use crate::client::Exchange;
+use auth::Guard;
+pub use health::Check;
+pub(crate) use routes::{JSON, TEXT, answer, refuse, to_json};
+
+/// What a long-running component serves besides TLS, authentication and connections.
+pub trait Component: Clone + Send + Sync + 'static {
+    /// The checks of `/livez`.
+    fn live(&self) -> Vec<Check> {
+        vec![("ping", Ok(()))]
+    }
+
+    /// The checks of `/healthz`.
+    fn healthy(&self) -> Vec<Check> {
+        self.live()
+    }
+
+    /// The checks of `/readyz`.
+    fn ready(&self) -> Vec<Check>;
+
+    /// The answer of `/metrics`; see [`encode_metrics`].
+    fn metrics(&self) -> String;
+
+    /// Further paths.
+    fn routes() -> Router<Self> {
+        Router::new()
+    }
+
+    /// Whether the path accepts PUT. Browsers do not send PUT to another origin without asking it first, which this
+    /// server never answers.
+    fn accepts_put(_path: &str) -> bool {
+        false
+    }
+}
+
+/// The metrics of a registry, as OpenMetrics text.
+pub fn encode_metrics(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing into a string does not fail.
+    let _ = encode(&mut text, registry);
+    text
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// kube-scheduler's port.
 pub const PORT: u16 = 10259;
 
-/// What probes look at; each of its checks has a path below it.
+/// The health paths; each of their checks has a path below them.
 const HEALTH: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
-/// Where to serve, and to whom.
+/// The address to serve on, the certificate, and the paths that need no permission.
 #[derive(Debug, Clone)]
 pub struct Serve {
     pub address: IpAddr,
     pub port: Port,
-    /// On any address but loopback there is TLS without it, too.
+    /// Addresses other than loopback get TLS without it, too.
     pub tls: Option<TlsFiles>,
     /// Paths that need no permission; `*` at the end stands for anything.
     pub always_allow: Vec<String>,
@@ -50,10 +88,10 @@ pub struct Serve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// This one, or 0 for a free one.
+    /// This port, or a free one for 0.
     Exactly(u16),
-    /// This one, or a free one if it is taken.
-    Rather(u16),
+    /// This port, or a free one if it is in use.
+    Preferred(u16),
 }
 
 /// PEM files, as kube-scheduler's `--tls-cert-file` and `--tls-private-key-file` name them.
@@ -67,7 +105,7 @@ impl Default for Serve {
     fn default() -> Self {
         Self {
             address: IpAddr::from([127, 0, 0, 1]),
-            port: Port::Rather(PORT),
+            port: Port::Preferred(PORT),
             tls: None,
             always_allow: HEALTH.map(String::from).into(),
         }
@@ -76,7 +114,9 @@ impl Default for Serve {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {address}; --secure-port chooses another port, and 0 none at all")]
+    #[error(
+        "cannot listen on {address}; --secure-port sets another port, and 0 disables the server"
+    )]
     Listen {
         address: SocketAddr,
         source: std::io::Error,
@@ -86,40 +126,42 @@ pub enum ServeError {
         path: PathBuf,
         source: rustls::pki_types::pem::Error,
     },
-    #[error("{} has no certificate", .0.display())]
+    #[error("{} contains no certificate", .0.display())]
     NoCertificate(PathBuf),
-    #[error("the certificate {} cannot be used with its key", certificate.display())]
+    #[error("cannot use the certificate {} with its key", certificate.display())]
     Tls {
         certificate: PathBuf,
         source: rustls::Error,
     },
-    #[error("no certificate can be made; give one with --tls-cert-file and --tls-private-key-file")]
+    #[error(
+        "cannot make a self-signed certificate; pass one with --tls-cert-file and --tls-private-key-file"
+    )]
     Make(#[from] rcgen::Error),
-    #[error("the certificate that was made cannot be used")]
+    #[error("cannot use the self-signed certificate")]
     Made(#[source] rustls::Error),
 }
 
-/// A listener with what it needs to answer safely.
+/// A bound address that does not serve yet.
 #[derive(Debug)]
-pub(crate) struct Listening {
-    pub(crate) listener: TcpListener,
-    pub(crate) address: SocketAddr,
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    pub(crate) always_allow: Vec<String>,
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    always_allow: Vec<String>,
 }
 
 impl Serve {
-    pub(crate) fn listen(self) -> Result<Listening, ServeError> {
+    pub fn listen(self) -> Result<Listening, ServeError> {
         let tls = match &self.tls {
             Some(files) => Some(tls::from_files(files)?),
             None if self.address.is_loopback() => None,
             None => Some(tls::self_signed()?),
         };
-        let (Port::Exactly(port) | Port::Rather(port)) = self.port;
+        let (Port::Exactly(port) | Port::Preferred(port)) = self.port;
         let wanted = SocketAddr::new(self.address, port);
         let mut bound = TcpListener::bind(wanted);
-        if let (Err(error), Port::Rather(_)) = (&bound, self.port) {
-            tracing::warn!("cannot listen on {wanted} ({error}): a free port is taken");
+        if let (Err(error), Port::Preferred(_)) = (&bound, self.port) {
+            tracing::warn!(address = %wanted, %error, "cannot listen on the default port; using a free port");
             bound = TcpListener::bind(SocketAddr::new(self.address, 0));
         }
         let refuse = |source| ServeError::Listen {
@@ -139,9 +181,25 @@ impl Serve {
 }
 
 impl Listening {
-    /// The address for others, seen from the network that leads to the API server.
-    pub(crate) fn url(&self, api_server: Option<&http::Uri>) -> String {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts to serve the component, on the runtime of the caller. The API server at `api` reviews the callers.
+    pub fn serve(self, api: Exchange, component: impl Component) -> std::io::Result<()> {
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let guard = self.tls.is_some();
+        let guard = guard.then(|| Guard::new(api, self.always_allow));
+        let scheme = scheme(self.tls.is_some());
+        tracing::info!("serving on {scheme}://{}", self.address);
+        let app = routes::routes(component, guard);
+        tokio::spawn(connections::accept(listener, self.tls, app));
+        Ok(())
+    }
+
+    /// The URL for other machines: an unspecified address becomes the one that leads to the API server.
+    pub fn url(&self, api_server: Option<&http::Uri>) -> String {
+        let scheme = scheme(self.tls.is_some());
         let mut address = self.address;
         if address.ip().is_unspecified()
             && let Some(ip) = api_server.and_then(own_address)
@@ -152,7 +210,11 @@ impl Listening {
     }
 }
 
-/// Our address on the way there. Nothing is sent.
+fn scheme(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
+}
+
+/// The local address of the route to a server. Nothing is sent.
 fn own_address(server: &http::Uri) -> Option<IpAddr> {
     let host = server.host()?.trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(443);

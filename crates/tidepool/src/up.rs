@@ -166,7 +166,7 @@ impl Running {
             // Whoever leaves the choice of one port to us leaves that of the other too.
             port: match flags.port {
                 0 => Port::Exactly(0),
-                _ => Port::Rather(serve::PORT),
+                _ => Port::Preferred(serve::PORT),
             },
             ..Serve::default()
         });

@@ -66,7 +66,7 @@ fn of_kube_scheduler_and_us_in_its_place_one_works_at_a_time() {
         asked.elapsed()
     });
     assert!(took < LONGEST_STOP, "it took {took:?} to stop");
-    assert!(ours.log().contains("gave the Lease back"), "{}", ours.log());
+    assert!(ours.log().contains("released the Lease"), "{}", ours.log());
     leads("kube-scheduler", &second);
     batch.bound(380);
     let by_us = batch.bound_by_us() - 40;

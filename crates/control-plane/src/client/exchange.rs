@@ -27,8 +27,8 @@ use tower::{BoxError, Service, ServiceExt};
 /// Of an answer; an error's text fits many times.
 const LARGEST: usize = 4 << 20;
 
-/// Whatever sends a request and returns all of its answer.
-pub(crate) type Exchange = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
+/// A service that sends a request and returns its whole response.
+pub type Exchange = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
 /// By a client that knows its way, be it through a proxy or within this process.
 pub(crate) fn through(client: kube::Client) -> Exchange {

@@ -1,4 +1,4 @@
-//! After winning: what the predecessor wrote last must be known before anything is decided.
+//! The fence: a new leader waits until its watches have seen everything that the previous leader wrote.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::backoff::Backoff;
 use crate::client::{self, Exchange, Refusal};
 use crate::watch::{self, KindProgress, Progress};
 
-/// For one question.
+/// The timeout of one request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// A watch that has not passed the fence by then tells nothing soon; its kind is listed again.
+/// A kind whose watch has not passed the fence by then is listed again.
 const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Returns once every kind is known up to what was newest at some time after `won`.
+/// Returns when every kind is known up to a version that was the newest at some time after `won`.
 pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
     let mut newest = BTreeMap::new();
     for kind in watch::ALL {
@@ -47,7 +47,10 @@ pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
         }
         if !listed_again && begun.elapsed() > PATIENCE {
             listed_again = true;
-            tracing::debug!(kinds = behind.join(","), "listed again to be sure");
+            tracing::debug!(
+                kinds = behind.join(","),
+                "listing again: the watch is behind"
+            );
             progress.list_again(&behind);
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -60,7 +63,7 @@ fn is_past(kind: &KindProgress, newest: Option<&String>, won: Instant) -> bool {
     }
     match (number(Some(&kind.version)), number(newest)) {
         (Some(known), Some(newest)) => known >= newest,
-        // Versions that are not numbers cannot be compared: only a list helps.
+        // Versions that are not numbers cannot be compared: wait for a list.
         _ => false,
     }
 }
@@ -69,7 +72,7 @@ fn number(version: Option<&String>) -> Option<u64> {
     version.and_then(|version| version.parse().ok())
 }
 
-/// The newest version of a kind in the store; `None` if the server does not have it. Asks until there is an answer.
+/// The newest version of a kind in the store; `None` if the server does not have it. Retries until there is an answer.
 async fn newest_version(api: &Exchange, path: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
@@ -87,7 +90,7 @@ async fn newest_version(api: &Exchange, path: &str) -> Option<String> {
                 let answer: Answer = serde_json::from_slice(&bytes).ok()?;
                 return Some(answer.metadata.resource_version);
             }
-            // It is not there, or not for us: the watch says so, too.
+            // The kind is missing or forbidden, which the watch reports, too.
             Err(Refusal::Refused { status, .. }) if status.is_client_error() && status != 429 => {
                 return None;
             }
@@ -125,7 +128,7 @@ mod tests {
             ("missing", missing, None, true),
             ("not yet listed", kind(""), Some("10"), false),
             ("no numbers", kind("b"), Some("a"), false),
-            ("not for us to see", kind("10"), None, false),
+            ("forbidden", kind("10"), None, false),
         ] {
             let newest = newest.map(str::to_owned);
             assert_eq!(is_past(&kind, newest.as_ref(), won), want, "{case}");

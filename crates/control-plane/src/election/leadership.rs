@@ -1,46 +1,55 @@
-//! Whether this process may write to the cluster, and for how long it may be sure of that.
+//! Whether this process may write to the cluster, and for how long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::Election;
+use crate::status::Leader;
+
+/// A leader whose Lease is overdue by more is unhealthy, as in kube-scheduler.
+const OVERDUE: Duration = Duration::from_secs(20);
+
 /// Why something was not written. Failures that end so are told to nobody: they say nothing about a pod.
 pub(crate) const OVER: &str = "the Lease may have run out";
 
-/// What this process is among those that could do its work.
+/// The role of this process among the replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// Nobody else is expected: there is no Lease.
+    /// Runs without leader election.
     Alone,
     /// Decides and writes nothing.
     Observer,
-    /// Has not asked for the Lease yet.
+    /// Has not tried to take the Lease yet.
     Candidate,
-    /// Somebody else has the Lease.
+    /// Another replica holds the Lease.
     Standby,
-    /// Has the Lease, and is finding out what its predecessor did last.
+    /// Holds the Lease, and reads what the previous leader wrote last.
     CatchingUp,
     Leader,
-    /// Had the Lease.
+    /// Held the Lease before.
     Former,
 }
 
-/// The right to write. It ends by itself when it is not prolonged.
+/// The permission of the Lease to write. It ends by itself when it is not extended.
 #[derive(Debug)]
-pub(crate) struct Mandate {
+pub(crate) struct Leadership {
     begun: Instant,
     /// Microseconds after `begun`.
     until: AtomicU64,
-    /// The same for the last time it was prolonged.
+    /// The time of the last extension, in the same unit.
     renewed: AtomicU64,
     role: watch::Sender<Role>,
+    /// The holder of the Lease, as last seen.
+    leader: Mutex<Option<Leader>>,
 }
 
-impl Mandate {
-    /// Without end for whoever needs no Lease, and not yet begun for a candidate.
+impl Leadership {
+    /// Without end for a process that needs no Lease; a candidate may not write yet.
     pub(crate) fn new(role: Role) -> Self {
         let until = match role {
             Role::Alone | Role::Observer => u64::MAX,
@@ -51,29 +60,30 @@ impl Mandate {
             until: AtomicU64::new(until),
             renewed: AtomicU64::new(0),
             role: watch::Sender::new(role),
+            leader: Mutex::default(),
         }
     }
 
-    /// How long requests may still be sent; `None` if it is over.
+    /// For how long requests may be sent; `None` if leadership is lost.
     pub(crate) fn left(&self) -> Option<Duration> {
         let until = self.until.load(Ordering::Acquire);
         let left = until.checked_sub(self.micros(Instant::now()))?;
         (left > 0).then(|| Duration::from_micros(left))
     }
 
-    /// The Lease was seen to be ours at `at`, and is for so long.
-    pub(crate) fn prolong(&self, at: Instant, time: Duration) {
+    /// The Lease was renewed at `at`, for this time.
+    pub(crate) fn extend(&self, at: Instant, time: Duration) {
         self.renewed.store(self.micros(at), Ordering::Release);
         self.until.store(self.micros(at + time), Ordering::Release);
     }
 
-    /// Over, now.
+    /// Ends now.
     pub(crate) fn end(&self) {
         self.until.store(0, Ordering::Release);
         self.set_role(Role::Former);
     }
 
-    /// How long ago it was last prolonged.
+    /// The time since the last renewal.
     pub(crate) fn age(&self) -> Duration {
         let renewed = self.renewed.load(Ordering::Acquire);
         Duration::from_micros(self.micros(Instant::now()).saturating_sub(renewed))
@@ -91,11 +101,30 @@ impl Mandate {
         });
     }
 
-    /// Returns once the Lease has been asked for.
+    /// Returns after the first attempt to take the Lease.
     pub(crate) async fn tried(&self) {
         let mut role = self.role.subscribe();
         // The sender lives as long as `self`.
         let _ = role.wait_for(|role| *role != Role::Candidate).await;
+    }
+
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        let leader = self.leader.lock();
+        leader.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_leader(&self, leader: Option<Leader>) {
+        *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = leader;
+    }
+
+    /// A health check: a leader renews its Lease.
+    pub(crate) fn check(&self, election: &Election) -> Result<(), String> {
+        let leads = matches!(self.role(), Role::Leader | Role::CatchingUp);
+        let age = self.age();
+        if leads && age > election.lease_duration + OVERDUE {
+            return Err(format!("the Lease was last renewed {age:?} ago"));
+        }
+        Ok(())
     }
 
     fn micros(&self, at: Instant) -> u64 {
@@ -110,33 +139,33 @@ mod tests {
 
     #[test]
     fn it_ends_by_itself() {
-        let mandate = Mandate::new(Role::Candidate);
-        assert_eq!(mandate.left(), None);
-        mandate.prolong(Instant::now(), Duration::from_millis(30));
-        assert!(mandate.left().is_some());
+        let leadership = Leadership::new(Role::Candidate);
+        assert_eq!(leadership.left(), None);
+        leadership.extend(Instant::now(), Duration::from_millis(30));
+        assert!(leadership.left().is_some());
         std::thread::sleep(Duration::from_millis(40));
-        assert_eq!(mandate.left(), None);
-        assert!(mandate.age() >= Duration::from_millis(40));
+        assert_eq!(leadership.left(), None);
+        assert!(leadership.age() >= Duration::from_millis(40));
     }
 
     #[test]
-    fn it_counts_from_when_the_lease_was_seen() {
-        let mandate = Mandate::new(Role::Candidate);
+    fn it_counts_from_the_renewal() {
+        let leadership = Leadership::new(Role::Candidate);
         std::thread::sleep(Duration::from_millis(20));
-        let seen = mandate.begun;
-        mandate.prolong(seen, Duration::from_millis(10));
-        assert_eq!(mandate.left(), None);
+        let seen = leadership.begun;
+        leadership.extend(seen, Duration::from_millis(10));
+        assert_eq!(leadership.left(), None);
     }
 
     #[test]
     fn without_a_lease_it_never_ends() {
-        let mandate = Mandate::new(Role::Alone);
+        let leadership = Leadership::new(Role::Alone);
         assert!(
-            mandate
+            leadership
                 .left()
                 .is_some_and(|left| left > Duration::from_secs(1_000_000))
         );
-        mandate.end();
-        assert_eq!((mandate.left(), mandate.role()), (None, Role::Former));
+        leadership.end();
+        assert_eq!((leadership.left(), leadership.role()), (None, Role::Former));
     }
 }

@@ -1,12 +1,12 @@
-//! Leader election: of all that could do the work, the one that has the Lease does it.
+//! Takes and holds the Lease: of several replicas, the holder does the work.
 //!
-//! The Lease is taken and renewed by updates with its resource version, so that two can never both succeed. Whether
-//! another's Lease has run out is judged by how long *we* have seen it unchanged, on a clock that never jumps; nobody
-//! else's time of day matters.
+//! Every write has the resource version of the Lease that was read, so that two replicas never both succeed. A foreign
+//! Lease has expired when *this* process has seen it unchanged for its duration, on a monotonic clock; clocks of other
+//! machines do not matter.
 
 mod record;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::config::LeaderElection;
@@ -17,36 +17,35 @@ use serde_json::{Value, json};
 
 use crate::backoff::jittered;
 use crate::client::{self, Exchange, Refusal};
-use crate::election::leadership::{Mandate, Role};
-use crate::status::Leader;
+use crate::election::leadership::{Leadership, Role};
 use record::{Holder, Record};
 
-/// The part of the renew deadline in which nothing is sent any more: 2 s of 10 s.
+/// The last part of the renew deadline, in which no write is sent: 2 s of 10 s.
 const MARGIN: u32 = 5;
-/// For one request about the Lease, at least.
+/// The shortest timeout of one request.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
-/// The namespaces of a cluster that just began come within seconds; one that is missing for longer will not.
+/// A cluster that just started creates its namespaces within seconds. After this time a missing one is an error.
 const YOUNG: Duration = Duration::from_secs(5);
-/// For giving the Lease back.
+/// The timeout to release the Lease.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// Which Lease, and how it is held.
+/// The Lease and its timing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
     pub namespace: String,
     pub name: String,
-    /// Who we are on the Lease; nobody else may use it.
+    /// The holder identity of this process; unique.
     pub identity: String,
-    /// Others wait so long after the last renewal.
+    /// How long other candidates wait after the last renewal.
     pub lease_duration: Duration,
-    /// Without a renewal for so long, we give up.
+    /// The holder gives up after this time without a renewal.
     pub renew_deadline: Duration,
     /// Between attempts.
     pub retry_period: Duration,
 }
 
 impl Election {
-    /// As the configuration says, under a name that no other process has.
+    /// The settings of the configuration, with a unique identity.
     pub fn new(settings: &LeaderElection, host: &str) -> Self {
         Self {
             namespace: settings.resource_namespace.clone(),
@@ -59,16 +58,16 @@ impl Election {
     }
 }
 
-/// Why we are not, or not any more, the leader.
+/// Why this process cannot become or stay the leader.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     #[error(
-        "the Lease {namespace}/{name} cannot be made because namespace `{namespace}` does not exist; make it with `kubectl create namespace {namespace}`, or name another one in leaderElection.resourceNamespace"
+        "cannot create Lease {namespace}/{name}: namespace `{namespace}` does not exist; create it with `kubectl create namespace {namespace}`, or set another one in leaderElection.resourceNamespace"
     )]
     NoNamespace { namespace: String, name: String },
-    #[error("the Lease {lease} was lost to `{holder}`")]
+    #[error("lost Lease {lease} to `{holder}`")]
     Taken { lease: String, holder: String },
-    #[error("the Lease {lease} could not be renewed for {time:?}: {why}")]
+    #[error("cannot renew Lease {lease} for {time:?}: {why}")]
     NotRenewed {
         lease: String,
         time: Duration,
@@ -76,40 +75,22 @@ pub enum LeaseError {
     },
 }
 
-/// One candidate.
+/// One replica that takes part in the election.
 pub(crate) struct Candidate {
     election: Election,
     api: Exchange,
-    mandate: Arc<Mandate>,
-    /// Where our HTTP server is, for the Lease.
+    leadership: Arc<Leadership>,
+    /// The URL of the HTTP server of this process, for the Lease's annotation.
     server: Option<String>,
-    seen: Arc<Seen>,
-    /// The Lease as last seen, and since when it has been so.
+    /// The Lease as last seen, and since when it is unchanged.
     observed: Option<(Record, Instant)>,
-    /// What was complained of last; the same is said once.
-    trouble: Option<String>,
+    /// The last message; a repeated one is not logged.
+    logged: Option<String>,
 }
 
-/// Who has the Lease, for people.
-#[derive(Debug, Default)]
-pub(crate) struct Seen(Mutex<Option<Leader>>);
-
-impl Seen {
-    pub(crate) fn get(&self) -> Option<Leader> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    fn set(&self, leader: Option<Leader>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = leader;
-    }
-}
-
-/// What came of one attempt.
-enum Attempt {
-    /// It is ours, since just before we asked.
+/// The result of one attempt to take or renew the Lease.
+enum LeaseAttempt {
+    /// This process holds it, since the request was sent.
     Ours(Instant),
     Theirs(Holder),
     Failed(Refusal),
@@ -119,61 +100,88 @@ impl Candidate {
     pub(crate) fn new(
         election: Election,
         api: Exchange,
-        mandate: Arc<Mandate>,
+        leadership: Arc<Leadership>,
         server: Option<String>,
-        seen: Arc<Seen>,
     ) -> Self {
         Self {
             election,
             api,
-            mandate,
+            leadership,
             server,
-            seen,
             observed: None,
-            trouble: None,
+            logged: None,
         }
     }
 
-    /// Returns when the Lease became ours; an error only for what waiting cannot mend.
-    pub(crate) async fn win(&mut self) -> Result<Instant, LeaseError> {
+    /// Takes part in the election until `stopped`, then releases the Lease. Runs `lead` with the time of winning while
+    /// this process holds the Lease; fails if the Lease is lost. `reporter` is the reporting controller of events.
+    pub(crate) async fn run(
+        mut self,
+        reporter: &str,
+        lead: impl AsyncFnOnce(Instant),
+        stopped: impl Future<Output = ()>,
+    ) -> Result<(), LeaseError> {
+        let mut stopped = std::pin::pin!(stopped);
+        let won = tokio::select! {
+            won = self.win() => won?,
+            () = &mut stopped => return Ok(()),
+        };
+        let lead = async {
+            lead(won).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            lost = self.hold(reporter) => return Err(lost),
+            () = lead => {}
+            () = &mut stopped => {}
+        }
+        self.release().await;
+        self.write_event(reporter, "stopped leading").await;
+        Ok(())
+    }
+
+    /// Returns when this process has become the holder. Fails only if waiting cannot help.
+    async fn win(&mut self) -> Result<Instant, LeaseError> {
         let begun = Instant::now();
         loop {
             match self.attempt().await {
-                Attempt::Ours(at) => {
-                    self.prolong(at);
+                LeaseAttempt::Ours(at) => {
+                    self.extend(at);
                     let won = Instant::now();
-                    self.mandate.set_role(Role::CatchingUp);
+                    self.leadership.set_role(Role::CatchingUp);
                     tracing::info!(lease = %self.path_name(), identity = %self.election.identity, "became leader");
                     return Ok(won);
                 }
-                Attempt::Theirs(holder) => {
-                    self.mention(&format!("`{}` is the leader", holder.identity));
+                LeaseAttempt::Theirs(holder) => {
+                    self.log_info(&format!("waiting: `{}` holds the Lease", holder.identity));
                 }
-                Attempt::Failed(refusal) if refusal.status() == Some(StatusCode::CONFLICT) => {
-                    self.mention(&format!("another was faster: {refusal}"));
+                LeaseAttempt::Failed(refusal) if refusal.status() == Some(StatusCode::CONFLICT) => {
+                    self.log_info(&format!(
+                        "another candidate wrote the Lease first: {refusal}"
+                    ));
                 }
-                Attempt::Failed(refusal) => {
+                LeaseAttempt::Failed(refusal) => {
                     if is_missing_namespace(&refusal) && begun.elapsed() > YOUNG {
                         return Err(LeaseError::NoNamespace {
                             namespace: self.election.namespace.clone(),
                             name: self.election.name.clone(),
                         });
                     }
-                    self.complain(&format!("the Lease cannot be had: {refusal}"));
+                    self.log_warning(&format!("cannot acquire the Lease: {refusal}"));
                 }
             }
-            self.mandate.set_role(Role::Standby);
-            // Up to 2.2 periods, so that candidates do not ask in step.
+            self.leadership.set_role(Role::Standby);
+            // Up to 2.2 periods, so that candidates do not write at the same time.
             let most = self.election.retry_period.mul_f64(2.2);
             tokio::time::sleep(jittered(most).max(self.election.retry_period)).await;
         }
     }
 
-    /// Keeps the Lease and returns when it is lost. The event about it is written in this name.
-    pub(crate) async fn hold(&mut self, reporter: &str) -> LeaseError {
+    /// Renews the Lease and returns when it is lost. `reporter` is the event's reporting controller.
+    async fn hold(&mut self, reporter: &str) -> LeaseError {
         const SILENCE: &str = "no answer";
         let (mut renewed, mut why) = (Instant::now(), SILENCE.to_owned());
-        self.tell(reporter, "became leader").await;
+        self.write_event(reporter, "became leader").await;
         loop {
             let deadline = renewed + self.election.renew_deadline;
             let pause = self.election.retry_period;
@@ -182,10 +190,10 @@ impl Candidate {
                 self.attempt().await
             };
             let attempt = tokio::select! {
-                // Whoever was held up for so long does not ask any more.
+                // After the deadline no request is sent, however late this task runs.
                 biased;
                 () = tokio::time::sleep_until(deadline.into()) => {
-                    self.mandate.end();
+                    self.leadership.end();
                     return LeaseError::NotRenewed {
                         lease: self.path_name(),
                         time: self.election.renew_deadline,
@@ -195,29 +203,29 @@ impl Candidate {
                 attempt = attempt => attempt,
             };
             match attempt {
-                Attempt::Ours(at) => {
+                LeaseAttempt::Ours(at) => {
                     (renewed, why) = (at, SILENCE.to_owned());
-                    self.trouble = None;
-                    self.prolong(at);
+                    self.logged = None;
+                    self.extend(at);
                 }
-                Attempt::Theirs(holder) => {
-                    self.mandate.end();
+                LeaseAttempt::Theirs(holder) => {
+                    self.leadership.end();
                     return LeaseError::Taken {
                         lease: self.path_name(),
                         holder: holder.identity,
                     };
                 }
-                Attempt::Failed(refusal) => {
+                LeaseAttempt::Failed(refusal) => {
                     why = refusal.to_string();
-                    self.complain(&format!("the Lease was not renewed: {why}"));
+                    self.log_warning(&format!("cannot renew the Lease: {why}"));
                 }
             }
         }
     }
 
-    /// Gives the Lease back, so that nobody has to wait until it runs out.
-    pub(crate) async fn release(&mut self) {
-        self.mandate.end();
+    /// Clears the holder, so that other candidates need not wait until the Lease expires.
+    async fn release(&mut self) {
+        self.leadership.end();
         let Some((record, _)) = &self.observed else {
             return;
         };
@@ -230,59 +238,58 @@ impl Candidate {
             .send(Method::PUT, &path, Some(&released), RELEASE)
             .await
         {
-            Ok(_) => tracing::info!(lease = %self.path_name(), "gave the Lease back"),
+            Ok(_) => tracing::info!(lease = %self.path_name(), "released the Lease"),
             Err(refusal) => {
-                tracing::warn!(lease = %self.path_name(), "the Lease was not given back: {refusal}")
+                tracing::warn!(lease = %self.path_name(), "cannot release the Lease: {refusal}")
             }
         }
     }
 
-    fn prolong(&self, at: Instant) {
+    fn extend(&self, at: Instant) {
         let deadline = self.election.renew_deadline;
-        self.mandate.prolong(at, deadline - deadline / MARGIN);
+        self.leadership.extend(at, deadline - deadline / MARGIN);
     }
 
-    fn complain(&mut self, text: &str) {
+    fn log_warning(&mut self, text: &str) {
         if self.is_new(text) {
             tracing::warn!(lease = %self.path_name(), "{text}");
         }
     }
 
-    /// As it should be.
-    fn mention(&mut self, text: &str) {
+    fn log_info(&mut self, text: &str) {
         if self.is_new(text) {
             tracing::info!(lease = %self.path_name(), "{text}");
         }
     }
 
-    /// Whether this was not the last thing said.
+    /// Whether this was not the last message.
     fn is_new(&mut self, text: &str) -> bool {
-        let is_new = self.trouble.as_deref() != Some(text);
+        let is_new = self.logged.as_deref() != Some(text);
         if is_new {
-            self.trouble = Some(text.to_owned());
+            self.logged = Some(text.to_owned());
         }
         is_new
     }
 
-    async fn attempt(&mut self) -> Attempt {
+    async fn attempt(&mut self) -> LeaseAttempt {
         match self.take_or_renew().await {
             Ok(attempt) => attempt,
             Err(refusal) => {
-                // Another wrote it meanwhile, or the answer was lost: what we have seen is of no use.
+                // Another candidate wrote it, or the response was lost: read it again.
                 if let Some((record, _)) = &mut self.observed {
                     record.forget_version();
                 }
-                Attempt::Failed(refusal)
+                LeaseAttempt::Failed(refusal)
             }
         }
     }
 
-    async fn take_or_renew(&mut self) -> Result<Attempt, Refusal> {
+    async fn take_or_renew(&mut self) -> Result<LeaseAttempt, Refusal> {
         let ours = self.observed.as_ref().is_some_and(|(record, _)| {
             record.is_current() && record.holder.identity == self.election.identity
         });
         if !ours {
-            self.look().await?;
+            self.read().await?;
         }
         let asked = Instant::now();
         let now = jiff::Timestamp::now();
@@ -290,23 +297,23 @@ impl Candidate {
             let new = Record::create(&self.election, self.server.as_deref(), now);
             let path = self.collection();
             self.write(Method::POST, &path, &new).await?;
-            return Ok(Attempt::Ours(asked));
+            return Ok(LeaseAttempt::Ours(asked));
         };
         let holder = &record.holder;
         let free = holder.identity.is_empty()
             || holder.identity == self.election.identity
             || since.elapsed() >= holder.duration.unwrap_or(self.election.lease_duration);
         if !free {
-            return Ok(Attempt::Theirs(holder.clone()));
+            return Ok(LeaseAttempt::Theirs(holder.clone()));
         }
         let taken = record.taken(&self.election, self.server.as_deref(), now);
         let path = self.path();
         self.write(Method::PUT, &path, &taken).await?;
-        Ok(Attempt::Ours(asked))
+        Ok(LeaseAttempt::Ours(asked))
     }
 
-    /// Reads the Lease; none at all is an answer, too.
-    async fn look(&mut self) -> Result<(), Refusal> {
+    /// Reads the Lease, which need not exist.
+    async fn read(&mut self) -> Result<(), Refusal> {
         let path = self.path();
         let object = match self.send(Method::GET, &path, None, self.limit()).await {
             Ok(object) => object,
@@ -315,7 +322,7 @@ impl Candidate {
                 ..
             }) => {
                 self.observed = None;
-                self.seen.set(None);
+                self.leadership.set_leader(None);
                 return Ok(());
             }
             Err(refusal) => return Err(refusal),
@@ -332,9 +339,9 @@ impl Candidate {
 
     fn observe(&mut self, object: Value) {
         let record = Record::read(object);
-        self.seen.set(record.leader());
+        self.leadership.set_leader(record.leader());
         match &mut self.observed {
-            // Unchanged: its time goes on.
+            // Unchanged: keeps its age.
             Some((known, _)) if known.is_same(&record) => *known = record,
             _ => self.observed = Some((record, Instant::now())),
         }
@@ -376,8 +383,8 @@ impl Candidate {
         format!("{}/{}", self.election.namespace, self.election.name)
     }
 
-    /// The event that kube-scheduler writes, so that `kubectl describe lease` tells who came and went.
-    pub(crate) async fn tell(&self, reporter: &str, what: &str) {
+    /// The event that kube-scheduler writes, shown by `kubectl describe lease`.
+    async fn write_event(&self, reporter: &str, what: &str) {
         let (election, now) = (&self.election, jiff::Timestamp::now());
         let note = format!("{} {what}", election.identity);
         let uid = self
@@ -396,12 +403,11 @@ impl Candidate {
             election.namespace
         );
         if let Err(refusal) = self.send(Method::POST, &path, Some(&event), RELEASE).await {
-            tracing::debug!("the event about the Lease was not written: {refusal}");
+            tracing::debug!("cannot write the event about the Lease: {refusal}");
         }
     }
 }
 
-/// The Lease would have been made if its namespace were there.
 fn is_missing_namespace(refusal: &Refusal) -> bool {
     refusal.status() == Some(StatusCode::NOT_FOUND) && refusal.to_string().contains("namespaces")
 }
@@ -413,8 +419,8 @@ mod tests {
     use super::*;
     use crate::testing::Log;
 
-    /// What a candidate says while the server answers all its questions so.
-    async fn said(code: u16, answer: Value) -> Vec<String> {
+    /// What a candidate logs while the server gives this response to every request.
+    async fn logged(code: u16, answer: Value) -> Vec<String> {
         let service = tower::service_fn(move |_| {
             let mut response = Response::new(answer.to_string().into());
             *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
@@ -428,9 +434,9 @@ mod tests {
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_millis(10),
         };
-        let mandate = Arc::new(Mandate::new(Role::Candidate));
+        let leadership = Arc::new(Leadership::new(Role::Candidate));
         let api = Exchange::new(service);
-        let mut candidate = Candidate::new(election, api, mandate, None, Arc::default());
+        let mut candidate = Candidate::new(election, api, leadership, None);
         let log = Log::begin();
         let win = tokio::time::timeout(Duration::from_millis(300), candidate.win());
         assert!(win.await.is_err(), "it won or gave up");
@@ -438,9 +444,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_cannot_be_had_is_a_warning_said_once() {
+    async fn a_lease_that_cannot_be_acquired_is_logged_once_as_a_warning() {
         let message = "leases \"lock\" is forbidden";
-        let lines = said(403, json!({"kind": "Status", "message": message})).await;
+        let lines = logged(403, json!({"kind": "Status", "message": message})).await;
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].contains("WARN") && lines[0].contains(message),
@@ -449,9 +455,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_that_another_has_is_none() {
+    async fn a_lease_of_another_holder_is_no_warning() {
         let theirs = json!({"spec": {"holderIdentity": "them", "leaseDurationSeconds": 15}});
-        let lines = said(200, theirs).await;
+        let lines = logged(200, theirs).await;
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].contains("INFO") && lines[0].contains("`them`"),

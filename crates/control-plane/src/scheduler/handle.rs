@@ -9,17 +9,13 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{Counters, Mode, Recorder};
-use crate::election::leadership::{Mandate, Role};
-use crate::election::{Election, Seen};
+use crate::election::Election;
+use crate::election::leadership::{Leadership, Role};
 use crate::scheduler::channel::{Dump, Link, Question};
 use crate::scheduler::observe::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
+use crate::serve::{Check, Component};
 use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
 use crate::watch::Progress;
-
-/// A leader whose Lease is this much overdue is unhealthy, as kube-scheduler has it.
-const OVERDUE: Duration = Duration::from_secs(20);
-/// A kind that cannot be followed for so long makes us not ready.
-const LONGEST_BROKEN: Duration = Duration::from_secs(30);
 
 /// Questions that may wait for an answer at the same time.
 const MOST_QUESTIONS: usize = 8;
@@ -50,11 +46,10 @@ struct Inner {
     dumps: Arc<Semaphore>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
-    mandate: Arc<Mandate>,
+    leadership: Arc<Leadership>,
     metrics: Arc<Metrics>,
     recorder: Arc<Recorder>,
     board: Arc<Board>,
-    seen: Arc<Seen>,
     stopping: AtomicBool,
     begun: Instant,
 }
@@ -113,12 +108,7 @@ impl Board {
 }
 
 impl Handle {
-    pub(super) fn new(
-        about: About,
-        shared: &super::Shared,
-        board: Arc<Board>,
-        seen: Arc<Seen>,
-    ) -> Self {
+    pub(super) fn new(about: About, shared: &super::Shared, board: Arc<Board>) -> Self {
         Self(Arc::new(Inner {
             about,
             link: shared.link.clone(),
@@ -126,11 +116,10 @@ impl Handle {
             dumps: Arc::new(Semaphore::new(MOST_DUMPS)),
             counters: shared.counters.clone(),
             progress: shared.progress.clone(),
-            mandate: shared.mandate.clone(),
+            leadership: shared.leadership.clone(),
             metrics: shared.metrics.clone(),
             recorder: shared.recorder.clone(),
             board,
-            seen,
             stopping: AtomicBool::new(false),
             begun: Instant::now(),
         }))
@@ -159,14 +148,14 @@ impl Handle {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: inner.about.mode.to_string(),
-            role: inner.mandate.role(),
+            role: inner.leadership.role(),
             identity: inner.about.identity.clone(),
             lease: inner
                 .about
                 .election
                 .as_ref()
                 .map(|election| format!("{}/{}", election.namespace, election.name)),
-            leader: inner.seen.get(),
+            leader: inner.leadership.leader(),
             uptime_seconds: inner.begun.elapsed().as_secs_f64(),
             schedulers: inner.about.schedulers.clone(),
             deciding: board.deciding.load(Ordering::Relaxed),
@@ -278,56 +267,31 @@ impl Handle {
         }
     }
 
-    /// The checks of `/livez`.
-    pub(crate) fn alive(&self) -> Vec<(&'static str, Result<(), String>)> {
-        vec![("ping", Ok(()))]
-    }
-
     /// The checks of `/healthz`.
-    pub(crate) fn healthy(&self) -> Vec<(&'static str, Result<(), String>)> {
+    pub(super) fn health_checks(&self) -> Vec<Check> {
         match &self.0.about.election {
-            None => self.alive(),
-            Some(election) => vec![("leaderElection", self.election(election))],
+            None => self.live(),
+            Some(election) => vec![("leaderElection", self.0.leadership.check(election))],
         }
     }
 
     /// The checks of `/readyz`.
-    pub(crate) fn ready(&self) -> Vec<(&'static str, Result<(), String>)> {
+    pub(super) fn readiness_checks(&self) -> Vec<Check> {
         let inner = &*self.0;
         let mut checks = Vec::new();
         if let Some(election) = &inner.about.election {
-            checks.push(("leaderElection", self.election(election)));
+            checks.push(("leaderElection", inner.leadership.check(election)));
         }
         let stopping = inner.stopping.load(Ordering::Relaxed);
-        checks.push(("shutdown", check(!stopping, || "it is stopping".to_owned())));
-        let unsynced = inner.progress.unsynced();
-        checks.push((
-            "sched-handler-sync",
-            check(unsynced.is_empty(), || {
-                format!("not listed yet: {}", unsynced.join(", "))
-            }),
-        ));
-        let kinds = inner.progress.kinds();
-        let broken = kinds
-            .iter()
-            .filter(|(_, kind)| kind.broken_for() > LONGEST_BROKEN);
-        let broken: Vec<&str> = broken.map(|(name, _)| *name).collect();
-        checks.push((
-            "watches",
-            check(broken.is_empty(), || {
-                format!("cannot be followed: {}", broken.join(", "))
-            }),
-        ));
+        let shutdown = if stopping {
+            Err("process is shutting down".to_owned())
+        } else {
+            Ok(())
+        };
+        checks.push(("shutdown", shutdown));
+        checks.push(("sched-handler-sync", inner.progress.check_synced()));
+        checks.push(("watches", inner.progress.check_followed()));
         checks
-    }
-
-    fn election(&self, election: &Election) -> Result<(), String> {
-        let mandate = &self.0.mandate;
-        let leads = matches!(mandate.role(), Role::Leader | Role::CatchingUp);
-        let age = mandate.age();
-        check(!leads || age <= election.lease_duration + OVERDUE, || {
-            format!("the Lease was last renewed {age:?} ago")
-        })
     }
 
     /// For `/debug/scores`.
@@ -341,7 +305,7 @@ impl Handle {
     }
 
     /// For `/metrics`.
-    pub(crate) fn metrics(&self) -> String {
+    pub(super) fn metrics_text(&self) -> String {
         let (metrics, status) = (&self.0.metrics, self.status());
         for (queue, count) in [
             ("active", status.queue.active),
@@ -381,8 +345,4 @@ impl Handle {
         }
         metrics.text()
     }
-}
-
-fn check(good: bool, why: impl FnOnce() -> String) -> Result<(), String> {
-    if good { Ok(()) } else { Err(why()) }
 }

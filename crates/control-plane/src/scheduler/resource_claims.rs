@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
     use crate::client::{Connect, through};
-    use crate::election::leadership::{Mandate, Role};
+    use crate::election::leadership::{Leadership, Role};
     use crate::scheduler::observe::metrics::Metrics;
     use crate::scheduler::pods::Notes;
     use crate::scheduler::{Mode, Recorder, Shared, talk};
@@ -89,7 +89,7 @@ mod tests {
             awaited: Arc::default(),
             counters: Arc::default(),
             progress: Arc::default(),
-            mandate: Arc::new(Mandate::new(Role::Alone)),
+            leadership: Arc::new(Leadership::new(Role::Alone)),
             metrics: Arc::new(Metrics::new()),
             recorder: Recorder::new(0).0,
         }

@@ -1,4 +1,6 @@
-//! Who is calling, and may he: the API server is asked both, and its answers hold for a while.
+//! Authentication and authorization of callers by TokenReview and SubjectAccessReview, as kube-scheduler does it.
+//!
+//! The API server's answers are cached for a while.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,17 +16,15 @@ use serde_json::{Value, json};
 use super::HEALTH;
 use crate::client::{self, Exchange};
 
-/// As long as kube-scheduler trusts an answer.
-const TRUST: Duration = Duration::from_secs(10);
+/// kube-scheduler caches reviews for the same time.
+const CACHED_FOR: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(10);
-/// Answers that are kept.
-const MOST: usize = 1_000;
-/// No token is this long.
+const MAX_CACHED: usize = 1_000;
 const LONGEST_TOKEN: usize = 16 << 10;
-/// The group that may do everything, as everywhere in Kubernetes.
+/// Kubernetes allows this group everything.
 const MASTERS: &str = "system:masters";
 
-/// Somebody, in the API server's words. They are handed back as they came.
+/// A user as a TokenReview returns it; a SubjectAccessReview gets the same fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Caller {
@@ -34,34 +34,34 @@ struct Caller {
     extra: std::collections::BTreeMap<String, Vec<String>>,
 }
 
-/// What somebody wants to do.
+/// One permission that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Wish {
+pub(super) enum Access {
     Path {
         path: String,
         verb: String,
     },
-    /// To see a pod.
+    /// To get a pod.
     Pod {
         namespace: String,
         name: String,
     },
 }
 
-pub(crate) struct Guard {
+pub(super) struct Guard {
     api: Exchange,
     always_allow: Vec<String>,
-    callers: Remembered<String, Option<Caller>>,
-    verdicts: Remembered<(Caller, Wish), bool>,
+    callers: Cached<String, Option<Caller>>,
+    decisions: Cached<(Caller, Access), bool>,
 }
 
 impl Guard {
-    pub(crate) fn new(api: Exchange, always_allow: Vec<String>) -> Self {
+    pub(super) fn new(api: Exchange, always_allow: Vec<String>) -> Self {
         Self {
             api,
             always_allow,
-            callers: Remembered::default(),
-            verdicts: Remembered::default(),
+            callers: Cached::default(),
+            decisions: Cached::default(),
         }
     }
 
@@ -74,11 +74,11 @@ impl Guard {
             })
     }
 
-    /// An error is the answer to give instead.
+    /// An error is the response to send.
     pub(super) async fn allow(
         &self,
         headers: &HeaderMap,
-        wishes: &[Wish],
+        accesses: &[Access],
     ) -> Result<(), (StatusCode, String)> {
         let unknown = |text: &str| (StatusCode::UNAUTHORIZED, text.to_owned());
         let failed = |text| (StatusCode::INTERNAL_SERVER_ERROR, text);
@@ -86,14 +86,14 @@ impl Guard {
         let token = token.and_then(|text| text.strip_prefix("Bearer "));
         let token = token.map(str::trim).filter(|it| !it.is_empty());
         let Some(token) = token.filter(|token| token.len() <= LONGEST_TOKEN) else {
-            return Err(unknown("give a bearer token that the cluster knows"));
+            return Err(unknown("the request has no valid bearer token"));
         };
         let Some(caller) = self.caller(token).await.map_err(failed)? else {
-            return Err(unknown("the cluster does not know the token"));
+            return Err(unknown("the API server does not accept the bearer token"));
         };
-        for wish in wishes {
-            if !self.may(&caller, wish).await.map_err(failed)? {
-                let text = format!("user `{}` may not {wish}", caller.username);
+        for access in accesses {
+            if !self.is_allowed(&caller, access).await.map_err(failed)? {
+                let text = format!("user `{}` has no permission to {access}", caller.username);
                 return Err((StatusCode::FORBIDDEN, text));
             }
         }
@@ -106,32 +106,32 @@ impl Guard {
         }
         let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
         let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-        let status = self.ask(path, &review).await?;
+        let status = self.review(path, &review).await?;
         let caller = match status["authenticated"].as_bool() {
             Some(true) => serde_json::from_value(status["user"].clone())
-                .map_err(|error| format!("the API server names a user oddly: {error}"))?,
+                .map_err(|error| format!("cannot read the user of a TokenReview: {error}"))?,
             _ => None,
         };
         self.callers.put(token.to_owned(), caller.clone());
         Ok(caller)
     }
 
-    async fn may(&self, caller: &Caller, wish: &Wish) -> Result<bool, String> {
+    async fn is_allowed(&self, caller: &Caller, access: &Access) -> Result<bool, String> {
         if caller.groups.iter().any(|group| group == MASTERS) {
             return Ok(true);
         }
-        let key = (caller.clone(), wish.clone());
-        if let Some(known) = self.verdicts.get(&key) {
+        let key = (caller.clone(), access.clone());
+        if let Some(known) = self.decisions.get(&key) {
             return Ok(known);
         }
         let mut spec = json!({
             "user": caller.username, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
         });
-        match wish {
-            Wish::Path { path, verb } => {
+        match access {
+            Access::Path { path, verb } => {
                 spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
             }
-            Wish::Pod { namespace, name } => {
+            Access::Pod { namespace, name } => {
                 spec["resourceAttributes"] = json!({
                     "namespace": namespace, "name": name, "verb": "get", "version": "v1", "resource": "pods",
                 });
@@ -139,13 +139,13 @@ impl Guard {
         }
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-        let allowed = self.ask(path, &review).await?["allowed"] == json!(true);
-        self.verdicts.put(key, allowed);
+        let allowed = self.review(path, &review).await?["allowed"] == json!(true);
+        self.decisions.put(key, allowed);
         Ok(allowed)
     }
 
     /// The status of a review.
-    async fn ask(&self, path: &str, review: &Value) -> Result<Value, String> {
+    async fn review(&self, path: &str, review: &Value) -> Result<Value, String> {
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -155,14 +155,14 @@ impl Guard {
             .map_err(|error| error.to_string())?;
         let answer = client::send(&self.api, request, LIMIT)
             .await
-            .map_err(|refusal| format!("the API server cannot be asked: {refusal}"))?;
+            .map_err(|refusal| format!("cannot review the request at the API server: {refusal}"))?;
         let mut answer: Value = serde_json::from_slice(&answer)
-            .map_err(|error| format!("the API server answers oddly: {error}"))?;
+            .map_err(|error| format!("cannot read the review of the API server: {error}"))?;
         Ok(answer["status"].take())
     }
 }
 
-impl std::fmt::Display for Wish {
+impl std::fmt::Display for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Path { path, verb } => write!(f, "{verb} {path}"),
@@ -171,16 +171,16 @@ impl std::fmt::Display for Wish {
     }
 }
 
-/// Answers with the time until which they hold.
-struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+/// Values with their expiry.
+struct Cached<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K, V> Default for Cached<K, V> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
+impl<K: Eq + Hash, V: Clone> Cached<K, V> {
     fn get(&self, key: &K) -> Option<V> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (until, value) = known.get(key)?;
@@ -189,19 +189,19 @@ impl<K: Eq + Hash, V: Clone> Remembered<K, V> {
 
     fn put(&self, key: K, value: V) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
+        if known.len() >= MAX_CACHED {
             let now = Instant::now();
             known.retain(|_, (until, _)| now < *until);
-            if known.len() >= MOST {
-                // Asking again is cheaper than remembering who comes with ever new tokens.
+            if known.len() >= MAX_CACHED {
+                // Callers with ever new tokens must not fill the memory.
                 known.clear();
             }
         }
-        known.insert(key, (Instant::now() + TRUST, value));
+        known.insert(key, (Instant::now() + CACHED_FOR, value));
     }
 }
 
-/// Whether the path is one check of a health path, as `/readyz/watches` is: the whole says as much.
+/// Whether the path is one check of a health path, as `/readyz/watches` is. It shows no more than the health path.
 fn is_check_of(open: &str, path: &str) -> bool {
     let check = path.strip_prefix(open);
     HEALTH.contains(&open) && check.is_some_and(|check| check.starts_with('/'))
@@ -212,12 +212,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let remembered = Remembered::default();
-        for number in 0..3 * MOST {
-            remembered.put(number, ());
+    fn the_cache_is_bounded() {
+        let cached = Cached::default();
+        for number in 0..3 * MAX_CACHED {
+            cached.put(number, ());
         }
-        let known = remembered.0.lock().unwrap().len();
-        assert!(known <= MOST, "{known}");
+        let known = cached.0.lock().unwrap().len();
+        assert!(known <= MAX_CACHED, "{known}");
     }
 }

@@ -1,38 +1,42 @@
-//! Health checks and how they are told, in the form that kube-scheduler's have.
+//! Health checks, in the text form of kube-scheduler's.
 
 use http::StatusCode;
 
-/// One check by its name; an error is why it fails.
-pub(crate) type Check = (&'static str, Result<(), String>);
+/// The name of a check and its result; the error says why it fails.
+pub type Check = (&'static str, Result<(), String>);
 
-/// What was asked for besides the path.
+/// The query of a health path.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct HealthQuery {
     pub(super) verbose: bool,
     pub(super) exclude: Vec<String>,
 }
 
-impl Asked {
+impl HealthQuery {
     /// From a query such as `verbose&exclude=ping`.
     pub(super) fn new(query: &str) -> Self {
-        let mut asked = Self::default();
+        let mut parsed = Self::default();
         for pair in query.split('&') {
             match pair.split_once('=').unwrap_or((pair, "")) {
-                ("verbose", _) => asked.verbose = true,
-                ("exclude", name) => asked.exclude.push(name.to_owned()),
+                ("verbose", _) => parsed.verbose = true,
+                ("exclude", name) => parsed.exclude.push(name.to_owned()),
                 _ => {}
             }
         }
-        asked
+        parsed
     }
 }
 
 /// All checks of one endpoint.
-pub(super) fn tell(endpoint: &str, checks: &[Check], asked: &Asked) -> (StatusCode, String) {
+pub(super) fn report(
+    endpoint: &str,
+    checks: &[Check],
+    query: &HealthQuery,
+) -> (StatusCode, String) {
     let mut failed = Vec::new();
     let mut text = String::new();
     for (name, result) in checks {
-        if asked.exclude.iter().any(|excluded| excluded == name) {
+        if query.exclude.iter().any(|excluded| excluded == name) {
             text += &format!("[+]{name} excluded: ok\n");
             continue;
         }
@@ -45,7 +49,7 @@ pub(super) fn tell(endpoint: &str, checks: &[Check], asked: &Asked) -> (StatusCo
         }
     }
     let known = |name: &&String| checks.iter().any(|(known, _)| known == name);
-    let unknown: Vec<&String> = asked.exclude.iter().filter(|name| !known(name)).collect();
+    let unknown: Vec<&String> = query.exclude.iter().filter(|name| !known(name)).collect();
     if !unknown.is_empty() {
         text +=
             &format!("warn: some health checks cannot be excluded: no matches for {unknown:?}\n");
@@ -57,14 +61,14 @@ pub(super) fn tell(endpoint: &str, checks: &[Check], asked: &Asked) -> (StatusCo
             text + &format!("{endpoint} check failed\n"),
         );
     }
-    if asked.verbose {
+    if query.verbose {
         return (StatusCode::OK, text + &format!("{endpoint} check passed\n"));
     }
     (StatusCode::OK, "ok".to_owned())
 }
 
 /// One check by name.
-pub(super) fn tell_one(name: &str, checks: &[Check]) -> (StatusCode, String) {
+pub(super) fn report_one(name: &str, checks: &[Check]) -> (StatusCode, String) {
     match checks.iter().find(|(known, _)| *known == name) {
         Some((_, Ok(()))) => (StatusCode::OK, "ok".to_owned()),
         Some((_, Err(why))) => (
@@ -84,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_are_told_as_kubernetes_does() {
+    fn checks_are_reported_as_kubernetes_does() {
         let bad = || checks(Err("it is stopping".to_owned()));
         let all = "[+]ping ok\n[+]shutdown ok\nreadyz check passed\n";
         let failed = "[+]ping ok\n[-]shutdown failed: it is stopping\nreadyz check failed\n";
@@ -104,8 +108,8 @@ mod tests {
             ("left out", bad(), "exclude=shutdown&verbose", 200, excluded),
             ("left out, short", bad(), "exclude=shutdown", 200, "ok"),
         ] {
-            let told = tell("readyz", &checks, &Asked::new(query));
-            assert_eq!((told.0.as_u16(), &*told.1), (code, text), "{case}");
+            let report = report("readyz", &checks, &HealthQuery::new(query));
+            assert_eq!((report.0.as_u16(), &*report.1), (code, text), "{case}");
         }
     }
 
@@ -113,7 +117,7 @@ mod tests {
     fn a_check_by_name() {
         let checks = checks(Err("why".to_owned()));
         for (name, code) in [("ping", 200), ("shutdown", 500), ("other", 404)] {
-            assert_eq!(tell_one(name, &checks).0.as_u16(), code, "{name}");
+            assert_eq!(report_one(name, &checks).0.as_u16(), code, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Certificate and key: read once at the start, or made then.
+//! Certificate and key, read from files or made at start.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub(super) fn from_files(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServeErr
     })
 }
 
-/// A certificate that nobody else signed, as kube-scheduler makes one. Nobody can tell by it who we are, but nobody can
-/// listen either; probes of kubelet and most scrapers ask for no more.
+/// A self-signed certificate, as kube-scheduler makes one. It encrypts but does not authenticate the server, which is
+/// enough for the kubelet's probes and most scrapers.
 pub(super) fn self_signed() -> Result<Arc<ServerConfig>, ServeError> {
     let key = rcgen::KeyPair::generate()?;
     let names = vec!["localhost".to_owned()];

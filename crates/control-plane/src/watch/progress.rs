@@ -8,6 +8,9 @@ use tokio::sync::Notify;
 
 use super::ALL;
 
+/// A component whose watches fail for longer is not ready.
+const LONGEST_BROKEN: Duration = Duration::from_secs(30);
+
 /// Of every kind, by its plural name.
 #[derive(Debug)]
 pub struct Progress {
@@ -65,6 +68,27 @@ impl Progress {
         let kinds = self.lock();
         let unsynced = kinds.iter().filter(|(_, kind)| !kind.synced);
         unsynced.map(|(name, _)| *name).collect()
+    }
+
+    /// A health check: every kind has been listed.
+    pub fn check_synced(&self) -> Result<(), String> {
+        match &self.unsynced()[..] {
+            [] => Ok(()),
+            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+        }
+    }
+
+    /// A health check: no watch has failed for long.
+    pub fn check_followed(&self) -> Result<(), String> {
+        let kinds = self.lock();
+        let failing = kinds
+            .iter()
+            .filter(|(_, kind)| kind.broken_for() > LONGEST_BROKEN);
+        let failing: Vec<&str> = failing.map(|(name, _)| *name).collect();
+        match &failing[..] {
+            [] => Ok(()),
+            kinds => Err(format!("cannot list or watch: {}", kinds.join(", "))),
+        }
     }
 
     /// Everything up to this version has been told.

@@ -312,7 +312,7 @@ async fn scores_are_switched_on_and_off() {
         ),
         ("PUT", "/debug/flags/s", &"1".repeat(99), 400, "too long"),
         ("POST", "/debug/scores?top=1", "", 405, "GET, HEAD, PUT"),
-        ("PUT", "/metrics", "", 405, "only GET, HEAD work here"),
+        ("PUT", "/metrics", "", 405, "accepts GET, HEAD only"),
     ] {
         let (found, text) = send(&fixture, method, path, body).await;
         assert_eq!(found, code, "{method} {path}: {text}");

@@ -156,7 +156,7 @@ impl Flags {
         let port = match given.secure_port {
             Some(0) => return None,
             Some(port) => Port::Exactly(port),
-            None => Port::Rather(PORT),
+            None => Port::Preferred(PORT),
         };
         let tls = given
             .tls_cert_file

@@ -1,4 +1,4 @@
-//! The Lease as an object: what is read from it, and how it is written without losing what others put there.
+//! The Lease object: reads it, and changes it without losing fields of others.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use super::Election;
 use crate::status::Leader;
 
-/// Where the leader's HTTP server is.
+/// The annotation with the URL of the leader's HTTP server.
 pub(super) const SERVER: &str = "tidepool.io/server";
 
-/// A Lease that was read or written. The whole object is kept, so that nothing unknown to us is lost.
+/// A Lease that was read or written, with all its fields.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     object: Value,
@@ -19,9 +19,9 @@ pub(super) struct Record {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Holder {
-    /// Empty: nobody.
+    /// Empty for a released Lease.
     pub(super) identity: String,
-    /// How long its renewals hold, as it says.
+    /// `spec.leaseDurationSeconds`.
     pub(super) duration: Option<Duration>,
 }
 
@@ -47,7 +47,7 @@ impl Record {
         object
     }
 
-    /// The object with us as its holder.
+    /// The object with this process as its holder.
     pub(super) fn taken(
         &self,
         election: &Election,
@@ -64,7 +64,7 @@ impl Record {
         object
     }
 
-    /// The object with nobody as its holder, to be had at once.
+    /// The object without a holder, free to be taken at once.
     pub(super) fn released(&self, now: jiff::Timestamp) -> Value {
         let mut object = self.object.clone();
         let spec = field(&mut object, "spec");
@@ -76,12 +76,12 @@ impl Record {
         object
     }
 
-    /// Whether nothing was written between the two.
+    /// Whether the Lease was not written between the two.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.object["spec"] == other.object["spec"] && self.uid() == other.uid()
     }
 
-    /// Whether it can be written over without reading it first.
+    /// Whether it has a resource version, and can be updated without reading it again.
     pub(super) fn is_current(&self) -> bool {
         self.object["metadata"]["resourceVersion"].is_string()
     }
@@ -107,7 +107,7 @@ impl Record {
 fn hold(object: &mut Value, election: &Election, server: Option<&str>, now: jiff::Timestamp) {
     let spec = field(object, "spec");
     spec.insert("holderIdentity".into(), election.identity.clone().into());
-    // Others must not think that it ends sooner than it does.
+    // Rounded up: other candidates must not see it expire early.
     let seconds = election.lease_duration.as_millis().div_ceil(1_000);
     let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
     spec.insert("leaseDurationSeconds".into(), seconds.into());
@@ -126,7 +126,7 @@ fn field_of<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
     &mut object[name]
 }
 
-/// A field that is a map, whatever was there.
+/// A field that is a map; another value there is replaced.
 fn field<'a>(object: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     let value = field_of(object, name);
     if !value.is_object() {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_counts_and_keeps_what_others_wrote() {
+    fn taking_counts_transitions_and_keeps_other_fields() {
         let theirs = Record::read(json!({
             "metadata": {"resourceVersion": "7", "uid": "u", "labels": {"a": "b"}, "annotations": {"c": "d"}},
             "spec": {"holderIdentity": "them", "leaseDurationSeconds": 15, "leaseTransitions": 3, "strategy": "x"},
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_lease_is_nobodys() {
+    fn an_invalid_lease_is_free() {
         for object in [json!(null), json!([]), json!({"spec": 1, "metadata": "x"})] {
             let record = Record::read(object);
             assert_eq!(record.holder, Holder::default());

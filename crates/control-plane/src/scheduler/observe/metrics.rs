@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -238,10 +237,7 @@ impl Metrics {
 
     /// All of them, as OpenMetrics text.
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing into a string does not fail.
-        let _ = encode(&mut text, &self.registry);
-        text
+        crate::serve::encode_metrics(&self.registry)
     }
 
     /// An attempt ended so.

@@ -40,7 +40,7 @@ pub(crate) struct Verdict {
     pub(crate) took: Duration,
 }
 
-/// Nothing is sent, and nothing waits to be sent, once the mandate is over.
+/// Nothing is sent, and nothing waits to be sent, once the leadership is over.
 pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
     let binding = binding(pod, node);
     let begun = Instant::now();

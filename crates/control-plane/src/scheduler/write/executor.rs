@@ -119,7 +119,7 @@ impl CarryOut {
     ) -> Self {
         let writer = Writer {
             exchange: api,
-            mandate: shared.mandate,
+            leadership: shared.leadership,
         };
         Self {
             turns: Turns::new(writer.clone(), MOST_BESIDE),
@@ -350,11 +350,11 @@ impl CarryOut {
         let Some(extender) = self.extenders.get(index) else {
             return self.line.bind(pod, node);
         };
-        let (mandate, outside) = (self.writer.mandate.clone(), self.outside.clone());
+        let (leadership, outside) = (self.writer.leadership.clone(), self.outside.clone());
         let version = self.version(&pod);
         self.under_way.push(Box::pin(async move {
             let _turn = outside.acquire().await;
-            let result = match mandate.left() {
+            let result = match leadership.left() {
                 None => Some(Err(leadership::OVER.to_owned())),
                 Some(_) => match extender.bind(&pod, &node).await {
                     // Whoever may be ignored is replaced by ourselves.

@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use super::bind::{Bound, bind};
 use super::requests::Writer;
 use crate::client::{Connect, ConnectError};
-use crate::election::leadership::{Mandate, Role};
+use crate::election::leadership::{Leadership, Role};
 
 /// As many at a time as the scheduler has.
 const AT_ONCE: usize = 64;
@@ -40,7 +40,7 @@ pub enum ReplayError {
 pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), ReplayError> {
     let writer = Writer {
         exchange: connect.clients().await?.write,
-        mandate: Arc::new(Mandate::new(Role::Alone)),
+        leadership: Arc::new(Leadership::new(Role::Alone)),
     };
     let binds = stream::iter(placements).map(|placement| {
         let writer = writer.clone();

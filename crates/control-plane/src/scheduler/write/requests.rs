@@ -12,7 +12,7 @@ use http_body_util::Full;
 use tokio::sync::Semaphore;
 
 use crate::client::{self, Exchange, Refusal};
-use crate::election::leadership::Mandate;
+use crate::election::leadership::Leadership;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
@@ -129,11 +129,11 @@ impl Way for Exchange {
     }
 }
 
-/// Writes as long as the mandate lasts, and reads any time.
+/// Writes as long as the leadership lasts, and reads any time.
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) exchange: Exchange,
-    pub(crate) mandate: Arc<Mandate>,
+    pub(crate) leadership: Arc<Leadership>,
 }
 
 impl Way for Writer {
@@ -145,7 +145,7 @@ impl Way for Writer {
         if call.method == Method::GET {
             return Ok(DEADLINE);
         }
-        let left = self.mandate.left().ok_or(Refusal::NoMandate)?;
+        let left = self.leadership.left().ok_or(Refusal::NoMandate)?;
         Ok(left.min(DEADLINE))
     }
 }

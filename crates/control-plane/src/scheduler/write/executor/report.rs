@@ -1,6 +1,6 @@
 //! What people are told of decisions: conditions of pods, nominations and events.
 //!
-//! Without a mandate nobody is told anything: another may lead, and it has its own view.
+//! Without a leadership nobody is told anything: another may lead, and it has its own view.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ impl CarryOut {
     pub(super) fn tell_failure(&mut self, failure: &Failure) {
         let pod = &failure.pod;
         if failure.message.ends_with(leadership::OVER) {
-            // About us, not about the pod; the mandate may be back by now.
+            // About us, not about the pod; the leadership may be back by now.
             return self.patch(pod, None, &failure.nomination);
         }
         self.record(
@@ -55,7 +55,7 @@ impl CarryOut {
     }
 
     fn may_tell(&self) -> bool {
-        self.writer.mandate.left().is_some()
+        self.writer.leadership.left().is_some()
     }
 
     fn tell_unreadable(&mut self, complaint: Unreadable) {

@@ -10,9 +10,9 @@ use engine::scheduler::{Scores, score_count};
 use http::StatusCode;
 use serde::Serialize;
 
-use super::routes::{TEXT, answer, refuse, to_json};
 use crate::scheduler::Handle;
 use crate::scheduler::observe::score_table::ScoreTable;
+use crate::serve::{TEXT, answer, refuse, to_json};
 
 /// No number is longer.
 const LONGEST_NUMBER: usize = 32;

@@ -1,0 +1,106 @@
+//! The HTTP API of the scheduler.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `/configz` | `{"componentconfig": KubeSchedulerConfiguration}` |
+//! | `/apis/v1/status` | [`crate::status::Status`] |
+//! | `/apis/v1/pods/{namespace}/{name}/explain` | the engine's report about a pod |
+//! | `/debug/scores` | the scores of the latest decisions; `?output=table`; `PUT ?top=N` records the scores of N nodes |
+//! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
+//! | `/debug/cache`, `/debug/cache/{node}` | the engine's state of the nodes at one instant |
+//!
+//! No path changes a decision.
+
+mod dump;
+mod scores;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+
+use super::{Handle, Unanswered};
+use crate::serve::{Check, Component, JSON, answer, refuse, to_json};
+
+impl Component for Handle {
+    fn healthy(&self) -> Vec<Check> {
+        self.health_checks()
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        self.readiness_checks()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics_text()
+    }
+
+    fn routes() -> Router<Self> {
+        Router::new()
+            .route("/configz", get(configz))
+            .route("/apis/v1/status", get(status))
+            .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain))
+            .route("/debug/scores", get(scores::show).put(scores::switch))
+            .route("/debug/flags/s", get(scores::flag).put(scores::set_flag))
+            .route("/debug/cache", get(cache))
+            .route("/debug/cache/{node}", get(cached_node))
+    }
+
+    fn accepts_put(path: &str) -> bool {
+        matches!(path, "/debug/scores" | "/debug/flags/s")
+    }
+}
+
+async fn configz(State(handle): State<Handle>) -> Response {
+    let config = json!({"componentconfig": handle.configuration()});
+    answer(StatusCode::OK, JSON, config.to_string())
+}
+
+async fn status(State(handle): State<Handle>) -> Response {
+    to_json(&handle.whole_status().await)
+}
+
+async fn explain(
+    State(handle): State<Handle>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    match handle.explain(&namespace, &name).await {
+        Ok(Some(report)) => to_json(&report),
+        Ok(None) => {
+            let text = format!(
+                "pod {namespace}/{name} is not known to this scheduler: it does not exist, has ended, or waits for another one"
+            );
+            refuse(StatusCode::NOT_FOUND, &text)
+        }
+        Err(why) => unanswered(why),
+    }
+}
+
+async fn cache(State(handle): State<Handle>) -> Response {
+    match handle.nodes().await {
+        Ok((dump, permit)) => {
+            let body = Body::from_stream(dump::stream(dump, permit, dump::PATIENCE));
+            (StatusCode::OK, [(CONTENT_TYPE, JSON)], body).into_response()
+        }
+        Err(why) => unanswered(why),
+    }
+}
+
+async fn cached_node(State(handle): State<Handle>, Path(node): Path<String>) -> Response {
+    match handle.node(&node).await {
+        Ok(Some(dump)) => to_json(&dump::one_node(&dump)),
+        Ok(None) => {
+            let text = format!("node {node} is not known to this scheduler");
+            refuse(StatusCode::NOT_FOUND, &text)
+        }
+        Err(why) => unanswered(why),
+    }
+}
+
+fn unanswered(why: Unanswered) -> Response {
+    refuse(StatusCode::SERVICE_UNAVAILABLE, &why.to_string())
+}
