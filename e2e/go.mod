@@ -1,5 +1,5 @@
 // The real control plane that Tidepool is tested against, and the oracle that
-// calls kube-scheduler's own plugins. Versions move together: see README.md.
+// calls kube-scheduler's own plugins. All Kubernetes versions move together.
 module tidepool.io/e2e
 
 go 1.26.0
@@ -14,6 +14,7 @@ require (
 	k8s.io/kube-scheduler v0.0.0
 	k8s.io/kubernetes v1.36.4
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
+	tidepool.io/e2e/oracle v0.0.0
 )
 
 require (
@@ -233,3 +234,5 @@ replace (
 	k8s.io/sample-controller => k8s.io/sample-controller v0.36.4
 	k8s.io/streaming => k8s.io/streaming v0.36.4
 )
+
+replace tidepool.io/e2e/oracle => ./oracle

@@ -12,6 +12,7 @@ require (
 	k8s.io/apimachinery v0.26.1
 	k8s.io/klog/v2 v2.80.1
 	k8s.io/kubernetes v1.24.16
+	tidepool.io/e2e/oracle v0.0.0
 )
 
 require (
@@ -119,3 +120,5 @@ replace (
 	k8s.io/sample-controller => k8s.io/sample-controller v0.24.6
 	sigs.k8s.io/json => sigs.k8s.io/json v0.0.0-20211020170558-c049b76a60c6
 )
+
+replace tidepool.io/e2e/oracle => ../oracle

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"tidepool.io/e2e/oracle"
 )
 
 const configVersion = "kubescheduler.config.k8s.io/v1beta3"
@@ -78,19 +79,19 @@ func filter(c *Case, infos *infos, fit framework.Plugin) (*Verdicts, []string, e
 		return nil, nil, fmt.Errorf("PreFilter: %v", status.Message())
 	}
 	verdicts := &Verdicts{
-		Nodes: []string{}, PreFilter: []struct{}{}, Filter: [][]PluginStatus{}, Kubelet: []struct{}{},
+		Nodes: []string{}, PreFilter: []struct{}{}, Filter: [][]oracle.PluginStatus{}, Kubelet: []struct{}{},
 		Cycle: Cycle{Feasible: []string{}},
 	}
 	statuses := framework.NodeToStatusMap{}
 	for _, info := range infos.list {
-		name, rejections := info.Node().Name, []PluginStatus{}
+		name, rejections := info.Node().Name, []oracle.PluginStatus{}
 		status := fit.(framework.FilterPlugin).Filter(ctx, state, c.Pod, info)
 		if status.IsSuccess() {
 			verdicts.Cycle.Feasible = append(verdicts.Cycle.Feasible, name)
 		} else {
 			statuses[name] = status
-			rejections = append(rejections, PluginStatus{Plugin: fit.Name(), Code: status.Code().String(), Reasons: status.Reasons()})
-			verdicts.Cycle.Rejected = append(verdicts.Cycle.Rejected, NodeStatus{Node: name, PluginStatus: rejections[0]})
+			rejections = append(rejections, oracle.PluginStatus{Plugin: fit.Name(), Code: status.Code().String(), Reasons: status.Reasons()})
+			verdicts.Cycle.Rejected = append(verdicts.Cycle.Rejected, oracle.NodeStatus{Node: name, PluginStatus: rejections[0]})
 		}
 		verdicts.Nodes = append(verdicts.Nodes, name)
 		verdicts.Filter = append(verdicts.Filter, rejections)
@@ -109,7 +110,7 @@ func score(c *Case, handle framework.Handle, feasible []string, cycle *Cycle) er
 		if err != nil {
 			return err
 		}
-		scores := PluginScores{Plugin: entry.Name, Weight: entry.Weight}
+		scores := oracle.PluginScores{Plugin: entry.Name, Weight: entry.Weight}
 		for i, node := range feasible {
 			score, status := plugin.(framework.ScorePlugin).Score(context.Background(), framework.NewCycleState(), c.Pod, node)
 			if !status.IsSuccess() {

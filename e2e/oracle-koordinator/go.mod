@@ -9,6 +9,7 @@ require (
 	k8s.io/klog/v2 v2.130.1
 	k8s.io/kube-scheduler v0.35.2
 	k8s.io/kubernetes v1.35.2
+	tidepool.io/e2e/oracle v0.0.0
 )
 
 require (
@@ -131,3 +132,5 @@ replace (
 	k8s.io/sample-apiserver => k8s.io/sample-apiserver v0.35.2
 	sigs.k8s.io/controller-runtime => sigs.k8s.io/controller-runtime v0.23.1
 )
+
+replace tidepool.io/e2e/oracle => ../oracle

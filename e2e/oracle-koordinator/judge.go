@@ -14,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"tidepool.io/e2e/oracle"
 )
 
 type build func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error)
@@ -50,7 +51,7 @@ func judge(c *Case) (*Verdicts, error) {
 			return v, nil
 		}
 		// Neither plugin normalises.
-		v.Cycle.Scores = append(v.Cycle.Scores, PluginScores{Plugin: entry.Name, Weight: entry.Weight, Raw: scores, Normalized: scores})
+		v.Cycle.Scores = append(v.Cycle.Scores, oracle.PluginScores{Plugin: entry.Name, Weight: entry.Weight, Raw: scores, Normalized: scores})
 		for i, score := range scores {
 			totals[i] += score * entry.Weight
 		}
@@ -63,8 +64,8 @@ func judge(c *Case) (*Verdicts, error) {
 	return v, nil
 }
 
-// invalid says what the framework says of a score that is out of range, once all plugins have scored.
-func invalid(scored []PluginScores) string {
+// invalid returns the framework's error for a score that is out of range, once all plugins have scored.
+func invalid(scored []oracle.PluginScores) string {
 	for _, plugin := range scored {
 		for _, score := range plugin.Normalized {
 			if score < fwk.MinNodeScore || score > fwk.MaxNodeScore {

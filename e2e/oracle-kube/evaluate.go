@@ -9,51 +9,44 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"tidepool.io/e2e/oracle"
 )
 
-type oracle struct {
-	profiles profiles
-}
-
-func newOracle() *oracle {
-	return &oracle{profiles: profiles{}}
-}
-
-func (o *oracle) judge(c *Case) (*Verdicts, error) {
+func (p profiles) judge(c *Case) (*Verdicts, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w, err := o.newWorld(ctx, c)
+	cl, err := p.newCluster(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	v := &Verdicts{Nodes: []string{}}
-	for _, node := range w.nodes {
+	for _, node := range cl.nodes {
 		v.Nodes = append(v.Nodes, node.Node().Name)
 	}
-	for _, plugin := range w.framework.PreEnqueuePlugins() {
+	for _, plugin := range cl.framework.PreEnqueuePlugins() {
 		if status := plugin.PreEnqueue(ctx, c.Pod); !status.IsSuccess() {
 			v.PreEnqueue = append(v.PreEnqueue, pluginStatus(plugin.Name(), status))
 		}
 	}
-	w.askEachPlugin(ctx, c.Pod, v)
-	if v.Cycle, err = w.runCycle(ctx, c); err != nil {
+	cl.askEachPlugin(ctx, c.Pod, v)
+	if v.Cycle, err = cl.runCycle(ctx, c); err != nil {
 		return nil, err
 	}
-	v.Kubelet = w.kubelets(c.Pod)
+	v.Kubelet = cl.kubelets(c.Pod)
 	if c.Hints {
-		v.Hints, err = w.hints(ctx, c)
+		v.Hints, err = cl.hints(ctx, c)
 	}
 	return v, err
 }
 
 // askEachPlugin asks every plugin about every node, as if it were the only one.
-func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, v *Verdicts) {
+func (cl *cluster) askEachPlugin(ctx context.Context, pod *v1.Pod, v *Verdicts) {
 	state := framework.NewCycleState()
-	enabled := w.framework.ListPlugins()
+	enabled := cl.framework.ListPlugins()
 	silent := sets.New[string]()
 	v.PreFilter = []PreFilterStatus{}
 	for _, entry := range enabled.PreFilter.Enabled {
-		result, status := w.plugins[entry.Name].(fwk.PreFilterPlugin).PreFilter(ctx, state, pod, w.nodes)
+		result, status := cl.plugins[entry.Name].(fwk.PreFilterPlugin).PreFilter(ctx, state, pod, cl.nodes)
 		if !status.IsSuccess() {
 			silent.Insert(entry.Name)
 		}
@@ -64,14 +57,14 @@ func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, v *Verdicts) {
 		}
 		v.PreFilter = append(v.PreFilter, answer)
 	}
-	v.Filter = make([][]PluginStatus, len(w.nodes))
-	for i, node := range w.nodes {
-		v.Filter[i] = []PluginStatus{}
+	v.Filter = make([][]oracle.PluginStatus, len(cl.nodes))
+	for i, node := range cl.nodes {
+		v.Filter[i] = []oracle.PluginStatus{}
 		for _, entry := range enabled.Filter.Enabled {
 			if silent.Has(entry.Name) {
 				continue
 			}
-			if status := w.plugins[entry.Name].(fwk.FilterPlugin).Filter(ctx, state, pod, node); !status.IsSuccess() {
+			if status := cl.plugins[entry.Name].(fwk.FilterPlugin).Filter(ctx, state, pod, node); !status.IsSuccess() {
 				v.Filter[i] = append(v.Filter[i], pluginStatus(entry.Name, status))
 			}
 		}
@@ -80,15 +73,15 @@ func (w *world) askEachPlugin(ctx context.Context, pod *v1.Pod, v *Verdicts) {
 
 // runCycle takes the steps of one scheduling cycle in kube-scheduler's order,
 // over all nodes. Everything that judges is a call into upstream code.
-func (w *world) runCycle(ctx context.Context, c *Case) (Cycle, error) {
+func (cl *cluster) runCycle(ctx context.Context, c *Case) (Cycle, error) {
 	cycle := Cycle{Feasible: []string{}}
-	if len(w.nodes) == 0 {
+	if len(cl.nodes) == 0 {
 		cycle.Failure = "no nodes available to schedule pods"
 		return cycle, nil
 	}
 	state := framework.NewCycleState()
 	diagnosis := framework.Diagnosis{NodeToStatus: framework.NewDefaultNodeToStatus()}
-	feasible, err := w.feasibleNodes(ctx, state, c.Pod, &cycle, &diagnosis)
+	feasible, err := cl.feasibleNodes(ctx, state, c.Pod, &cycle, &diagnosis)
 	if err != nil {
 		cycle.Failure = err.Error()
 		return cycle, nil
@@ -96,22 +89,22 @@ func (w *world) runCycle(ctx context.Context, c *Case) (Cycle, error) {
 	for _, node := range feasible {
 		cycle.Feasible = append(cycle.Feasible, node.Node().Name)
 	}
-	cycle.Rejected = w.explicit(diagnosis.NodeToStatus)
+	cycle.Rejected = cl.explicit(diagnosis.NodeToStatus)
 	switch len(feasible) {
 	case 0:
-		fitError := &framework.FitError{Pod: c.Pod, NumAllNodes: len(w.nodes), Diagnosis: diagnosis}
-		cycle.Preemption = w.postFilter(ctx, state, c, fitError)
+		fitError := &framework.FitError{Pod: c.Pod, NumAllNodes: len(cl.nodes), Diagnosis: diagnosis}
+		cycle.Preemption = cl.postFilter(ctx, state, c, fitError)
 		cycle.Message = fitError.Error()
 	case 1:
 		// Upstream takes a single node without scoring it.
 	default:
-		return cycle, w.score(ctx, state, c.Pod, feasible, &cycle)
+		return cycle, cl.score(ctx, state, c.Pod, feasible, &cycle)
 	}
 	return cycle, nil
 }
 
-func (w *world) feasibleNodes(ctx context.Context, state fwk.CycleState, pod *v1.Pod, cycle *Cycle, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
-	result, status, plugins := w.framework.RunPreFilterPlugins(ctx, state, pod)
+func (cl *cluster) feasibleNodes(ctx context.Context, state fwk.CycleState, pod *v1.Pod, cycle *Cycle, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
+	result, status, plugins := cl.framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
 		combined := pluginStatus(status.Plugin(), status)
 		cycle.PreFilter = &combined
@@ -123,14 +116,14 @@ func (w *world) feasibleNodes(ctx context.Context, state fwk.CycleState, pod *v1
 		return nil, nil
 	}
 	if nominated := pod.Status.NominatedNodeName; nominated != "" {
-		if node, err := w.snapshot.NodeInfos().Get(nominated); err == nil {
-			feasible, err := w.filter(ctx, state, pod, []fwk.NodeInfo{node}, diagnosis)
+		if node, err := cl.snapshot.NodeInfos().Get(nominated); err == nil {
+			feasible, err := cl.filter(ctx, state, pod, []fwk.NodeInfo{node}, diagnosis)
 			if err == nil && len(feasible) > 0 {
 				return feasible, nil
 			}
 		}
 	}
-	nodes := w.nodes
+	nodes := cl.nodes
 	if !result.AllNodes() {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(node fwk.NodeInfo) bool {
 			return !result.NodeNames.Has(node.Node().Name)
@@ -138,13 +131,13 @@ func (w *world) feasibleNodes(ctx context.Context, state fwk.CycleState, pod *v1
 		reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", sets.List(plugins))
 		diagnosis.NodeToStatus.SetAbsentNodesStatus(fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason))
 	}
-	return w.filter(ctx, state, pod, nodes, diagnosis)
+	return cl.filter(ctx, state, pod, nodes, diagnosis)
 }
 
-func (w *world) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
+func (cl *cluster) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, diagnosis *framework.Diagnosis) ([]fwk.NodeInfo, error) {
 	var feasible []fwk.NodeInfo
 	for _, node := range nodes {
-		status := w.framework.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+		status := cl.framework.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
 		switch {
 		case status.Code() == fwk.Error:
 			return nil, status.AsError()
@@ -158,14 +151,14 @@ func (w *world) filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, n
 }
 
 // explicit lists the nodes that were given a status of their own, in snapshot order.
-func (w *world) explicit(statuses *framework.NodeToStatus) []NodeStatus {
+func (cl *cluster) explicit(statuses *framework.NodeToStatus) []oracle.NodeStatus {
 	byName := map[string]*fwk.Status{}
 	statuses.ForEachExplicitNode(func(node string, status *fwk.Status) { byName[node] = status })
-	var list []NodeStatus
-	for _, node := range w.nodes {
+	var list []oracle.NodeStatus
+	for _, node := range cl.nodes {
 		name := node.Node().Name
 		if status, known := byName[name]; known {
-			list = append(list, NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
+			list = append(list, oracle.NodeStatus{Node: name, PluginStatus: pluginStatus(status.Plugin(), status)})
 		}
 	}
 	return list
@@ -173,22 +166,22 @@ func (w *world) explicit(statuses *framework.NodeToStatus) []NodeStatus {
 
 // score asks each plugin for its raw and normalised scores, and the framework for
 // the totals, and makes sure that the two agree.
-func (w *world) score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, cycle *Cycle) error {
-	if status := w.framework.RunPreScorePlugins(ctx, state, pod, nodes); !status.IsSuccess() {
+func (cl *cluster) score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, cycle *Cycle) error {
+	if status := cl.framework.RunPreScorePlugins(ctx, state, pod, nodes); !status.IsSuccess() {
 		cycle.Failure = status.AsError().Error()
 		return nil
 	}
-	totals, status := w.framework.RunScorePlugins(ctx, state, pod, nodes)
+	totals, status := cl.framework.RunScorePlugins(ctx, state, pod, nodes)
 	if !status.IsSuccess() {
 		cycle.Failure = status.AsError().Error()
 		return nil
 	}
 	sums := make([]int64, len(nodes))
-	for _, entry := range w.framework.ListPlugins().Score.Enabled {
+	for _, entry := range cl.framework.ListPlugins().Score.Enabled {
 		if state.GetSkipScorePlugins().Has(entry.Name) {
 			continue
 		}
-		scores, err := w.scoresOf(ctx, state, pod, nodes, entry.Name, int64(entry.Weight))
+		scores, err := cl.scoresOf(ctx, state, pod, nodes, entry.Name, int64(entry.Weight))
 		if err != nil {
 			return err
 		}
@@ -206,9 +199,9 @@ func (w *world) score(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	return nil
 }
 
-func (w *world) scoresOf(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, name string, weight int64) (*PluginScores, error) {
-	plugin := w.plugins[name].(fwk.ScorePlugin)
-	scores := &PluginScores{Plugin: name, Weight: weight}
+func (cl *cluster) scoresOf(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, name string, weight int64) (*oracle.PluginScores, error) {
+	plugin := cl.plugins[name].(fwk.ScorePlugin)
+	scores := &oracle.PluginScores{Plugin: name, Weight: weight}
 	list := make(fwk.NodeScoreList, len(nodes))
 	for i, node := range nodes {
 		score, status := plugin.Score(ctx, state, pod, node)

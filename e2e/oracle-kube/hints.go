@@ -25,15 +25,15 @@ type happening struct {
 // hints lets objects of the case come, turn into their neighbours and go, and
 // asks each plugin that can reject a pod which of it may help. The caches stay
 // as they are: hints look at the event.
-func (w *world) hints(ctx context.Context, c *Case) ([]Hint, error) {
+func (cl *cluster) hints(ctx context.Context, c *Case) ([]Hint, error) {
 	logger := klog.FromContext(ctx)
 	happenings := happenings(c)
 	hints := make([]Hint, len(happenings))
 	for i, h := range happenings {
 		hints[i] = Hint{Event: h.event.Label() + " " + h.object, Helps: map[string]bool{}}
 	}
-	for _, name := range w.rejecting() {
-		plugin, ok := w.plugins[name].(fwk.EnqueueExtensions)
+	for _, name := range cl.rejecting() {
+		plugin, ok := cl.plugins[name].(fwk.EnqueueExtensions)
 		if !ok {
 			return nil, fmt.Errorf("plugin %s names no events", name)
 		}
@@ -62,8 +62,8 @@ func helps(logger klog.Logger, r fwk.ClusterEventWithHint, pod *v1.Pod, h happen
 }
 
 // rejecting are the plugins whose rejections the queue remembers, by name.
-func (w *world) rejecting() []string {
-	enabled := w.framework.ListPlugins()
+func (cl *cluster) rejecting() []string {
+	enabled := cl.framework.ListPlugins()
 	rejecting := sets.New[string]()
 	for _, set := range []config.PluginSet{enabled.PreEnqueue, enabled.PreFilter, enabled.Filter, enabled.Reserve, enabled.Permit} {
 		for _, plugin := range set.Enabled {

@@ -11,9 +11,9 @@ import (
 )
 
 // kubelets asks the kubelet of every node whether it would admit the pod.
-func (w *world) kubelets(pod *v1.Pod) []Admission {
+func (cl *cluster) kubelets(pod *v1.Pod) []Admission {
 	answers := []Admission{}
-	for _, info := range w.nodes {
+	for _, info := range cl.nodes {
 		var others []*v1.Pod
 		for _, other := range info.GetPods() {
 			others = append(others, other.GetPod())

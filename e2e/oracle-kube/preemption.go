@@ -20,17 +20,17 @@ import (
 
 // postFilter completes the message of fitError and, when asked, reports the whole
 // search for victims. It never lets upstream act on a candidate.
-func (w *world) postFilter(ctx context.Context, state fwk.CycleState, c *Case, fitError *framework.FitError) *Preemption {
+func (cl *cluster) postFilter(ctx context.Context, state fwk.CycleState, c *Case, fitError *framework.FitError) *Preemption {
 	statuses := fitError.Diagnosis.NodeToStatus
-	plugin, enabled := w.plugins[names.DefaultPreemption].(*defaultpreemption.DefaultPreemption)
+	plugin, enabled := cl.plugins[names.DefaultPreemption].(*defaultpreemption.DefaultPreemption)
 	var found *Preemption
-	if enabled && w.preemptionRuns(ctx, state, c.Pod, statuses, plugin) {
+	if enabled && cl.preemptionRuns(ctx, state, c.Pod, statuses, plugin) {
 		// An error leaves nothing found: RunPostFilterPlugins meets it again and reports it.
-		found, _ = w.dryRun(ctx, state, c.Pod, statuses, plugin)
+		found, _ = cl.dryRun(ctx, state, c.Pod, statuses, plugin)
 	}
 	// Preemption that succeeds says nothing, and would delete the victims.
 	if found == nil || len(found.Candidates) == 0 {
-		_, status := w.framework.RunPostFilterPlugins(ctx, state, c.Pod, statuses)
+		_, status := cl.framework.RunPostFilterPlugins(ctx, state, c.Pod, statuses)
 		fitError.Diagnosis.PostFilterMsg = status.Message()
 	}
 	if !c.Preempt {
@@ -41,12 +41,12 @@ func (w *world) postFilter(ctx context.Context, state fwk.CycleState, c *Case, f
 
 // preemptionRuns tells whether DefaultPreemption gets its turn after
 // DynamicResources, and whether the pod may preempt at all.
-func (w *world) preemptionRuns(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses *framework.NodeToStatus, plugin *defaultpreemption.DefaultPreemption) bool {
-	for _, entry := range w.framework.ListPlugins().PostFilter.Enabled {
+func (cl *cluster) preemptionRuns(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses *framework.NodeToStatus, plugin *defaultpreemption.DefaultPreemption) bool {
+	for _, entry := range cl.framework.ListPlugins().PostFilter.Enabled {
 		if entry.Name == names.DefaultPreemption {
 			break
 		}
-		if _, status := w.plugins[entry.Name].(fwk.PostFilterPlugin).PostFilter(ctx, state, pod, statuses); status.Code() != fwk.Unschedulable {
+		if _, status := cl.plugins[entry.Name].(fwk.PostFilterPlugin).PostFilter(ctx, state, pod, statuses); status.Code() != fwk.Unschedulable {
 			return false
 		}
 	}
@@ -54,8 +54,8 @@ func (w *world) preemptionRuns(ctx context.Context, state fwk.CycleState, pod *v
 	return eligible
 }
 
-func (w *world) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses *framework.NodeToStatus, plugin *defaultpreemption.DefaultPreemption) (*Preemption, error) {
-	potential, err := statuses.NodesForStatusCode(w.snapshot.NodeInfos(), fwk.Unschedulable)
+func (cl *cluster) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses *framework.NodeToStatus, plugin *defaultpreemption.DefaultPreemption) (*Preemption, error) {
+	potential, err := statuses.NodesForStatusCode(cl.snapshot.NodeInfos(), fwk.Unschedulable)
 	if err != nil {
 		return nil, fmt.Errorf("listing the potential nodes: %w", err)
 	}
@@ -72,7 +72,7 @@ func (w *world) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, s
 	if err != nil && len(candidates) == 0 {
 		return nil, fmt.Errorf("dry run: %w", err)
 	}
-	w.inSnapshotOrder(candidates)
+	cl.inSnapshotOrder(candidates)
 	for _, candidate := range candidates {
 		victims := []string{}
 		for _, victim := range candidate.Victims().Pods {
@@ -82,7 +82,7 @@ func (w *world) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, s
 			Node: candidate.Name(), Victims: victims, PDBViolations: candidate.Victims().NumPDBViolations,
 		})
 	}
-	found.Unhelpful = w.explicit(unhelpful)
+	found.Unhelpful = cl.explicit(unhelpful)
 	if len(candidates) > 0 {
 		selected := plugin.Evaluator.SelectCandidate(ctx, candidates)
 		found.Selected = selected.Name()
@@ -95,9 +95,9 @@ func (w *world) dryRun(ctx context.Context, state fwk.CycleState, pod *v1.Pod, s
 	return found, nil
 }
 
-func (w *world) inSnapshotOrder(candidates []preemption.Candidate) {
+func (cl *cluster) inSnapshotOrder(candidates []preemption.Candidate) {
 	position := map[string]int{}
-	for i, node := range w.nodes {
+	for i, node := range cl.nodes {
 		position[node.Node().Name] = i
 	}
 	slices.SortFunc(candidates, func(a, b preemption.Candidate) int {

@@ -10,22 +10,17 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"tidepool.io/e2e/oracle"
 )
-
-// Request asks about one case.
-type Request struct {
-	ID   string `json:"id"`
-	Case *Case  `json:"case"`
-}
 
 // Case is a cluster and the pod to place in it, as plain Kubernetes objects.
 type Case struct {
 	// Profile is one profile of a KubeSchedulerConfiguration v1, as it stands in
 	// a configuration file; absent means the default profile.
 	Profile json.RawMessage `json:"profile,omitempty"`
-	// Preempt asks for every preemption candidate when no node fits.
+	// Preempt requests every preemption candidate when no node fits.
 	Preempt bool `json:"preempt,omitempty"`
-	// Hints asks what may help the pod.
+	// Hints requests the queueing hints.
 	Hints bool `json:"hints,omitempty"`
 	// Pod is the pod to place.
 	Pod *v1.Pod `json:"pod"`
@@ -51,25 +46,18 @@ type Case struct {
 	PodDisruptionBudgets   []*policyv1.PodDisruptionBudget `json:"podDisruptionBudgets,omitempty"`
 }
 
-// Answer carries the id of its request, and either an error or the verdicts.
-type Answer struct {
-	ID       string    `json:"id"`
-	Error    string    `json:"error,omitempty"`
-	Verdicts *Verdicts `json:"verdicts,omitempty"`
-}
-
-// Verdicts are all that upstream says about one case.
+// Verdicts are all results of upstream for one case.
 type Verdicts struct {
 	// Nodes are the node names in the order of the snapshot.
 	Nodes []string `json:"nodes"`
 	// PreEnqueue has the plugins that hold the pod back before any cycle.
-	PreEnqueue []PluginStatus `json:"preEnqueue,omitempty"`
-	// PreFilter has every PreFilter plugin in order, each run whatever the others said.
+	PreEnqueue []oracle.PluginStatus `json:"preEnqueue,omitempty"`
+	// PreFilter has every PreFilter plugin in order, each run whatever the others returned.
 	PreFilter []PreFilterStatus `json:"preFilter"`
 	// Filter has, per node in the order of Nodes, each plugin's own rejection,
 	// without nominated pods and without stopping at the first. A plugin whose
-	// PreFilter skipped or failed is not asked.
-	Filter [][]PluginStatus `json:"filter"`
+	// PreFilter skipped or failed is not called.
+	Filter [][]oracle.PluginStatus `json:"filter"`
 
 	// Cycle is the real scheduling cycle, with its early ends and nominated pods.
 	Cycle Cycle `json:"cycle"`
@@ -77,7 +65,7 @@ type Verdicts struct {
 	// Kubelet has, per node in the order of Nodes, whether its kubelet would admit the pod.
 	Kubelet []Admission `json:"kubelet"`
 
-	// Hints has what may help the pod if it was rejected, when asked: objects of the case that come, change and go.
+	// Hints has, if requested, the events that may help the rejected pod: objects of the case are added, updated and deleted.
 	Hints []Hint `json:"hints,omitempty"`
 }
 
@@ -93,61 +81,40 @@ type Cycle struct {
 	// Failure is set when the cycle aborts with an error.
 	Failure string `json:"failure,omitempty"`
 	// PreFilter is the combined status, present unless it is success.
-	PreFilter *PluginStatus `json:"preFilter,omitempty"`
+	PreFilter *oracle.PluginStatus `json:"preFilter,omitempty"`
 	// Rejected has one entry per node that was examined and rejected, in the order of the snapshot.
-	Rejected []NodeStatus `json:"rejected,omitempty"`
+	Rejected []oracle.NodeStatus `json:"rejected,omitempty"`
 	// Feasible are the nodes left, in the order of the snapshot.
 	Feasible []string `json:"feasible"`
 	// Scores has every Score plugin that ran; empty with fewer than two feasible nodes.
-	Scores []PluginScores `json:"scores,omitempty"`
+	Scores []oracle.PluginScores `json:"scores,omitempty"`
 	// Totals are the weighted sums, in the order of Feasible.
 	Totals []int64 `json:"totals,omitempty"`
 	// Message is the text of the FailedScheduling event when no node fits.
 	Message string `json:"message,omitempty"`
-	// Preemption is what PostFilter found out, when no node fits and Preempt was asked.
+	// Preemption is the result of PostFilter, when no node fits and Preempt is set.
 	Preemption *Preemption `json:"preemption,omitempty"`
-}
-
-// PluginStatus is a status with the plugin that gave it.
-type PluginStatus struct {
-	Plugin  string   `json:"plugin,omitempty"`
-	Code    string   `json:"code"`
-	Reasons []string `json:"reasons,omitempty"`
 }
 
 // PreFilterStatus also has the nodes a plugin narrows the search to; absent means all.
 type PreFilterStatus struct {
-	PluginStatus
+	oracle.PluginStatus
 	Nodes *[]string `json:"nodes,omitempty"`
-}
-
-// NodeStatus is why a node was rejected.
-type NodeStatus struct {
-	Node string `json:"node"`
-	PluginStatus
-}
-
-// PluginScores are one plugin's scores in the order of Cycle.Feasible.
-type PluginScores struct {
-	Plugin     string  `json:"plugin"`
-	Weight     int64   `json:"weight"`
-	Raw        []int64 `json:"raw"`
-	Normalized []int64 `json:"normalized"`
 }
 
 // Preemption is the search for victims over all potential nodes.
 type Preemption struct {
 	// Candidates in the order of the snapshot.
 	Candidates []Candidate `json:"candidates"`
-	// Unhelpful has the nodes that were tried in vain, in the order of the snapshot.
-	Unhelpful []NodeStatus `json:"unhelpful,omitempty"`
+	// Unhelpful has the nodes where evicting pods does not help, in the order of the snapshot.
+	Unhelpful []oracle.NodeStatus `json:"unhelpful,omitempty"`
 	// Selected is upstream's choice, and Tied are the nodes it could as well have
 	// chosen: upstream leaves equal candidates to the order of a map.
 	Selected string   `json:"selected,omitempty"`
 	Tied     []string `json:"tied,omitempty"`
 }
 
-// Candidate is a node on which evicting the victims makes room.
+// Candidate is a node on which the pod fits once the victims are evicted.
 type Candidate struct {
 	Node string `json:"node"`
 	// Victims as namespace/name, most important first.
@@ -163,16 +130,16 @@ type Admission struct {
 	Failures []string `json:"failures,omitempty"`
 }
 
-func pluginStatus(plugin string, status *fwk.Status) PluginStatus {
+func pluginStatus(plugin string, status *fwk.Status) oracle.PluginStatus {
 	// A nil status is a success, but has no reasons to ask for.
 	if status.IsSuccess() {
-		return PluginStatus{Plugin: plugin, Code: fwk.Success.String()}
+		return oracle.PluginStatus{Plugin: plugin, Code: fwk.Success.String()}
 	}
 	reasons := status.Reasons()
 	if plugin == names.NodeResourcesFit {
 		reasons = fitReasonsInFixedOrder(reasons)
 	}
-	return PluginStatus{Plugin: plugin, Code: status.Code().String(), Reasons: reasons}
+	return oracle.PluginStatus{Plugin: plugin, Code: status.Code().String(), Reasons: reasons}
 }
 
 // fitReasonsInFixedOrder sorts what upstream takes from a map: the reasons for

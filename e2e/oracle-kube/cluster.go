@@ -20,8 +20,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util/assumecache"
 )
 
-// world is a case loaded into kube-scheduler's own structures.
-type world struct {
+// cluster is a case loaded into kube-scheduler's own structures.
+type cluster struct {
 	framework framework.Framework
 	// plugins are the instances inside framework, by name, for questions that
 	// the framework's combined calls do not answer.
@@ -31,11 +31,11 @@ type world struct {
 	nodes []fwk.NodeInfo
 }
 
-func (o *oracle) newWorld(ctx context.Context, c *Case) (*world, error) {
+func (p profiles) newCluster(ctx context.Context, c *Case) (*cluster, error) {
 	if c == nil || c.Pod == nil {
 		return nil, fmt.Errorf(`a request needs a "case" with a "pod"`)
 	}
-	profile, err := o.profiles.get(c.Profile)
+	profile, err := p.get(c.Profile)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (o *oracle) newWorld(ctx context.Context, c *Case) (*world, error) {
 		return nil, err
 	}
 
-	w := &world{plugins: map[string]fwk.Plugin{}, snapshot: snapshot}
-	w.framework, err = frameworkruntime.NewFramework(ctx, w.recordingRegistry(), profile,
+	cl := &cluster{plugins: map[string]fwk.Plugin{}, snapshot: snapshot}
+	cl.framework, err = frameworkruntime.NewFramework(ctx, cl.recordingRegistry(), profile,
 		frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(snapshot),
 		frameworkruntime.WithPodNominator(nominated),
@@ -71,17 +71,17 @@ func (o *oracle) newWorld(ctx context.Context, c *Case) (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("building the framework: %w", err)
 	}
-	w.nodes, err = snapshot.NodeInfos().List()
-	return w, err
+	cl.nodes, err = snapshot.NodeInfos().List()
+	return cl, err
 }
 
 // recordingRegistry is the in-tree registry, remembering what it builds.
-func (w *world) recordingRegistry() frameworkruntime.Registry {
+func (cl *cluster) recordingRegistry() frameworkruntime.Registry {
 	registry := plugins.NewInTreeRegistry()
 	for name, build := range registry {
 		registry[name] = func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 			plugin, err := build(ctx, args, handle)
-			w.plugins[name] = plugin
+			cl.plugins[name] = plugin
 			return plugin, err
 		}
 	}
