@@ -11,7 +11,7 @@ use crate::world::{SHORT, World, node, text, with};
 
 /// The two scenarios have the configuration, too, and explain the numbers.
 const SCENARIO: &str =
-    include_str!("../../../scenarios/koordinator/gpu-pods-fill-the-fuller-gpu-machine.yaml");
+    include_str!("../../../scenarios/koordinator/gpu-pods-fill-the-fuller-gpu-node.yaml");
 
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
