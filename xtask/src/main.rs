@@ -18,6 +18,7 @@ mod generate;
 mod parity;
 mod process;
 mod test;
+mod words;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Command {
     Bench(bench::Options),
     /// Check licences, sources and banned crates with cargo-deny (installed when missing)
     Deny,
+    /// Find phrases that users have to read twice in texts and documents
+    Words,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
     /// Derive the embedded cluster's schema table from Kubernetes' own types, and write the custom kinds' definitions
@@ -67,6 +70,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Controlplane => controlplane::print_directory(),
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
+        Command::Words => words::run(),
         Command::Parity(options) => parity::run(&options),
         Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{boundaries, controlplane, parity, process};
+use crate::{boundaries, controlplane, parity, process, words};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -77,6 +77,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             .iter()
             .for_each(|violation| println!("    {violation}"));
         Ok(Count::one(violations.is_empty()))
+    });
+    step("words", &mut || {
+        let hits = words::hits()?;
+        hits.iter().for_each(|hit| println!("    {hit}"));
+        Ok(Count::one(hits.is_empty()))
     });
 
     let go = process::find("go").is_some();

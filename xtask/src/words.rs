@@ -1,0 +1,510 @@
+//! Refuses phrases that a reader in a hurry has to read twice, in texts that users read.
+//!
+//! It looks at string literals and doc comments of Rust sources (not at tests), at documents, and at comments of manifests,
+//! scenarios and settings. It knows a short list of phrases, not grammar: a review has to find the rest.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+
+/// Phrases in lower case, and what to write instead. A phrase matches whole words, across line breaks.
+const PHRASES: &[(&[&str], &str)] = &[
+    (
+        &[
+            "whoever",
+            "whomever",
+            "whom",
+            "somebody",
+            "someone",
+            "nobody",
+            "no one",
+            "anybody",
+            "everybody",
+        ],
+        "the component, client or user that acts",
+    ),
+    (
+        &["he", "him", "his", "one's"],
+        "`it`, or the name of the component",
+    ),
+    (&["told", "tells"], "`reports`, `logs` or `sends an event`"),
+    (&["warned of", "warns of"], "`logs a warning about`"),
+    (
+        &["done without", "do without", "does without"],
+        "`continuing without`",
+    ),
+    (
+        &[
+            "make no sense",
+            "makes no sense",
+            "made no sense",
+            "misunderstood",
+        ],
+        "`invalid`, with what was found and what is allowed",
+    ),
+    (&["its like", "their like"], "`pods of the same class`"),
+    (
+        &[
+            "no word",
+            "last word",
+            "its say",
+            "their say",
+            "nothing to say",
+        ],
+        "`no result`, `no update` or `no opinion`",
+    ),
+    (&["the news"], "`updates` or `inputs`"),
+    (&["rights", "the right to"], "`permissions`"),
+    (
+        &["the world"],
+        "`the cluster`, `the API server` or `the environment`",
+    ),
+    (&["mend", "mends", "mended"], "`fix`"),
+    (
+        &[
+            "by and by",
+            "once and for all",
+            "for ever",
+            "in vain",
+            "mid-drain",
+        ],
+        "a plain statement of when",
+    ),
+    (
+        &["comes to know", "come to know", "by which to"],
+        "`receives`, `learns` or `that`",
+    ),
+];
+
+/// Texts of Kubernetes, Katalyst and Koordinator, which we repeat byte for byte.
+const UPSTREAM: &[&str] = &[];
+
+/// Files and folders whose texts users read; in `crates` only `src`.
+const CHECKED: &[&str] = &[
+    ".cargo",
+    "Cargo.toml",
+    "Dockerfile",
+    "clippy.toml",
+    "crates",
+    "deny.toml",
+    "deploy",
+    "docs",
+    "examples",
+    "rustfmt.toml",
+    "scenarios",
+    "xtask",
+];
+
+/// A phrase at its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hit {
+    path: PathBuf,
+    line: usize,
+    phrase: &'static str,
+    instead: &'static str,
+}
+
+impl fmt::Display for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            line,
+            phrase,
+            instead,
+        } = self;
+        write!(
+            f,
+            "{}:{line}: \"{phrase}\": write {instead}",
+            path.display()
+        )
+    }
+}
+
+/// `cargo xtask words`: every hit, then how many there are.
+pub(crate) fn run() -> Result<ExitCode> {
+    let hits = hits()?;
+    hits.iter().for_each(|hit| println!("{hit}"));
+    println!("{} phrases found", hits.len());
+    Ok(if hits.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Every hit in the repository, by path and line.
+pub(crate) fn hits() -> Result<Vec<Hit>> {
+    let root = process::root();
+    let mut files = Vec::new();
+    for entry in CHECKED {
+        walk(&root.join(entry), &mut files)?;
+    }
+    for entry in std::fs::read_dir(root).context("cannot list the repository")? {
+        let path = entry.context("cannot list the repository")?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    let mut found = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(root).unwrap_or(&file);
+        let Some(visible) = projection(path) else {
+            continue;
+        };
+        let text = std::fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        let hits = find(&visible(&text));
+        found.extend(hits.into_iter().map(|(line, phrase, instead)| Hit {
+            path: path.to_owned(),
+            line,
+            phrase,
+            instead,
+        }));
+    }
+    Ok(found)
+}
+
+fn walk(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    if path.is_file() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    let cannot = || format!("cannot list {}", path.display());
+    for entry in std::fs::read_dir(path).with_context(cannot)? {
+        walk(&entry.with_context(cannot)?.path(), files)?;
+    }
+    Ok(())
+}
+
+/// How to find the text for users in a file; `None` if the file has none.
+///
+/// A projection keeps lines and whitespace. Every other character that is not such text becomes NUL, which no phrase spans.
+fn projection(path: &Path) -> Option<fn(&str) -> String> {
+    let has = |name: &str| path.iter().any(|part| part == name);
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("rs") => {
+            let is_test = has("tests") || has("tests.rs") || path.ends_with("xtask/src/words.rs");
+            (!is_test).then_some(rust as fn(&str) -> String)
+        }
+        Some("md") => Some(str::to_owned),
+        Some("yaml" | "toml") => Some(hash_comments),
+        None if has("Dockerfile") => Some(hash_comments),
+        _ => None,
+    }
+}
+
+/// Comments after `#`.
+fn hash_comments(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let quotes = |before: &str| before.matches(['"', '\'']).count();
+        let is_start = |at: &usize| {
+            let before = &line[..*at];
+            before.chars().next_back().is_none_or(char::is_whitespace) && quotes(before) % 2 == 0
+        };
+        let start = line.match_indices('#').map(|(at, _)| at).find(is_start);
+        let (code, comment) = line.split_at(start.unwrap_or(line.len()));
+        kept.extend(code.chars().map(hidden));
+        kept.push_str(&comment.replacen('#', " ", 1));
+    }
+    kept
+}
+
+fn hidden(character: char) -> char {
+    if character.is_whitespace() {
+        character
+    } else {
+        '\0'
+    }
+}
+
+/// String literals and doc comments, up to the tests at the end of the file.
+fn rust(text: &str) -> String {
+    let text = without_tests(text);
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_word = |character: char| character.is_alphanumeric() || character == '_';
+        let word = rest.len() - rest.trim_start_matches(is_word).len();
+        let (prefix, after) = rest.split_at(word);
+        let hashes = after.len() - after.trim_start_matches('#').len();
+        let taken = if matches!(prefix, "r" | "br" | "cr") && after[hashes..].starts_with('"') {
+            let end = format!("\"{}", &after[..hashes]);
+            let inside = &after[hashes + 1..];
+            let length = inside.find(&end).unwrap_or(inside.len());
+            kept.push('\0');
+            kept.push_str(&inside[..length]);
+            kept.push('\0');
+            (word + hashes + 1 + length + end.len()).min(rest.len())
+        } else if word > 0 {
+            kept.push('\0');
+            word
+        } else if let Some(comment) = rest.strip_prefix("//") {
+            let line = comment.find('\n').unwrap_or(comment.len());
+            let comment = &comment[..line];
+            if comment.starts_with('!') || (comment.starts_with('/') && !comment.starts_with("//"))
+            {
+                kept.push(' ');
+                kept.push_str(&comment[1..]);
+            } else {
+                kept.push('\0');
+            }
+            2 + line
+        } else if rest.starts_with("/*") {
+            let length = block_comment(rest);
+            kept.extend(rest[..length].chars().map(hidden));
+            length
+        } else if first == '"' {
+            let length = 1 + string(&rest[1..], &mut kept);
+            length.min(rest.len())
+        } else if first == '\'' {
+            kept.push('\0');
+            character_or_lifetime(rest)
+        } else {
+            kept.push(hidden(first));
+            first.len_utf8()
+        };
+        rest = &rest[taken..];
+    }
+    kept
+}
+
+/// What stands before `#[cfg(test)] mod name {`, which ends a file here.
+fn without_tests(text: &str) -> &str {
+    let tests = text.match_indices("#[cfg(test)]\nmod ");
+    let mut modules = tests.filter(|(at, _)| {
+        let line = text[*at..].lines().nth(1).unwrap_or_default();
+        line.ends_with('{')
+    });
+    modules.next().map_or(text, |(at, _)| &text[..at])
+}
+
+/// The length of a comment that begins here; such comments nest.
+fn block_comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        let step = match text.as_bytes().get(at..at + 2) {
+            Some(b"/*") => {
+                depth += 1;
+                2
+            }
+            Some(b"*/") => {
+                depth -= 1;
+                2
+            }
+            _ => 1,
+        };
+        at += step;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Keeps what a string literal says, from behind its first quote; returns its length with the last one.
+fn string(text: &str, kept: &mut String) -> usize {
+    kept.push('\0');
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => {
+                kept.push('\0');
+                return at + 1;
+            }
+            // A line that goes on, a line break or a quote: none of them is part of a word.
+            '\\' => match characters.next() {
+                Some((_, '\n')) => kept.push_str(" \n"),
+                Some((_, 'n' | 'r' | 't')) => kept.push(' '),
+                _ => kept.push('\0'),
+            },
+            _ => kept.push(character),
+        }
+    }
+    text.len()
+}
+
+/// The length of `'a'`, `'\n'`, or of the quote of a lifetime.
+fn character_or_lifetime(text: &str) -> usize {
+    let mut characters = text.char_indices().skip(1);
+    match characters.next() {
+        Some((_, '\\')) => {
+            characters.next();
+            let end = characters.find(|(_, character)| *character == '\'');
+            end.map_or(text.len(), |(at, _)| at + 1)
+        }
+        _ => match characters.next() {
+            Some((at, '\'')) => at + 1,
+            _ => 1,
+        },
+    }
+}
+
+/// Line, phrase and what to write instead, in order.
+fn find(visible: &str) -> Vec<(usize, &'static str, &'static str)> {
+    let text = UPSTREAM
+        .iter()
+        .fold(visible.to_owned(), |text, upstream| {
+            text.replace(upstream, "\0")
+        })
+        .to_ascii_lowercase();
+    let words = words(&text);
+    let mut found = Vec::new();
+    for index in 0..words.len() {
+        for (phrases, instead) in PHRASES {
+            let hits = phrases.iter().filter(|phrase| {
+                let mut at = index;
+                phrase.split(' ').all(|want| {
+                    let is_next = words
+                        .get(at)
+                        .is_some_and(|word| word.text == want && (at == index || word.follows));
+                    at += 1;
+                    is_next
+                })
+            });
+            found.extend(hits.map(|phrase| (words[index].line, *phrase, *instead)));
+        }
+    }
+    found
+}
+
+struct Word<'a> {
+    text: &'a str,
+    line: usize,
+    /// Only whitespace is between it and the word before.
+    follows: bool,
+}
+
+fn words(text: &str) -> Vec<Word<'_>> {
+    let is_part =
+        |character: char| character.is_alphanumeric() || matches!(character, '_' | '\'' | '-');
+    let (mut words, mut rest, mut line) = (Vec::new(), text, 1);
+    while !rest.is_empty() {
+        let start = rest.find(is_part).unwrap_or(rest.len());
+        let (between, from) = rest.split_at(start);
+        line += between.matches('\n').count();
+        let end = from
+            .find(|character| !is_part(character))
+            .unwrap_or(from.len());
+        let (word, behind) = from.split_at(end);
+        words.push(Word {
+            text: word.trim_matches(['\'', '-']),
+            line,
+            follows: between.chars().all(char::is_whitespace),
+        });
+        rest = behind;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(visible: &str) -> Vec<(usize, &'static str)> {
+        let hits = find(visible);
+        hits.into_iter()
+            .map(|(line, phrase, _)| (line, phrase))
+            .collect()
+    }
+
+    #[test]
+    fn phrases_are_whole_words_in_any_case_and_across_lines() {
+        for (text, want) in [
+            ("Whoever asks", vec![(1, "whoever")]),
+            ("evicts its\nlike only", vec![(1, "its like")]),
+            ("a\nb is told", vec![(2, "told")]),
+            ("its likeness, a shell, tolding", vec![]),
+            ("it is done, without a pod", vec![]),
+            ("kube-scheduler's", vec![]),
+            ("`he` waits", vec![(1, "he")]),
+        ] {
+            assert_eq!(found(text), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn strings_and_doc_comments_of_rust_count_and_nothing_else() {
+        for (case, source, want) in [
+            ("a string", r#"f("nobody");"#, vec![(1, "nobody")]),
+            (
+                "a format",
+                r#"format!("{pod} makes no {x} sense, nobody's");"#,
+                vec![],
+            ),
+            (
+                "a line that goes on",
+                "f(\"it is done \\\n   without\");",
+                vec![(1, "done without")],
+            ),
+            (
+                "an escape",
+                r#"f("a \"quoted\" his\nhim");"#,
+                vec![(1, "his"), (1, "him")],
+            ),
+            (
+                "a raw string",
+                "f(r#\"a \"whom\" b\"#); g(\"he\")",
+                vec![(1, "whom"), (1, "he")],
+            ),
+            ("bytes", "b\"whom\"; br\"he\"", vec![(1, "whom"), (1, "he")]),
+            (
+                "a doc comment",
+                "    /// Its\n    /// like.\n    fn f() {}",
+                vec![(1, "its like")],
+            ),
+            ("a header", "//! whom", vec![(1, "whom")]),
+            ("two strings", r#"["its", "like"]"#, vec![]),
+            ("code", "let he = whom;", vec![]),
+            (
+                "a comment",
+                "// whom\n/* he /* his */ him */ f(\"he\")",
+                vec![(2, "he")],
+            ),
+            (
+                "a quote as a character",
+                r#"f('"', "he", '\'', "his")"#,
+                vec![(1, "he"), (1, "his")],
+            ),
+            (
+                "a lifetime",
+                "fn f<'a>(x: &'a str) { g(\"he\") }",
+                vec![(1, "he")],
+            ),
+            (
+                "tests",
+                "f(\"he\");\n#[cfg(test)]\nmod tests {\n    f(\"whom\");\n}",
+                vec![(1, "he")],
+            ),
+            (
+                "a module for tests",
+                "#[cfg(test)]\nmod testing;\nf(\"he\")",
+                vec![(3, "he")],
+            ),
+        ] {
+            assert_eq!(found(&rust(source)), want, "{case}: {:?}", rust(source));
+        }
+    }
+
+    #[test]
+    fn only_comments_of_manifests_count() {
+        let text = "# Its\n# like.\na: he # whom\nb: 'x # his'\nc: x#him\n";
+        assert_eq!(found(&hash_comments(text)), [(1, "its like"), (3, "whom")]);
+    }
+
+    #[test]
+    fn a_hit_says_where_it_is_and_what_to_write() {
+        let hit = Hit {
+            path: "docs/a.md".into(),
+            line: 3,
+            phrase: "mend",
+            instead: "`fix`",
+        };
+        assert_eq!(hit.to_string(), "docs/a.md:3: \"mend\": write `fix`");
+    }
+}
