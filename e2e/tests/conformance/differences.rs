@@ -43,8 +43,8 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             request: "as Nobody",
             path: "",
         }],
-        what: "A request without a token is answered 401. The real server answers 403, and lets anybody read `/version`, `/readyz` and `/livez`.",
-        reason: "The embedded cluster has no anonymous user: whoever finds its port must also know a token.",
+        what: "A request without a token is answered 401. The real server answers 403, and answers `/version`, `/readyz` and `/livez` without a token.",
+        reason: "The embedded cluster has no anonymous user: a client that finds its port must also have a token.",
     },
     Difference {
         behaviours: &["K6", "T1", "W11"],
@@ -59,7 +59,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
             },
         ],
         what: "Columns of tables have no descriptions.",
-        reason: "No client shows them, and they are pages of text.",
+        reason: "No client shows them, and they are long.",
     },
 ];
 
