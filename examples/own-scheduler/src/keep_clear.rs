@@ -1,4 +1,4 @@
-//! A plugin: keeps pods off nodes with a label, whatever its value.
+//! A plugin: filters nodes that have a label, with any value.
 
 use engine::framework::{
     Actions, ArgsError, Catalog, Configure, EventPattern, Fact, NodeRule, Plan, Plugin, Point,

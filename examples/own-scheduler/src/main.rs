@@ -1,8 +1,8 @@
-//! A scheduler of one's own: every plugin of Tidepool, one more, and two hooks. `docs/extend-the-scheduler.md` goes
-//! through it.
+//! A custom scheduler: every plugin of Tidepool, one more plugin, and two hooks. `docs/extend-the-scheduler.md` explains
+//! it.
 //!
-//! It is a small program on purpose. `tidepool scheduler` has leader election, an HTTP server and kube-scheduler's flags;
-//! the fields of `Options` switch them on here, too.
+//! It is a small program on purpose. `tidepool scheduler` also has leader election, an HTTP server and kube-scheduler's flags;
+//! the fields of `Options` enable them here, too.
 
 mod keep_clear;
 mod pause;
@@ -19,10 +19,10 @@ use engine::framework::Entry;
 use engine::hooks::{EventHooks, Hooks};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// Tidepool's scheduler with a plugin and hooks of its own
+/// Tidepool's scheduler with an additional plugin and two hooks
 #[derive(Parser)]
 struct Flags {
-    /// The cluster
+    /// The kubeconfig of the cluster
     #[arg(long, value_name = "PATH")]
     kubeconfig: PathBuf,
     /// A KubeSchedulerConfiguration that enables the plugin

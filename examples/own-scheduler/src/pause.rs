@@ -1,4 +1,4 @@
-//! A hook around events: pods of a namespace that is paused do not exist until it goes on.
+//! A hook around events: hides the pods of a paused namespace until it is resumed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,14 +12,14 @@ const PAUSED: &str = "example.com/paused";
 
 #[derive(Default)]
 pub(crate) struct Pause {
-    /// Pods that are kept back, by uid.
+    /// Hidden pods, by uid.
     kept: Mutex<BTreeMap<Name, Arc<Pod>>>,
 }
 
 impl EventHook for Pause {
     fn pod(&self, pod: &Arc<Pod>, known: &Known) -> Shown<Arc<Pod>> {
         let namespace = known.cluster.catalog().namespace(pod.namespace());
-        // A pod that has a node takes room, paused or not.
+        // A pod that has a node uses its capacity, paused or not.
         if pod.node.is_some() || !namespace.is_some_and(is_paused) {
             return Shown::AsItIs;
         }

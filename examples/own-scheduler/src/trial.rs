@@ -1,4 +1,4 @@
-//! A hook around extension points: pods on trial may go to the nodes that are tainted for them, without saying so.
+//! A hook around extension points: pods with the trial label tolerate the trial taint without a toleration in their spec.
 
 use std::sync::Arc;
 

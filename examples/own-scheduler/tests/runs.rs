@@ -1,6 +1,6 @@
-//! The example as a person would run it, on a cluster in this process.
+//! Runs the example as a user would, on a cluster in this process.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -32,17 +32,17 @@ where
 }
 
 async fn add_node(client: &Client, name: &str, labels: Value, taints: Value) {
-    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    let capacity = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
     let nodes: Api<Node> = Api::all(client.clone());
     create(
         &nodes,
         json!({
             "metadata": {"name": name, "labels": labels},
-            "status": {"capacity": room, "allocatable": room},
+            "status": {"capacity": capacity, "allocatable": capacity},
         }),
     )
     .await;
-    // New nodes are born with a taint, which a kubelet would have to clear.
+    // New nodes have a taint, which a kubelet would remove.
     let taints = Patch::Merge(json!({"spec": {"taints": taints}}));
     let patched = nodes.patch(name, &PatchParams::default(), &taints).await;
     patched.unwrap();
@@ -81,7 +81,7 @@ async fn pods_in(client: &Client, namespace: &str) -> Api<Pod> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_and_the_hooks_have_their_say() {
+async fn the_plugin_and_the_hooks_take_effect() {
     let cluster = Cluster::new(apiserver::Options::default());
     let serving = cluster
         .serve(ServeOptions {
@@ -124,11 +124,11 @@ async fn the_plugin_and_the_hooks_have_their_say() {
     // The plugin and the taint leave one node.
     create(&pods, pod("usual", json!({}), json!({}))).await;
     assert_eq!(placed(&pods, "usual").await, "plain");
-    // The hook lets this one where its spec would not.
+    // The hook allows a node that the spec of this pod does not.
     let on_trial = json!({"example.com/trial": ""});
     create(&pods, pod("new", on_trial, json!({"for": "trial"}))).await;
     assert_eq!(placed(&pods, "new").await, "trial");
-    // Everything before was known when these two were decided about; the paused pod was there all the time.
+    // The scheduler saw the paused pod before it decided about these two.
     assert_eq!(node_of(&held, "held").await, None);
     let goes_on = Patch::Merge(json!({"metadata": {"labels": {"example.com/paused": null}}}));
     namespaces
@@ -138,7 +138,7 @@ async fn the_plugin_and_the_hooks_have_their_say() {
     assert_eq!(placed(&held, "held").await, "plain");
 }
 
-/// What the page shows is what was compiled and run.
+/// The page shows the code that is compiled and run.
 #[test]
 fn the_page_shows_this_code() {
     let read = |path: &str| {
