@@ -16,16 +16,14 @@ use kube::{
     core::{GroupVersionKind, Selector, SelectorExt},
     discovery::ApiResource,
 };
+use reconcile::{
+    Cache, Error, EventType, Expectations, Key, Requeue, WorkQueue, controller_of, is_not_found,
+};
 
 use crate::{
-    cache::{Cache, Key, controller_of},
-    echo::Echoes,
-    events::Severity,
+    context::Context,
     objects::Pod,
-    queue::{Next, Queue},
-    requests::{Failure, is_gone},
-    share::{Rounding, share},
-    world::World,
+    scaled_value::{Rounding, scaled_value},
 };
 
 const WORKERS: usize = 4;
@@ -104,7 +102,7 @@ fn needed(
     match (&spec.max_unavailable, &spec.min_available) {
         (Some(unavailable), _) => {
             let expected = scale()?;
-            let unavailable = share(Some(unavailable), expected, Rounding::Up);
+            let unavailable = scaled_value(Some(unavailable), expected, Rounding::Up);
             Ok((expected, (expected - unavailable).max(0)))
         }
         (None, Some(IntOrString::Int(least))) => {
@@ -112,7 +110,10 @@ fn needed(
         }
         (None, Some(percent)) => {
             let expected = scale()?;
-            Ok((expected, share(Some(percent), expected, Rounding::Up)))
+            Ok((
+                expected,
+                scaled_value(Some(percent), expected, Rounding::Up),
+            ))
         }
         (None, None) => Ok((i32::try_from(pods.len()).unwrap_or(i32::MAX), 1)),
     }
@@ -172,21 +173,21 @@ fn with_condition(
 }
 
 struct Budgets {
-    world: Arc<World>,
-    own: Echoes<PodDisruptionBudget>,
+    context: Arc<Context>,
+    own: Expectations<PodDisruptionBudget>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("disruption");
     let wake = queue.clone();
-    world.budgets.listen(move |change| {
+    context.budgets.listen(move |change| {
         if let Some(budget) = change.new {
             wake.add(Key::of(&budget.metadata));
         }
     });
-    let (wake, budgets) = (queue.clone(), world.budgets.clone());
-    world.pods.listen(move |change| {
+    let (wake, budgets) = (queue.clone(), context.budgets.clone());
+    context.pods.listen(move |change| {
         for pod in change.sides() {
             for budget in
                 budgets.in_namespace(pod.metadata.namespace.as_deref().unwrap_or_default())
@@ -198,34 +199,32 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     // The wished size of a workload is part of a budget given in percent.
-    let (wake, budgets) = (queue.clone(), world.budgets.clone());
-    world.deployments.listen(move |change| {
+    let (wake, budgets) = (queue.clone(), context.budgets.clone());
+    context.deployments.listen(move |change| {
         if let Some(deployment) = change.new {
             wake_namespace(&wake, &budgets, &deployment.metadata.namespace);
         }
     });
-    let (wake, budgets) = (queue.clone(), world.budgets.clone());
-    world.replica_sets.listen(move |change| {
+    let (wake, budgets) = (queue.clone(), context.budgets.clone());
+    context.replica_sets.listen(move |change| {
         if let Some(set) = change.new {
             wake_namespace(&wake, &budgets, &set.metadata.namespace);
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let controller = Budgets {
-            own: Echoes::new(world.budgets.clone()),
-            world,
+            own: Expectations::new(context.budgets.clone()),
+            context,
         };
         let work = |key| controller.update(key);
-        queue
-            .run("poddisruptionbudgets", WORKERS, cancel, work)
-            .await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
 fn wake_namespace(
-    queue: &Queue<Key>,
+    queue: &WorkQueue<Key>,
     budgets: &Cache<PodDisruptionBudget>,
     namespace: &Option<String>,
 ) {
@@ -244,24 +243,24 @@ fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 }
 
 impl Budgets {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(budget) = self.world.budgets.get(&key) else {
-            return Ok(Next::Idle);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(budget) = self.context.budgets.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
         if budget.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
-        if !self.own.all_back(&key) {
-            return Ok(Next::After(Duration::from_secs(1)));
+        if !self.own.satisfied(&key) {
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let mut pods = self.world.pods.in_namespace(&key.namespace);
+        let mut pods = self.context.pods.in_namespace(&key.namespace);
         pods.retain(|pod| selects(&budget, pod));
         let scale = self.scale(&key.namespace, &pods).await?;
         if let Expected::Unknown(why) = &scale {
             let reason = "CalculateExpectedPodCountFailed";
             let message = format!("Failed to calculate the number of expected pods: {why}");
-            self.world
-                .tell(&*budget, Severity::Warning, reason, &message)
+            self.context
+                .record_event(&*budget, EventType::Warning, reason, &message)
                 .await;
         }
         let plan = plan(&budget, &pods, &scale, Timestamp::now());
@@ -272,21 +271,21 @@ impl Budgets {
                 ..(*budget).clone()
             };
             let api: Api<PodDisruptionBudget> =
-                Api::namespaced(self.world.client.clone(), &key.namespace);
+                Api::namespaced(self.context.client.clone(), &key.namespace);
             match api
                 .replace_status(&key.name, &PostParams::default(), &budget)
                 .await
             {
                 Ok(written) => self.own.wrote(&key, Some(&written.metadata)),
-                Err(error) if is_gone(&error) => {}
+                Err(error) if is_not_found(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(plan.recheck.map_or(Next::Idle, Next::After))
+        Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
     /// The sum of what the pods' controllers ask for; pods without one do not count.
-    async fn scale(&self, namespace: &str, pods: &[Arc<Pod>]) -> Result<Expected, Failure> {
+    async fn scale(&self, namespace: &str, pods: &[Arc<Pod>]) -> Result<Expected, Error> {
         let mut scales: BTreeMap<String, i32> = BTreeMap::new();
         for pod in pods {
             let Some(owner) = controller_of(&pod.metadata) else {
@@ -320,7 +319,7 @@ impl Budgets {
     /// The uid and the size of a ReplicaSet or, if it has one, of its Deployment.
     fn known_scale(&self, namespace: &str, owner: &OwnerReference) -> Option<(String, i32)> {
         let set = self
-            .world
+            .context
             .replica_sets
             .get(&Key::new(namespace, &owner.name))?;
         if set.metadata.uid.as_deref() != Some(&owner.uid) {
@@ -328,7 +327,7 @@ impl Budgets {
         }
         let deployment = controller_of(&set.metadata).and_then(|of_set| {
             let found = self
-                .world
+                .context
                 .deployments
                 .get(&Key::new(namespace, &of_set.name))?;
             (found.metadata.uid.as_deref() == Some(&of_set.uid)).then_some(found)
@@ -344,17 +343,17 @@ impl Budgets {
         &self,
         namespace: &str,
         owner: &OwnerReference,
-    ) -> Result<Option<i32>, Failure> {
+    ) -> Result<Option<i32>, Error> {
         let (group, version) = owner
             .api_version
             .split_once('/')
             .unwrap_or(("", &owner.api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &owner.kind));
         let api: Api<DynamicObject> =
-            Api::namespaced_with(self.world.client.clone(), namespace, &resource);
+            Api::namespaced_with(self.context.client.clone(), namespace, &resource);
         match api.get_scale(&owner.name).await {
             Ok(scale) => Ok(Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))),
-            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

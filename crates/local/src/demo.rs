@@ -9,9 +9,10 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
     scheduling::v1::PriorityClass,
 };
+use reconcile::Requests;
 use serde_json::{Value, json};
 
-use crate::{nodes::RUN_FOR, requests::Requests};
+use crate::nodes::RUN_FOR;
 
 /// Where the demo's pods are.
 pub const NAMESPACE: &str = "demo";

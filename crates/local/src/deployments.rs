@@ -10,39 +10,38 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
+use reconcile::{
+    Cache, Error, EventType, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of,
+    is_already_exists,
+};
 use serde_json::{Value, json};
 
 use self::plan::{Observed, Step, plan};
 use crate::{
-    cache::{Cache, Key, Link, controller_of},
-    claims::{claims, concerned, controlled_by},
-    echo::Echoes,
-    events::Severity,
+    context::Context,
     objects::{Deployment, Pod, ReplicaSet},
-    queue::{Next, Queue},
-    requests::{Failure, Part, already_exists},
-    world::World,
+    ownership::{claims, concerned, controlled_by},
 };
 
 const WORKERS: usize = 8;
 
 struct Deployments {
-    world: Arc<World>,
-    own: Echoes<Deployment>,
-    sets: Echoes<ReplicaSet>,
+    context: Arc<Context>,
+    own: Expectations<Deployment>,
+    sets: Expectations<ReplicaSet>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("deployments");
     let wake = queue.clone();
-    world.deployments.listen(move |change| {
+    context.deployments.listen(move |change| {
         for deployment in change.sides() {
             wake.add(Key::of(&deployment.metadata));
         }
     });
-    let (wake, deployments) = (queue.clone(), world.deployments.clone());
-    world.replica_sets.listen(move |change| {
+    let (wake, deployments) = (queue.clone(), context.deployments.clone());
+    context.replica_sets.listen(move |change| {
         for set in change.sides() {
             for key in concerned(&set.metadata, &deployments, |d| &d.spec.selector) {
                 wake.add(key);
@@ -50,8 +49,8 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     // The Recreate strategy waits for the last old pod, of which no ReplicaSet speaks any more.
-    let (wake, sets) = (queue.clone(), world.replica_sets.clone());
-    world.pods.listen(move |change| {
+    let (wake, sets) = (queue.clone(), context.replica_sets.clone());
+    context.pods.listen(move |change| {
         if change.new.is_none()
             && let Some(pod) = change.old
             && let Some(key) = deployment_of(pod, &sets)
@@ -60,15 +59,15 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let controller = Deployments {
-            own: Echoes::new(world.deployments.clone()),
-            sets: Echoes::new(world.replica_sets.clone()),
-            world,
+            own: Expectations::new(context.deployments.clone()),
+            sets: Expectations::new(context.replica_sets.clone()),
+            context,
         };
         let work = |key| controller.update(key);
-        queue.run("deployments", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
@@ -81,21 +80,21 @@ fn deployment_of(pod: &Pod, sets: &Cache<ReplicaSet>) -> Option<Key> {
 }
 
 impl Deployments {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(deployment) = self.world.deployments.get(&key) else {
-            return Ok(Next::Idle);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(deployment) = self.context.deployments.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
-        if !self.own.all_back(&key) || !self.sets.all_back(&key) {
-            return Ok(Next::After(Duration::from_secs(1)));
+        if !self.own.satisfied(&key) || !self.sets.satisfied(&key) {
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
         let selector = &deployment.spec.selector;
-        let claims = claims(&deployment.metadata, selector, &self.world.replica_sets)?;
-        let requests = &self.world.requests;
+        let claims = claims(&deployment.metadata, selector, &self.context.replica_sets)?;
+        let requests = &self.context.requests;
         if claims
             .settle(&controlled_by(&*deployment), requests)
             .await?
         {
-            return Ok(Next::After(Duration::from_secs(1)));
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
         let plan = plan(&Observed {
             deployment: &deployment,
@@ -113,17 +112,17 @@ impl Deployments {
             }
             self.patch_status(&key, &deployment, fields).await?;
         }
-        Ok(plan.recheck.map_or(Next::Idle, Next::After))
+        Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
     fn has_pods(&self, set: &ReplicaSet) -> bool {
         let uid = set.metadata.uid.clone().unwrap_or_default();
-        let pods = self.world.pods.linked(&Link::Owner(uid));
+        let pods = self.context.pods.indexed(&Index::Owner(uid));
         pods.iter().any(|pod| !pod.is_finished())
     }
 
-    async fn take(&self, key: &Key, deployment: &Deployment, step: Step) -> Result<(), Failure> {
-        let requests = &self.world.requests;
+    async fn take(&self, key: &Key, deployment: &Deployment, step: Step) -> Result<(), Error> {
+        let requests = &self.context.requests;
         match step {
             Step::Create {
                 name,
@@ -139,7 +138,7 @@ impl Deployments {
                         self.tell_scaled(deployment, &name, 0, replicas).await;
                     }
                     // Another template hashed to the same name: the count changes the hash.
-                    Err(error) if already_exists(&error) => {
+                    Err(error) if is_already_exists(&error) => {
                         let count = deployment.status.collision_count.unwrap_or(0);
                         let fields = json!({"status": {"collisionCount": count.saturating_add(1)}});
                         self.patch_status(key, deployment, fields).await?;
@@ -178,8 +177,8 @@ impl Deployments {
     }
 
     /// Returns whether the set was still there. A plan made from an old state of it must not win.
-    async fn patch_set(&self, key: &Key, set: &ReplicaSet, fields: Value) -> Result<bool, Failure> {
-        let requests = &self.world.requests;
+    async fn patch_set(&self, key: &Key, set: &ReplicaSet, fields: Value) -> Result<bool, Error> {
+        let requests = &self.context.requests;
         let patch = requests.merge_unchanged::<ReplicaSet>(&set.metadata, Part::Object, fields);
         let written = patch.await?;
         self.sets.wrote(key, written.as_ref());
@@ -191,8 +190,8 @@ impl Deployments {
         key: &Key,
         deployment: &Deployment,
         fields: Value,
-    ) -> Result<(), Failure> {
-        let requests = &self.world.requests;
+    ) -> Result<(), Error> {
+        let requests = &self.context.requests;
         let patch = requests.merge::<Deployment>(&deployment.metadata, Part::Status, fields);
         self.own.wrote(key, patch.await?.as_ref());
         Ok(())
@@ -201,8 +200,8 @@ impl Deployments {
     async fn tell_scaled(&self, deployment: &Deployment, set: &str, from: i32, to: i32) {
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
-        self.world
-            .tell(deployment, Severity::Normal, "ScalingReplicaSet", &message)
+        self.context
+            .record_event(deployment, EventType::Normal, "ScalingReplicaSet", &message)
             .await;
     }
 }

@@ -23,17 +23,13 @@ use kube::{
         watcher::{self, Event, watcher},
     },
 };
+use reconcile::{Error, Key, Requeue, WorkQueue, is_not_found};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::graph::{Action, Graph, Item, Policy};
-use crate::{
-    cache::Key,
-    kinds::Kinds,
-    queue::{Next, Queue},
-    requests::{Failure, is_gone},
-};
+use crate::discovery::Kinds;
 
 const WORKERS: usize = 16;
 /// New kinds are looked for this often, besides when a CustomResourceDefinition changes.
@@ -43,7 +39,7 @@ const REMEMBERED: usize = 10_000;
 
 pub(crate) struct Garbage {
     client: Client,
-    queue: Arc<Queue<String>>,
+    queue: Arc<WorkQueue<String>>,
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
     /// Owners that the server said are gone.
@@ -55,7 +51,7 @@ pub(crate) struct Garbage {
 pub(crate) async fn run(client: Client, cancel: CancellationToken) {
     let garbage = Arc::new(Garbage {
         client,
-        queue: Queue::new(),
+        queue: WorkQueue::new("garbage-collector"),
         graph: Mutex::default(),
         kinds: Mutex::default(),
         absent: Mutex::default(),
@@ -73,7 +69,7 @@ pub(crate) async fn run(client: Client, cancel: CancellationToken) {
         garbage
             .queue
             .clone()
-            .run("garbage", WORKERS, cancel.clone(), work)
+            .run(WORKERS, cancel.clone(), work)
             .await;
     };
     tokio::join!(follow, collect);
@@ -222,7 +218,7 @@ impl Garbage {
         self.graph.lock().expect("no panic while held")
     }
 
-    async fn look(&self, uid: String) -> Result<Next, Failure> {
+    async fn look(&self, uid: String) -> Result<Requeue, Error> {
         let unknown = self.graph().unknown_owners(&uid);
         let namespace = self
             .graph()
@@ -234,18 +230,18 @@ impl Garbage {
                 .await?
             {
                 // It lives, or cannot be known: its own kind's watch may simply be behind.
-                return Ok(Next::After(Duration::from_secs(30)));
+                return Ok(Requeue::After(Duration::from_secs(30)));
             }
         }
         let actions = self.graph().plan(&uid);
         for action in actions {
             self.act(action).await?;
         }
-        Ok(Next::Idle)
+        Ok(Requeue::OnChange)
     }
 
     /// Asks the server whether an owner is really gone.
-    async fn is_absent(&self, owner: &OwnerReference, namespace: &str) -> Result<bool, Failure> {
+    async fn is_absent(&self, owner: &OwnerReference, namespace: &str) -> Result<bool, Error> {
         if self
             .absent
             .lock()
@@ -283,7 +279,7 @@ impl Garbage {
         Ok(absent)
     }
 
-    async fn act(&self, action: Action) -> Result<(), Failure> {
+    async fn act(&self, action: Action) -> Result<(), Error> {
         let result = match action {
             Action::Look { uid } => {
                 self.queue.add(uid);
@@ -322,7 +318,7 @@ impl Garbage {
             }
         };
         match result {
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             result => Ok(result?),
         }
     }

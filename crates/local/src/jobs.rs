@@ -12,6 +12,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use kube::api::DeleteParams;
+use reconcile::{
+    Error, EventType, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of, message_of,
+};
 use serde_json::json;
 
 use self::{
@@ -19,42 +22,37 @@ use self::{
     plan::{Plan, plan},
 };
 use crate::{
-    cache::{Key, Link, controller_of},
-    claims::{claims, concerned, controlled_by, pod_from},
-    echo::Echoes,
-    events::Severity,
+    context::Context,
     objects::{Job, Pod},
-    queue::{Next, Queue},
-    requests::{Failure, Part, brief},
-    world::World,
+    ownership::{claims, concerned, controlled_by, pod_from},
 };
 
 const WORKERS: usize = 8;
 const REQUESTS: usize = 16;
 
 struct Jobs {
-    world: Arc<World>,
-    own: Echoes<Job>,
-    pods: Echoes<Pod>,
+    context: Arc<Context>,
+    own: Expectations<Job>,
+    pods: Expectations<Pod>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let (queue, lost) = (Queue::new(), Queue::new());
-    let (wake, wake_lost, pods) = (queue.clone(), lost.clone(), world.pods.clone());
-    world.jobs.listen(move |change| {
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let (queue, lost) = (WorkQueue::new("jobs"), WorkQueue::new("lost-job-pods"));
+    let (wake, wake_lost, pods) = (queue.clone(), lost.clone(), context.pods.clone());
+    context.jobs.listen(move |change| {
         for job in change.sides() {
             wake.add(Key::of(&job.metadata));
         }
         if change.new.is_none() {
             let uid = change.old.and_then(|job| job.metadata.uid.clone());
-            for pod in pods.linked(&Link::Owner(uid.unwrap_or_default())) {
+            for pod in pods.indexed(&Index::Owner(uid.unwrap_or_default())) {
                 wake_lost.add(Key::of(&pod.metadata));
             }
         }
     });
-    let (wake, wake_lost, jobs) = (queue.clone(), lost.clone(), world.jobs.clone());
-    world.pods.listen(move |change| {
+    let (wake, wake_lost, jobs) = (queue.clone(), lost.clone(), context.jobs.clone());
+    context.pods.listen(move |change| {
         for pod in change.sides() {
             for key in concerned(&pod.metadata, &jobs, |job| &job.spec.selector) {
                 wake.add(key);
@@ -65,54 +63,54 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let controller = Jobs {
-            own: Echoes::new(world.jobs.clone()),
-            pods: Echoes::new(world.pods.clone()),
-            world,
+            own: Expectations::new(context.jobs.clone()),
+            pods: Expectations::new(context.pods.clone()),
+            context,
         };
         let update = |key| controller.update(key);
         let free = |key| controller.free_if_lost(key);
         tokio::join!(
-            queue.run("jobs", WORKERS, cancel.clone(), update),
-            lost.run("lost job pods", WORKERS, cancel, free),
+            queue.run(WORKERS, cancel.clone(), update),
+            lost.run(WORKERS, cancel, free),
         );
     }
 }
 
 impl Jobs {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(job) = self.world.jobs.get(&key) else {
-            return Ok(Next::Idle);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(job) = self.context.jobs.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
-        if !self.own.all_back(&key) || !self.pods.all_back(&key) {
-            return Ok(Next::After(Duration::from_secs(1)));
+        if !self.own.satisfied(&key) || !self.pods.satisfied(&key) {
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let claims = claims(&job.metadata, &job.spec.selector, &self.world.pods)?;
+        let claims = claims(&job.metadata, &job.spec.selector, &self.context.pods)?;
         if claims
-            .settle(&controlled_by(&*job), &self.world.requests)
+            .settle(&controlled_by(&*job), &self.context.requests)
             .await?
         {
-            return Ok(Next::After(Duration::from_secs(1)));
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let retry = self.world.timings.job_retry;
+        let retry = self.context.timings.job_retry;
         let plan = plan(&job, &claims.owned, retry, Timestamp::now());
         self.carry_out(&key, &job, plan).await
     }
 
-    async fn carry_out(&self, key: &Key, job: &Job, plan: Plan) -> Result<Next, Failure> {
-        let requests = &self.world.requests;
+    async fn carry_out(&self, key: &Key, job: &Job, plan: Plan) -> Result<Requeue, Error> {
+        let requests = &self.context.requests;
         for message in plan.warnings {
-            self.world
-                .tell(job, Severity::Warning, "NotSupported", &message)
+            self.context
+                .record_event(job, EventType::Warning, "NotSupported", &message)
                 .await;
         }
         if plan.remove_job {
             requests
                 .delete::<Job>(&job.metadata, DeleteParams::foreground())
                 .await?;
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
         stream::iter(plan.release)
             .map(|pod| async move { self.release(key, &pod).await })
@@ -121,9 +119,9 @@ impl Jobs {
             .await?;
         stream::iter(plan.delete)
             .map(|pod| async move {
-                self.world.delete_pod(&pod, None).await?;
+                self.context.delete_pod(&pod, None).await?;
                 self.pods.deleted(key, Key::of(&pod.metadata), pod.uid());
-                Ok::<_, Failure>(())
+                Ok::<_, Error>(())
             })
             .buffer_unordered(REQUESTS)
             .try_collect::<()>()
@@ -135,16 +133,16 @@ impl Jobs {
             let patch = requests.merge_unchanged::<Job>(&job.metadata, Part::Status, fields);
             self.own.wrote(key, patch.await?.as_ref());
         }
-        Ok(plan.recheck.map_or(Next::Idle, Next::After))
+        Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    async fn create(&self, key: &Key, job: &Job, indexes: &[Option<i32>]) -> Result<(), Failure> {
+    async fn create(&self, key: &Key, job: &Job, indexes: &[Option<i32>]) -> Result<(), Error> {
         let pod = &pod_from(&job.spec.template, &controlled_by(job));
         let result = stream::iter(indexes.to_vec())
             .map(|index| async move {
                 let pod = member(pod.clone(), index);
                 let made = self
-                    .world
+                    .context
                     .requests
                     .create::<Pod>(Some(&key.namespace), &pod)
                     .await?;
@@ -155,23 +153,23 @@ impl Jobs {
             .try_collect::<()>()
             .await;
         if let Err(error) = &result {
-            let message = format!("Error creating: {}", brief(error));
-            self.world
-                .tell(job, Severity::Warning, "FailedCreate", &message)
+            let message = format!("Error creating: {}", message_of(error));
+            self.context
+                .record_event(job, EventType::Warning, "FailedCreate", &message)
                 .await;
         }
         Ok(result?)
     }
 
     /// A pod waits for its Job to count it. When that is gone, nobody will.
-    async fn free_if_lost(&self, key: Key) -> Result<Next, Failure> {
-        let Some(pod) = self.world.pods.get(&key) else {
-            return Ok(Next::Idle);
+    async fn free_if_lost(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(pod) = self.context.pods.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
         let owner = controller_of(&pod.metadata).filter(|owner| owner.kind == "Job");
         let counted_by = owner.and_then(|owner| {
             let job = self
-                .world
+                .context
                 .jobs
                 .get(&Key::new(&key.namespace, &owner.name))?;
             (job.metadata.uid.as_deref() == Some(owner.uid.as_str())).then_some(job)
@@ -179,14 +177,14 @@ impl Jobs {
         if counted_by.is_none() && is_tracked(&pod) {
             self.release(&key, &pod).await?;
         }
-        Ok(Next::Idle)
+        Ok(Requeue::OnChange)
     }
 
     /// Removes the finalizer by which the pod waits to be counted.
-    async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
+    async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Error> {
         let fields = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}});
         let patch = self
-            .world
+            .context
             .requests
             .strategic::<Pod>(&pod.metadata, Part::Object, fields);
         self.pods.wrote(key, patch.await?.as_ref());

@@ -1,82 +1,100 @@
-//! What lives in the embedded cluster: simulated nodes, the small controllers that clients notice, a demo workload.
+//! Simulated kubelets, small controllers and a demo workload for the embedded cluster; the kubelets run on any cluster.
 //!
-//! Everything here works through an ordinary `kube::Client` and never sees the server behind it. It is no
-//! controller manager: StatefulSets, DaemonSets, CronJobs, ReplicationControllers, Endpoints and volume binding
-//! are left to real clusters, and nothing here schedules.
+//! Everything here uses an ordinary `kube::Client` and never sees the server behind it. It is not a controller manager:
+//! there are no StatefulSets, DaemonSets, CronJobs, ReplicationControllers, Endpoints or volume binding here, and
+//! nothing here schedules.
 //!
-//! Read `world` first, then any controller: each is a pure `plan` and a thin shell around it.
+//! Read `context` first, then any controller: each is a pure `plan` and a thin part that applies it, on top of the crate
+//! `reconcile`.
+//!
+//! | function | starts |
+//! |---|---|
+//! | [`start`] | kubelets for every Node without the label [`SIMULATED`], and all controllers |
+//! | [`start_nodes`] | kubelets for the Nodes with the label, and no controller |
+//! | [`start_cleanup`] | only the controllers without which deletions never end |
 
 mod budgets;
-mod cache;
-mod claims;
+mod context;
 pub mod demo;
 mod deployments;
-mod echo;
-mod events;
-mod furnish;
+mod discovery;
 mod garbage;
-mod hash;
 mod jobs;
-mod kinds;
+mod namespace_defaults;
 mod namespaces;
 mod node_lifecycle;
 mod nodes;
 mod objects;
+mod ownership;
 mod pod_gc;
-mod queue;
 mod replica_sets;
-mod requests;
-mod share;
+mod scaled_value;
 mod taint_eviction;
-mod world;
 
 use std::sync::Arc;
 
 use kube::Client;
 use tokio_util::task::TaskTracker;
 
-use self::world::World;
+use self::{context::Context, nodes::Scope};
 pub use self::{
-    nodes::{EXIT_CODE, HEARTBEAT, Nodes, RUN_FOR, Shape},
-    world::Timings,
+    context::Timings,
+    nodes::{EXIT_CODE, HEARTBEAT, NodeError, Nodes, RUN_FOR, SIMULATED, Shape},
 };
 
-/// The nodes and controllers of one cluster, while they run.
+/// The reporter of events.
+const LOCAL: &str = "tidepool-local";
+const NODES: &str = "tidepool-nodes";
+
+/// Running kubelets, with or without controllers.
 pub struct Local {
     running: Running,
     nodes: Nodes,
 }
 
-/// Controllers, while they run.
+/// Running controllers.
 pub struct Running {
-    world: Arc<World>,
+    context: Arc<Context>,
     tasks: TaskTracker,
 }
 
-/// Starts the nodes and controllers. `root_ca` is the certificate by which pods would know the server, in PEM.
+/// Starts the kubelets and the controllers. `root_ca` is the certificate, in PEM, with which pods verify the server.
 pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
-    let running = Running::new(client, timings);
-    let Running { world, tasks } = &running;
-    let (nodes, run_nodes) = nodes::start(world.clone());
+    let running = Running::new(client, timings, LOCAL);
+    let Running { context, tasks } = &running;
+    let (nodes, run_nodes) = nodes::start(context.clone(), Scope::Unlabelled);
     tasks.spawn(run_nodes);
-    tasks.spawn(node_lifecycle::start(world.clone()));
-    tasks.spawn(taint_eviction::start(world.clone()));
-    tasks.spawn(pod_gc::start(world.clone()));
-    tasks.spawn(deployments::start(world.clone()));
-    tasks.spawn(replica_sets::start(world.clone()));
-    tasks.spawn(jobs::start(world.clone()));
-    tasks.spawn(budgets::start(world.clone()));
-    tasks.spawn(furnish::start(world.clone(), root_ca));
+    tasks.spawn(node_lifecycle::start(context.clone()));
+    tasks.spawn(taint_eviction::start(context.clone()));
+    tasks.spawn(pod_gc::start(context.clone()));
+    tasks.spawn(deployments::start(context.clone()));
+    tasks.spawn(replica_sets::start(context.clone()));
+    tasks.spawn(jobs::start(context.clone()));
+    tasks.spawn(budgets::start(context.clone()));
+    tasks.spawn(namespace_defaults::start(context.clone(), root_ca));
     running.end_deletions();
-    world.watch(tasks);
+    context.watch_all();
+    running.start_watches();
+    Local { running, nodes }
+}
+
+/// Starts the kubelets of the Nodes with the label [`SIMULATED`], on any cluster, without controllers.
+pub fn start_nodes(client: Client, timings: Timings) -> Local {
+    let running = Running::new(client, timings, NODES);
+    let Running { context, tasks } = &running;
+    let (nodes, run_nodes) = nodes::start(context.clone(), Scope::Labelled);
+    context.watch_simulated_nodes();
+    tasks.spawn(run_nodes);
+    running.start_watches();
     Local { running, nodes }
 }
 
 /// Starts only the controllers without which deletions never end: garbage collection and the emptying of namespaces.
 pub fn start_cleanup(client: Client) -> Running {
-    let running = Running::new(client, Timings::default());
+    let running = Running::new(client, Timings::default(), LOCAL);
     running.end_deletions();
-    running.world.watch(&running.tasks);
+    running.context.watch(&running.context.namespaces);
+    running.start_watches();
     running
 }
 
@@ -85,14 +103,19 @@ impl Local {
         &self.nodes
     }
 
-    /// Makes the demo workload, in a size for so many nodes. Its pods name this scheduler.
+    /// Creates the demo workload, sized for so many nodes. Its pods name this scheduler.
     pub async fn load_demo(&self, nodes: usize, scheduler: &str) -> Result<(), kube::Error> {
-        demo::load(&self.running.world.requests, nodes, scheduler).await
+        demo::load(&self.running.context.requests, nodes, scheduler).await
     }
 
-    /// Returns once everything that was there at the start has been seen.
+    /// Returns when the first list of every watched kind is complete.
     pub async fn synced(&self) {
         self.running.synced().await;
+    }
+
+    /// The kinds whose first list is not complete.
+    pub fn unsynced(&self) -> Vec<String> {
+        self.running.context.watches.unsynced()
     }
 
     /// Stops everything and returns when it has stopped. Objects stay as they are.
@@ -102,28 +125,34 @@ impl Local {
 }
 
 impl Running {
-    fn new(client: Client, timings: Timings) -> Self {
+    fn new(client: Client, timings: Timings, component: &'static str) -> Self {
         Self {
-            world: World::new(client, timings),
+            context: Context::new(client, timings, component),
             tasks: TaskTracker::new(),
         }
     }
 
     fn end_deletions(&self) {
-        let world = &self.world;
-        self.tasks.spawn(namespaces::start(world.clone()));
-        let garbage = garbage::run(world.client.clone(), world.cancel.clone());
+        let context = &self.context;
+        self.tasks.spawn(namespaces::start(context.clone()));
+        let garbage = garbage::run(context.client.clone(), context.cancel.clone());
         self.tasks.spawn(garbage);
     }
 
-    /// Returns once everything that was there at the start has been seen.
+    /// The last step: listeners that come later miss the first lists.
+    fn start_watches(&self) {
+        let Self { context, tasks } = self;
+        context.watches.start(tasks, &context.cancel);
+    }
+
+    /// Returns when the first list of every watched kind is complete.
     pub async fn synced(&self) {
-        self.world.synced().await;
+        self.context.synced().await;
     }
 
     /// Stops everything and returns when it has stopped. Objects stay as they are.
     pub async fn stop(self) {
-        self.world.cancel.cancel();
+        self.context.cancel.cancel();
         self.tasks.close();
         self.tasks.wait().await;
     }

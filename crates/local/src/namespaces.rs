@@ -11,22 +11,17 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
 };
+use reconcile::{Error, Key, Part, Requeue, WorkQueue, is_not_found};
 use serde_json::json;
 
-use crate::{
-    cache::Key,
-    kinds::Kinds,
-    queue::{Next, Queue},
-    requests::{Failure, Part, is_gone},
-    world::World,
-};
+use crate::{context::Context, discovery::Kinds};
 
 const WORKERS: usize = 4;
 /// Things that take time to go (pods stop, others wait for a finalizer) are looked at this often.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 struct Namespaces {
-    world: Arc<World>,
+    context: Arc<Context>,
 }
 
 /// Whether it is up to us to empty it before it can go.
@@ -42,39 +37,39 @@ fn awaits_us(namespace: &Namespace) -> bool {
     ours && namespace.metadata.deletion_timestamp.is_some()
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("namespaces");
     let wake = queue.clone();
-    world.namespaces.listen(move |change| {
+    context.namespaces.listen(move |change| {
         if let Some(namespace) = change.new {
             wake.add(Key::of(&namespace.metadata));
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
-        let controller = Namespaces { world };
+        context.synced().await;
+        let cancel = context.cancel.clone();
+        let controller = Namespaces { context };
         let work = |key| controller.update(key);
-        queue.run("namespaces", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
 impl Namespaces {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let namespace = self.world.namespaces.get(&key);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let namespace = self.context.namespaces.get(&key);
         match namespace.filter(|namespace| awaits_us(namespace)) {
             Some(namespace) => self.empty(&namespace, &key.name).await,
-            None => Ok(Next::Idle),
+            None => Ok(Requeue::OnChange),
         }
     }
 
-    async fn empty(&self, namespace: &Namespace, name: &str) -> Result<Next, Failure> {
-        let kinds = Kinds::discover(&self.world.client).await?;
+    async fn empty(&self, namespace: &Namespace, name: &str) -> Result<Requeue, Error> {
+        let kinds = Kinds::discover(&self.context.client).await?;
         let mut left = Vec::new();
         for kind in kinds.in_namespaces() {
             let api: Api<DynamicObject> =
-                Api::namespaced_with(self.world.client.clone(), name, &kind.resource);
+                Api::namespaced_with(self.context.client.clone(), name, &kind.resource);
             let some = ListParams::default().limit(500);
             if api.list_metadata(&some).await?.items.is_empty() {
                 continue;
@@ -96,14 +91,14 @@ impl Namespaces {
         }
         if left.is_empty() {
             self.finalize(namespace, name).await?;
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
         self.report(namespace, &left).await?;
-        Ok(Next::After(PATIENCE))
+        Ok(Requeue::After(PATIENCE))
     }
 
     /// Gives up our finalizer, which lets the server remove the namespace.
-    async fn finalize(&self, namespace: &Namespace, name: &str) -> Result<(), Failure> {
+    async fn finalize(&self, namespace: &Namespace, name: &str) -> Result<(), Error> {
         let mut namespace = namespace.clone();
         if let Some(finalizers) = namespace
             .spec
@@ -112,25 +107,25 @@ impl Namespaces {
         {
             finalizers.retain(|finalizer| finalizer != "kubernetes");
         }
-        let api: Api<Namespace> = Api::all(self.world.client.clone());
+        let api: Api<Namespace> = Api::all(self.context.client.clone());
         match api
             .replace_subresource("finalize", name, &PostParams::default(), &namespace)
             .await
         {
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             result => Ok(result.map(drop)?),
         }
     }
 
     /// Says what holds the namespace up, for `kubectl describe`.
-    async fn report(&self, namespace: &Namespace, left: &[Left]) -> Result<(), Failure> {
+    async fn report(&self, namespace: &Namespace, left: &[Left]) -> Result<(), Error> {
         let conditions = conditions(namespace, left, Timestamp::now());
         let status = namespace.status.clone().unwrap_or_default();
         if status.conditions.as_ref() == Some(&conditions) {
             return Ok(());
         }
         let fields = json!({"status": {"conditions": conditions}});
-        let requests = &self.world.requests;
+        let requests = &self.context.requests;
         requests
             .merge::<Namespace>(&namespace.metadata, Part::Status, fields)
             .await?;

@@ -12,17 +12,11 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, Taint},
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use reconcile::{Error, EventType, Index, Key, Part, Requeue, WorkQueue};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{
-    cache::{Key, Link},
-    events::Severity,
-    objects::Pod,
-    queue::{Next, Queue},
-    requests::{Failure, Part},
-    world::World,
-};
+use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 16;
 
@@ -168,17 +162,17 @@ fn is_ready(node: &Node) -> bool {
 }
 
 struct NodeLifecycle {
-    world: Arc<World>,
+    context: Arc<Context>,
     heard: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("node-lifecycle");
     let heard: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
 
     let (wake, news) = (queue.clone(), heard.clone());
-    world.nodes.listen(move |change| {
+    context.nodes.listen(move |change| {
         let beat = |node: &Arc<Node>| {
             condition(node, "Ready").and_then(|ready| ready.last_heartbeat_time.clone())
         };
@@ -198,7 +192,7 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     let news = heard.clone();
-    world.leases.listen(move |change| {
+    context.leases.listen(move |change| {
         let renewed = |lease: &Arc<_>| {
             let lease: &k8s_openapi::api::coordination::v1::Lease = lease;
             lease.spec.as_ref().and_then(|spec| spec.renew_time.clone())
@@ -214,20 +208,20 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
-        let controller = NodeLifecycle { world, heard };
+        context.synced().await;
+        let cancel = context.cancel.clone();
+        let controller = NodeLifecycle { context, heard };
         let work = |key| controller.update(key);
-        queue.run("node lifecycle", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
 impl NodeLifecycle {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(node) = self.world.nodes.get(&key) else {
-            return Ok(Next::Idle);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(node) = self.context.nodes.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
-        let grace = self.world.timings.node_grace;
+        let grace = self.context.timings.node_grace;
         let silence = {
             let mut heard = self.heard.lock().expect("no panic while held");
             heard
@@ -243,12 +237,12 @@ impl NodeLifecycle {
         if !is_ready(&node) && condition(&node, "Ready").is_some() {
             self.mark_pods_not_ready(&key.name).await?;
         }
-        Ok(Next::After(grace.saturating_sub(silence).max(grace / 8)))
+        Ok(Requeue::After(grace.saturating_sub(silence).max(grace / 8)))
     }
 
-    async fn doubt(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), Failure> {
+    async fn doubt(&self, node: &Node, conditions: Vec<NodeCondition>) -> Result<(), Error> {
         let fields = json!({"status": {"conditions": conditions}});
-        let requests = &self.world.requests;
+        let requests = &self.context.requests;
         if requests
             .strategic::<Node>(&node.metadata, Part::Status, fields)
             .await?
@@ -256,17 +250,17 @@ impl NodeLifecycle {
         {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let message = format!("Node {name} status is now: NodeNotReady");
-            self.world
-                .tell(node, Severity::Normal, "NodeNotReady", &message)
+            self.context
+                .record_event(node, EventType::Normal, "NodeNotReady", &message)
                 .await;
         }
         Ok(())
     }
 
     /// Only if the node has not changed, because the list is replaced whole and people taint nodes too.
-    async fn set_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), Failure> {
+    async fn set_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), Error> {
         let fields = json!({"spec": {"taints": taints}});
-        let requests = &self.world.requests;
+        let requests = &self.context.requests;
         requests
             .merge_unchanged::<Node>(&node.metadata, Part::Object, fields)
             .await?;
@@ -274,13 +268,13 @@ impl NodeLifecycle {
     }
 
     /// The pods of a node that cannot vouch for them are not ready either.
-    async fn mark_pods_not_ready(&self, node: &str) -> Result<(), Failure> {
-        for pod in self.world.pods.linked(&Link::Node(node.into())) {
+    async fn mark_pods_not_ready(&self, node: &str) -> Result<(), Error> {
+        for pod in self.context.pods.indexed(&Index::Node(node.into())) {
             if pod.is_ready() && !pod.is_finished() {
                 let now = Time(Timestamp::now());
                 let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": now});
                 let fields = json!({"status": {"conditions": [ready]}});
-                self.world
+                self.context
                     .requests
                     .strategic::<Pod>(&pod.metadata, Part::Status, fields)
                     .await?;

@@ -1,12 +1,10 @@
-//! Simulated nodes: every Node of the cluster, whoever made it, behaves as if a kubelet ran there.
-//!
-//! They complete their status, renew their leases, refuse bound pods that do not fit, and take the others through
-//! their lives. No containers run.
+//! Simulated kubelets: they complete the status of their Nodes, renew their leases, reject bound pods that do not fit, and
+//! take the others through their lifecycle. No containers run.
 
 mod addresses;
 mod admission;
 mod heartbeat;
-mod life;
+mod pod_lifecycle;
 mod shape;
 
 use std::{
@@ -25,56 +23,110 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams},
     core::PartialObjectMeta,
 };
+use reconcile::{
+    Error, EventType, Index, Key, Part, QueueStats, Requeue, WorkQueue, is_already_exists,
+    message_of,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use self::{
-    addresses::{Addresses, Range},
+    addresses::{Addresses, NodeNetwork, Range},
     admission::Decision,
-    life::{Site, Stage, Step},
+    pod_lifecycle::{PodNetwork, Stage, Step},
 };
 pub use self::{
-    life::{EXIT_CODE, RUN_FOR},
+    pod_lifecycle::{EXIT_CODE, RUN_FOR},
     shape::Shape,
 };
-use crate::{
-    cache::{Key, Link},
-    events::Severity,
-    objects::Pod,
-    queue::{Next, Queue},
-    requests::{Failure, Part},
-    world::World,
-};
+use crate::{context::Context, objects::Pod};
 
-/// On a Node: `off` makes its kubelet fall silent, and the node not ready after a while.
+/// Label of a Node: `true` leaves it to `tidepool nodes`.
+pub const SIMULATED: &str = "tidepool.io/simulated";
+/// Annotation of a Node: with `off` its simulated kubelet does nothing, and the node becomes not ready after a while.
 pub const HEARTBEAT: &str = "tidepool.io/heartbeat";
 
 const POD_WORKERS: usize = 32;
 const NODE_WORKERS: usize = 32;
-/// A critical pod looks this often whether those who make room for it have gone.
-const ROOM_CHECK: Duration = Duration::from_millis(100);
+/// A critical pod checks this often whether the pods it preempts are gone.
+const PREEMPTION_CHECK: Duration = Duration::from_millis(100);
 
-/// Adds, removes and disturbs nodes while the cluster runs.
+/// Adds, changes and deletes nodes while the kubelets run.
 #[derive(Clone)]
 pub struct Nodes {
     kubelets: Arc<Kubelets>,
 }
 
 impl Nodes {
-    /// Adds a node that is ready at once.
+    /// Creates a node that is ready at once.
     pub async fn add(&self, shape: &Shape) -> Result<(), kube::Error> {
-        let place = self.kubelets.memory().addresses.place(&shape.name);
-        let node = shape::completed(&shape.node(), &place, Timestamp::now());
+        let network = self.kubelets.network(&shape.name);
+        let mut node = shape.node();
+        if self.kubelets.scope == Scope::Labelled {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert(SIMULATED.to_owned(), "true".to_owned());
+        }
+        let node = shape::completed(&node, &network, Timestamp::now());
         let node = serde_json::to_value(&node).map_err(kube::Error::SerdeError)?;
         self.kubelets
-            .world
+            .context
             .requests
             .create::<Node>(None, &node)
             .await
             .map(drop)
     }
 
-    /// Adds `count` demo nodes.
+    /// As [`Nodes::add`] for many; a node of that name may exist already if the kubelets act for it.
+    pub async fn ensure(&self, shapes: &[Shape]) -> Result<(), NodeError> {
+        stream::iter(shapes)
+            .map(|shape| async move {
+                match self.add(shape).await {
+                    Err(error) if is_already_exists(&error) => self.reuse(&shape.name).await,
+                    result => Ok(result?),
+                }
+            })
+            .buffer_unordered(NODE_WORKERS)
+            .try_collect()
+            .await
+    }
+
+    async fn reuse(&self, name: &str) -> Result<(), NodeError> {
+        let nodes: Api<Node> = Api::all(self.kubelets.context.client.clone());
+        let node = nodes.get_opt(name).await?;
+        if node.is_some_and(|node| !self.kubelets.owns(&node)) {
+            return Err(NodeError::NotSimulated(name.to_owned()));
+        }
+        tracing::info!(node = name, "node exists already");
+        Ok(())
+    }
+
+    /// Deletes these nodes as far as the kubelets act for them, and returns how many it deleted.
+    pub async fn delete_all(&self, names: &[String]) -> Result<usize, kube::Error> {
+        let nodes = names.iter().map(|name| Key::cluster(name));
+        let nodes: Vec<Arc<Node>> = nodes
+            .filter_map(|key| self.kubelets.context.nodes.get(&key))
+            .filter(|node| self.kubelets.owns(node))
+            .collect();
+        let requests = &self.kubelets.context.requests;
+        let deleted = stream::iter(&nodes)
+            .map(|node| requests.delete::<Node>(&node.metadata, DeleteParams::background()))
+            .buffer_unordered(NODE_WORKERS);
+        deleted.try_collect::<Vec<()>>().await.map(|all| all.len())
+    }
+
+    /// The numbers of the kubelets' work queues.
+    pub fn queues(&self) -> Vec<QueueStats> {
+        let queues = self.kubelets.queues.iter();
+        queues.map(|queue| queue.stats()).collect()
+    }
+
+    /// How many nodes the kubelets act for.
+    pub fn count(&self) -> usize {
+        let nodes = self.kubelets.context.nodes.all();
+        nodes.iter().filter(|it| self.kubelets.owns(it)).count()
+    }
+
+    /// Creates `count` demo nodes.
     pub async fn add_demo(&self, count: usize) -> Result<(), kube::Error> {
         stream::iter(0..count)
             .map(|index| async move { self.add(&Shape::demo(index, count)).await })
@@ -83,7 +135,7 @@ impl Nodes {
             .await
     }
 
-    /// Removes a node; its pods follow after a while.
+    /// Deletes a node.
     pub async fn remove(&self, name: &str) -> Result<(), kube::Error> {
         self.api()
             .delete(name, &DeleteParams::background())
@@ -91,19 +143,19 @@ impl Nodes {
             .map(drop)
     }
 
-    /// Takes a node out of scheduling.
+    /// Makes a node unschedulable.
     pub async fn cordon(&self, name: &str) -> Result<(), kube::Error> {
         self.patch(name, json!({"spec": {"unschedulable": true}}))
             .await
     }
 
-    /// Puts it back.
+    /// Makes a node schedulable.
     pub async fn uncordon(&self, name: &str) -> Result<(), kube::Error> {
         self.patch(name, json!({"spec": {"unschedulable": null}}))
             .await
     }
 
-    /// Makes a node's kubelet fall silent: no heartbeats, and its pods are left as they are.
+    /// Stops the kubelet of a node: no heartbeats, and its pods stay as they are.
     pub async fn stop_heartbeat(&self, name: &str) -> Result<(), kube::Error> {
         self.patch(
             name,
@@ -129,8 +181,28 @@ impl Nodes {
     }
 
     fn api(&self) -> Api<PartialObjectMeta<Node>> {
-        Api::all(self.kubelets.world.client.clone())
+        Api::all(self.kubelets.context.client.clone())
     }
+}
+
+/// Which Nodes the kubelets act for. The two scopes never overlap, so that no Node has two kubelets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those without the label [`SIMULATED`].
+    Unlabelled,
+    /// Those with the label: other Nodes of the cluster are real.
+    Labelled,
+}
+
+/// Why a node cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error(
+        "node {0} exists and has no label {SIMULATED}=true: choose other names with --name-prefix"
+    )]
+    NotSimulated(String),
+    #[error("{}", message_of(.0))]
+    Request(#[from] kube::Error),
 }
 
 fn is_silent(node: &Node) -> bool {
@@ -138,37 +210,47 @@ fn is_silent(node: &Node) -> bool {
     annotations.is_some_and(|a| a.get(HEARTBEAT).is_some_and(|value| value == "off"))
 }
 
+fn is_labelled(node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.get(SIMULATED).is_some_and(|value| value == "true"))
+}
+
 fn pod_cidr(node: &Node) -> Option<&str> {
     node.spec.as_ref()?.pod_cidr.as_deref()
 }
 
 struct Kubelets {
-    world: Arc<World>,
+    context: Arc<Context>,
+    scope: Scope,
+    /// Of pods and of nodes.
+    queues: [Arc<WorkQueue<Key>>; 2],
     memory: Mutex<Memory>,
 }
 
-/// What kubelets know that no object says.
+/// What kubelets know besides the objects.
 #[derive(Default)]
 struct Memory {
     addresses: Addresses,
     /// The stage of each pod, by uid, and since when: objects only keep whole seconds.
     stages: HashMap<String, (Stage, Instant)>,
-    /// The uids of pods that their nodes took and that may not show it yet.
-    taken: HashSet<String>,
+    /// The uids of admitted pods, whose status may not show it yet.
+    admitted: HashSet<String>,
     /// When each node last renewed its lease.
     renewed: HashMap<String, Instant>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>, scope: Scope) -> (Nodes, impl Future<Output = ()>) {
+    let (pods, nodes) = (WorkQueue::new("pods"), WorkQueue::new("nodes"));
     let kubelets = Arc::new(Kubelets {
-        world: world.clone(),
+        context: context.clone(),
+        scope,
+        queues: [pods.clone(), nodes.clone()],
         memory: Mutex::default(),
     });
-    let (pods, nodes) = (Queue::new(), Queue::new());
 
     let (wake, seen) = (pods.clone(), kubelets.clone());
-    world
+    context
         .pods
         .listen(move |change| match (change.old, change.new) {
             (Some(old), None) => seen.memory().forget_pod(old.uid()),
@@ -178,20 +260,23 @@ pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
             }
             _ => {}
         });
-    let (wake, wake_pods, on_node) = (nodes.clone(), pods.clone(), world.pods.clone());
-    world.nodes.listen(move |change| {
+    let (wake, wake_pods, on_node) = (nodes.clone(), pods.clone(), context.pods.clone());
+    context.nodes.listen(move |change| {
         for node in change.sides() {
             wake.add(Key::of(&node.metadata));
         }
-        // Pods move on when their node appears, gets its range of addresses or speaks again.
-        let waits_for = |node: &Node| (is_silent(node), pod_cidr(node).map(str::to_owned));
+        // Pods move on when their node appears, gets its podCIDR or sends heartbeats again.
+        let waits_for = |node: &Node| {
+            let cidr = pod_cidr(node).map(str::to_owned);
+            (is_silent(node), is_labelled(node), cidr)
+        };
         if let Some(node) = change.new
             && change
                 .old
                 .is_none_or(|old| waits_for(old) != waits_for(node))
         {
             let name = node.metadata.name.clone().unwrap_or_default();
-            for pod in on_node.linked(&Link::Node(name)) {
+            for pod in on_node.indexed(&Index::Node(name)) {
                 wake_pods.add(Key::of(&pod.metadata));
             }
         }
@@ -200,13 +285,13 @@ pub(crate) fn start(world: Arc<World>) -> (Nodes, impl Future<Output = ()>) {
         kubelets: kubelets.clone(),
     };
     let run = async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let work_on_pod = |key| kubelets.update_pod(key);
         let work_on_node = |key| kubelets.update_node(key);
         tokio::join!(
-            pods.run("pods on nodes", POD_WORKERS, cancel.clone(), work_on_pod),
-            nodes.run("nodes", NODE_WORKERS, cancel, work_on_node),
+            pods.run(POD_WORKERS, cancel.clone(), work_on_pod),
+            nodes.run(NODE_WORKERS, cancel, work_on_node),
         );
     };
     (handle, run)
@@ -216,7 +301,7 @@ impl Memory {
     fn forget_pod(&mut self, uid: &str) {
         self.addresses.release(uid);
         self.stages.remove(uid);
-        self.taken.remove(uid);
+        self.admitted.remove(uid);
     }
 
     fn note_address(&mut self, pod: &Pod) {
@@ -229,7 +314,7 @@ impl Memory {
         }
     }
 
-    /// How long the pod has been where it is.
+    /// How long the pod has been in this stage.
     fn time_in(&mut self, pod: &Pod, stage: Stage) -> Duration {
         let now = Instant::now();
         let entry = self
@@ -244,119 +329,135 @@ impl Memory {
 }
 
 impl Kubelets {
+    /// Whether the kubelets act for this node.
+    fn owns(&self, node: &Node) -> bool {
+        is_labelled(node) == (self.scope == Scope::Labelled)
+    }
+
+    /// The addresses of a node. A labelled node gets no podCIDR from us: the controller manager of its cluster assigns
+    /// them, and does not start when one is outside its range.
+    fn network(&self, node: &str) -> NodeNetwork {
+        let mut network = self.memory().addresses.of_node(node);
+        if self.scope == Scope::Labelled {
+            network.pod_cidr = None;
+        }
+        network
+    }
+
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().expect("no panic while held")
     }
 
-    async fn update_pod(&self, key: Key) -> Result<Next, Failure> {
-        let Some(pod) = self.world.pods.get(&key).filter(|pod| pod.is_bound()) else {
-            return Ok(Next::Idle);
+    async fn update_pod(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(pod) = self.context.pods.get(&key).filter(|pod| pod.is_bound()) else {
+            return Ok(Requeue::OnChange);
         };
-        let node = self.world.nodes.get(&Key::cluster(&pod.spec.node_name));
-        let Some(node) = node.filter(|node| !is_silent(node)) else {
-            return Ok(Next::Idle);
+        let node = self.context.nodes.get(&Key::cluster(&pod.spec.node_name));
+        let Some(node) = node.filter(|node| self.owns(node) && !is_silent(node)) else {
+            return Ok(Requeue::OnChange);
         };
-        let stage = life::stage(&pod);
+        let stage = pod_lifecycle::stage(&pod);
         let elapsed = self.memory().time_in(&pod, stage);
         let now = Timestamp::now();
-        let status = match life::next(&pod, stage, elapsed, &self.world.timings) {
-            Step::Nothing => return Ok(Next::Idle),
-            Step::Wait(wait) => return Ok(Next::After(wait)),
+        let status = match pod_lifecycle::next(&pod, stage, elapsed, &self.context.timings) {
+            Step::Nothing => return Ok(Requeue::OnChange),
+            Step::Wait(wait) => return Ok(Requeue::After(wait)),
             Step::Remove => {
-                self.world.delete_pod(&pod, Some(0)).await?;
-                return Ok(Next::Idle);
+                self.context.delete_pod(&pod, Some(0)).await?;
+                return Ok(Requeue::OnChange);
             }
             Step::Start => {
                 if stage == Stage::Starting
-                    && let Some(next) = self.turned_away(&pod, &node).await?
+                    && let Some(next) = self.reject_or_preempt(&pod, &node).await?
                 {
                     return Ok(next);
                 }
-                let Some(site) = self.site(&pod, &node) else {
-                    return self.complain_about_address(&pod, &node).await;
+                let Some(network) = self.pod_network(&pod, &node) else {
+                    return self.report_missing_address(&pod, &node).await;
                 };
-                for message in life::complaints(&pod) {
-                    self.world
-                        .tell(&*pod, Severity::Warning, "InvalidAnnotation", &message)
+                for message in pod_lifecycle::annotation_errors(&pod) {
+                    self.context
+                        .record_event(&*pod, EventType::Warning, "InvalidAnnotation", &message)
                         .await;
                 }
-                life::running(&pod, &site, now)
+                pod_lifecycle::running(&pod, &network, now)
             }
-            Step::MarkReady => life::ready_again(&pod, now),
-            Step::Crash { code } => life::crashed(&pod, code, now),
-            Step::End { code } => life::ended(&pod, code, now),
+            Step::MarkReady => pod_lifecycle::ready_again(&pod, now),
+            Step::Crash { code } => pod_lifecycle::crashed(&pod, code, now),
+            Step::End { code } => pod_lifecycle::ended(&pod, code, now),
         };
         self.write(&pod, status).await?;
         // The watch brings the pod back in its next stage.
-        Ok(Next::Idle)
+        Ok(Requeue::OnChange)
     }
 
-    /// None when the node takes the pod. If not, the pod is refused, or whoever must go first is told to.
-    async fn turned_away(&self, pod: &Pod, node: &Node) -> Result<Option<Next>, Failure> {
+    /// None when the node admits the pod. Otherwise rejects the pod, or preempts pods for it.
+    async fn reject_or_preempt(&self, pod: &Pod, node: &Node) -> Result<Option<Requeue>, Error> {
         let mut decision = self.decide(pod, node);
-        if matches!(decision, Decision::Refuse { .. }) {
-            // The node may have become another since the cache saw it.
-            let nodes: Api<Node> = Api::all(self.world.client.clone());
-            let Some(node) = nodes.get_opt(&pod.spec.node_name).await? else {
-                return Ok(Some(Next::Idle));
+        if matches!(decision, Decision::Reject { .. }) {
+            // The cache may be behind.
+            let nodes: Api<Node> = Api::all(self.context.client.clone());
+            let node = nodes.get_opt(&pod.spec.node_name).await?;
+            let Some(node) = node.filter(|node| self.owns(node)) else {
+                return Ok(Some(Requeue::OnChange));
             };
             decision = self.decide(pod, &node);
         }
         let now = Timestamp::now();
         match decision {
-            Decision::Take => Ok(None),
-            Decision::Refuse { reason, message } => {
-                self.world
-                    .tell(pod, Severity::Warning, &reason, &message)
+            Decision::Admit => Ok(None),
+            Decision::Reject { reason, message } => {
+                self.context
+                    .record_event(pod, EventType::Warning, &reason, &message)
                     .await;
-                self.write(pod, admission::refused(&reason, &message, now))
+                self.write(pod, admission::rejected(&reason, &message, now))
                     .await?;
-                Ok(Some(Next::Idle))
+                Ok(Some(Requeue::OnChange))
             }
-            Decision::Evict(victims) => {
+            Decision::Preempt(victims) => {
                 for victim in victims {
-                    self.write(&victim, admission::evicted(&victim, now))
+                    self.write(&victim, admission::preempted(&victim, now))
                         .await?;
                 }
-                Ok(Some(Next::After(ROOM_CHECK)))
+                Ok(Some(Requeue::After(PREEMPTION_CHECK)))
             }
         }
     }
 
-    async fn write(&self, pod: &Pod, status: Value) -> Result<(), Failure> {
-        let (requests, fields) = (&self.world.requests, json!({"status": status}));
+    async fn write(&self, pod: &Pod, status: Value) -> Result<(), Error> {
+        let (requests, fields) = (&self.context.requests, json!({"status": status}));
         requests
             .strategic::<Pod>(&pod.metadata, Part::Status, fields)
             .await?;
         Ok(())
     }
 
-    /// Decides about one pod at a time, so that two never take the same room.
+    /// Decides about one pod at a time, so that two pods never get the same capacity.
     fn decide(&self, pod: &Pod, node: &Node) -> Decision {
+        let network = self.network(&pod.spec.node_name);
+        let node = shape::completed(node, &network, Timestamp::now());
         let mut memory = self.memory();
-        if memory.taken.contains(pod.uid()) {
-            return Decision::Take;
+        if memory.admitted.contains(pod.uid()) {
+            return Decision::Admit;
         }
-        let place = memory.addresses.place(&pod.spec.node_name);
-        let node = shape::completed(node, &place, Timestamp::now());
         let mut others = self
-            .world
+            .context
             .pods
-            .linked(&Link::Node(pod.spec.node_name.clone()));
+            .indexed(&Index::Node(pod.spec.node_name.clone()));
         others.retain(|other| {
             let started = !other.status.container_statuses.is_empty();
             other.uid() != pod.uid()
-                && life::stage(other) != Stage::Ended
-                && (started || memory.taken.contains(other.uid()))
+                && pod_lifecycle::stage(other) != Stage::Ended
+                && (started || memory.admitted.contains(other.uid()))
         });
         let decision = admission::decide(pod, &node, others);
-        if matches!(decision, Decision::Take) {
-            memory.taken.insert(pod.uid().to_owned());
+        if matches!(decision, Decision::Admit) {
+            memory.admitted.insert(pod.uid().to_owned());
         }
         decision
     }
 
-    fn site(&self, pod: &Pod, node: &Node) -> Option<Site> {
+    fn pod_network(&self, pod: &Pod, node: &Node) -> Option<PodNetwork> {
         let addresses = node
             .status
             .as_ref()
@@ -367,29 +468,34 @@ impl Kubelets {
             .find(|a| a.type_ == "InternalIP");
         let host_ip = host_ip.map(|a| a.address.clone()).unwrap_or_default();
         if pod.spec.host_network {
-            return Some(Site {
+            return Some(PodNetwork {
                 pod_ip: host_ip.clone(),
                 host_ip,
             });
         }
-        let range = Range::parse(pod_cidr(node)?)?;
-        let address = self.memory().addresses.give(pod.uid(), range)?;
-        Some(Site {
+        let mut memory = self.memory();
+        let mut range = pod_cidr(node).and_then(Range::parse);
+        if range.is_none() && self.scope == Scope::Labelled {
+            let own = memory.addresses.of_node(&pod.spec.node_name).pod_cidr;
+            range = own.as_deref().and_then(Range::parse);
+        }
+        let address = memory.addresses.give(pod.uid(), range?)?;
+        Some(PodNetwork {
             pod_ip: address.to_string(),
             host_ip,
         })
     }
 
-    async fn complain_about_address(&self, pod: &Pod, node: &Node) -> Result<Next, Failure> {
+    async fn report_missing_address(&self, pod: &Pod, node: &Node) -> Result<Requeue, Error> {
         let name = &pod.spec.node_name;
-        let will_have_one = || self.memory().addresses.place(name).pod_cidr.is_some();
+        let will_have_one = || self.network(name).pod_cidr.is_some();
         let Some(cidr) = pod_cidr(node).or_else(|| (!will_have_one()).then_some("<none>")) else {
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         };
         let message = format!("node {name} has no free address for the pod in its podCIDR {cidr}");
-        self.world
-            .tell(pod, Severity::Warning, "FailedCreatePodSandBox", &message)
+        self.context
+            .record_event(pod, EventType::Warning, "FailedCreatePodSandBox", &message)
             .await;
-        Ok(Next::After(Duration::from_secs(10)))
+        Ok(Requeue::After(Duration::from_secs(10)))
     }
 }

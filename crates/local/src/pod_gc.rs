@@ -9,17 +9,12 @@ use std::{
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, core::PartialObjectMeta};
+use reconcile::{Error, Index, Key, Part, Requeue, WorkQueue, true_condition};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    cache::{Key, Link},
-    objects::Pod,
-    queue::{Next, Queue},
-    requests::{Failure, Part, holds_now},
-    world::World,
-};
+use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 4;
 /// The real controller's default: so many finished pods are kept.
@@ -27,16 +22,16 @@ const FINISHED_KEPT: usize = 12_500;
 const FINISHED_CHECK: Duration = Duration::from_secs(20);
 
 struct PodGc {
-    world: Arc<World>,
+    context: Arc<Context>,
     /// Since when a node with pods has been missing.
     missing: Mutex<HashMap<String, Instant>>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
-    let (wake, nodes) = (queue.clone(), world.nodes.clone());
-    world.pods.listen(move |change| {
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("pod-gc");
+    let (wake, nodes) = (queue.clone(), context.nodes.clone());
+    context.pods.listen(move |change| {
         if let Some(pod) = change.new.filter(|pod| pod.is_bound()) {
             let node = Key::cluster(&pod.spec.node_name);
             if nodes.get(&node).is_none() {
@@ -45,7 +40,7 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     let wake = queue.clone();
-    world.nodes.listen(move |change| {
+    context.nodes.listen(move |change| {
         // Also when one appears, which clears it of having been missing.
         if change.old.is_none() || change.new.is_none() {
             for node in change.sides() {
@@ -54,15 +49,15 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let gc = PodGc {
-            world,
+            context,
             missing: Mutex::default(),
         };
         let work = |node| gc.update(node);
         tokio::join!(
-            queue.run("pod gc", WORKERS, cancel.clone(), work),
+            queue.run(WORKERS, cancel.clone(), work),
             gc.limit_finished(&cancel)
         );
     }
@@ -87,14 +82,14 @@ fn surplus(pods: &[Arc<Pod>], kept: usize) -> Vec<Arc<Pod>> {
 }
 
 impl PodGc {
-    async fn update(&self, node: Key) -> Result<Next, Failure> {
-        let pods = self.world.pods.linked(&Link::Node(node.name.clone()));
-        if self.world.nodes.get(&node).is_some() || pods.is_empty() {
+    async fn update(&self, node: Key) -> Result<Requeue, Error> {
+        let pods = self.context.pods.indexed(&Index::Node(node.name.clone()));
+        if self.context.nodes.get(&node).is_some() || pods.is_empty() {
             self.missing
                 .lock()
                 .expect("no panic while held")
                 .remove(&node.name);
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
         let missing_for = {
             let mut missing = self.missing.lock().expect("no panic while held");
@@ -103,14 +98,14 @@ impl PodGc {
                 .or_insert_with(Instant::now)
                 .elapsed()
         };
-        let left = self.world.timings.lost_pods.saturating_sub(missing_for);
+        let left = self.context.timings.lost_pods.saturating_sub(missing_for);
         if !left.is_zero() {
-            return Ok(Next::After(left));
+            return Ok(Requeue::After(left));
         }
         // The cache may be behind; removing pods of a living node would be a disaster.
-        let api: Api<PartialObjectMeta<Node>> = Api::all(self.world.client.clone());
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.context.client.clone());
         if api.get_opt(&node.name).await?.is_some() {
-            return Ok(Next::After(Duration::from_secs(1)));
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
         for pod in pods {
             self.remove(&pod).await?;
@@ -119,20 +114,20 @@ impl PodGc {
             .lock()
             .expect("no panic while held")
             .remove(&node.name);
-        Ok(Next::Idle)
+        Ok(Requeue::OnChange)
     }
 
-    async fn remove(&self, pod: &Pod) -> Result<(), Failure> {
+    async fn remove(&self, pod: &Pod) -> Result<(), Error> {
         if !pod.is_finished() {
             let message = "PodGC: node no longer exists";
-            let why = holds_now("DisruptionTarget", "DeletionByPodGC", message);
+            let why = true_condition("DisruptionTarget", "DeletionByPodGC", message);
             let fields = json!({"status": {"phase": "Failed", "conditions": [why]}});
-            self.world
+            self.context
                 .requests
                 .strategic::<Pod>(&pod.metadata, Part::Status, fields)
                 .await?;
         }
-        Ok(self.world.delete_pod(pod, Some(0)).await?)
+        Ok(self.context.delete_pod(pod, Some(0)).await?)
     }
 
     async fn limit_finished(&self, cancel: &CancellationToken) {
@@ -141,8 +136,8 @@ impl PodGc {
             .await
             .is_some()
         {
-            for pod in surplus(&self.world.pods.all(), FINISHED_KEPT) {
-                let deletion = self.world.delete_pod(&pod, Some(0));
+            for pod in surplus(&self.context.pods.all(), FINISHED_KEPT) {
+                let deletion = self.context.delete_pod(&pod, Some(0));
                 match cancel.run_until_cancelled(deletion).await {
                     None => return,
                     Some(Ok(())) => {}

@@ -4,17 +4,13 @@ use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc, time::D
 
 use futures::{StreamExt, TryStreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
+use reconcile::{Error, EventType, Expectations, Key, Part, Requeue, WorkQueue, message_of};
 use serde_json::{Value, json};
 
 use crate::{
-    cache::Key,
-    claims::{claims, concerned, controlled_by, pod_from},
-    echo::Echoes,
-    events::Severity,
+    context::Context,
     objects::{Pod, ReplicaSet, replica_set::ReplicaSetStatus},
-    queue::{Next, Queue},
-    requests::{Failure, Part, brief},
-    world::World,
+    ownership::{claims, concerned, controlled_by, pod_from},
 };
 
 /// Pods made or removed in one go; the rest follows when these have been seen.
@@ -129,22 +125,22 @@ fn deletion_cost(pod: &Pod) -> i32 {
 }
 
 struct ReplicaSets {
-    world: Arc<World>,
-    pods: Echoes<Pod>,
-    sets: Echoes<ReplicaSet>,
+    context: Arc<Context>,
+    pods: Expectations<Pod>,
+    sets: Expectations<ReplicaSet>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("replicasets");
     let wake = queue.clone();
-    world.replica_sets.listen(move |change| {
+    context.replica_sets.listen(move |change| {
         for set in change.sides() {
             wake.add(Key::of(&set.metadata));
         }
     });
-    let (wake, sets) = (queue.clone(), world.replica_sets.clone());
-    world.pods.listen(move |change| {
+    let (wake, sets) = (queue.clone(), context.replica_sets.clone());
+    context.pods.listen(move |change| {
         for pod in change.sides() {
             for key in concerned(&pod.metadata, &sets, |set| &set.spec.selector) {
                 wake.add(key);
@@ -152,30 +148,30 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let controller = ReplicaSets {
-            pods: Echoes::new(world.pods.clone()),
-            sets: Echoes::new(world.replica_sets.clone()),
-            world,
+            pods: Expectations::new(context.pods.clone()),
+            sets: Expectations::new(context.replica_sets.clone()),
+            context,
         };
         let work = |key| controller.update(key);
-        queue.run("replicasets", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
 impl ReplicaSets {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(set) = self.world.replica_sets.get(&key) else {
-            return Ok(Next::Idle);
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(set) = self.context.replica_sets.get(&key) else {
+            return Ok(Requeue::OnChange);
         };
-        if !self.pods.all_back(&key) || !self.sets.all_back(&key) {
-            return Ok(Next::After(Duration::from_secs(1)));
+        if !self.pods.satisfied(&key) || !self.sets.satisfied(&key) {
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let claims = claims(&set.metadata, &set.spec.selector, &self.world.pods)?;
-        let requests = &self.world.requests;
+        let claims = claims(&set.metadata, &set.spec.selector, &self.context.pods)?;
+        let requests = &self.context.requests;
         if claims.settle(&controlled_by(&*set), requests).await? {
-            return Ok(Next::After(Duration::from_secs(1)));
+            return Ok(Requeue::After(Duration::from_secs(1)));
         }
         let plan = plan(&set, &claims.owned, Timestamp::now());
         self.delete(&key, &plan.delete).await?;
@@ -187,14 +183,14 @@ impl ReplicaSets {
                 .await?;
             self.sets.wrote(&key, written.as_ref());
         }
-        Ok(plan.recheck.map_or(Next::Idle, Next::After))
+        Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    async fn create(&self, key: &Key, set: &ReplicaSet, count: usize) -> Result<(), Failure> {
+    async fn create(&self, key: &Key, set: &ReplicaSet, count: usize) -> Result<(), Error> {
         let pod = pod_from(&set.spec.template, &controlled_by(set));
         let namespace = Some(key.namespace.as_str());
         let result = stream::iter(0..count)
-            .map(|_| self.world.requests.create::<Pod>(namespace, &pod))
+            .map(|_| self.context.requests.create::<Pod>(namespace, &pod))
             .buffer_unordered(REQUESTS)
             .try_for_each(|made| async move {
                 self.pods.wrote(key, Some(&made));
@@ -202,18 +198,18 @@ impl ReplicaSets {
             })
             .await;
         if let Err(error) = &result {
-            let message = format!("Error creating: {}", brief(error));
-            self.world
-                .tell(set, Severity::Warning, "FailedCreate", &message)
+            let message = format!("Error creating: {}", message_of(error));
+            self.context
+                .record_event(set, EventType::Warning, "FailedCreate", &message)
                 .await;
         }
         Ok(result?)
     }
 
-    async fn delete(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), Failure> {
+    async fn delete(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), Error> {
         stream::iter(pods.to_vec())
             .map(|pod| async move {
-                self.world.delete_pod(&pod, None).await?;
+                self.context.delete_pod(&pod, None).await?;
                 self.pods.deleted(key, Key::of(&pod.metadata), pod.uid());
                 Ok(())
             })

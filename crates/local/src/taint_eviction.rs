@@ -9,16 +9,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use reconcile::{Error, EventType, Index, Key, Part, Requeue, WorkQueue, true_condition};
 use serde_json::json;
 
-use crate::{
-    cache::{Key, Link},
-    events::Severity,
-    objects::Pod,
-    queue::{Next, Queue},
-    requests::{Failure, Part, holds_now},
-    world::World,
-};
+use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 16;
 
@@ -70,16 +64,16 @@ fn driving(node: &Node) -> Vec<Taint> {
 }
 
 struct TaintEviction {
-    world: Arc<World>,
+    context: Arc<Context>,
     /// Since when a pod, told apart by its uid, has been on a tainted node.
     met: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
-    let queue = Queue::new();
-    let (wake, nodes) = (queue.clone(), world.nodes.clone());
-    world.pods.listen(move |change| {
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("taint-eviction");
+    let (wake, nodes) = (queue.clone(), context.nodes.clone());
+    context.pods.listen(move |change| {
         if change.new.is_none() {
             wake.add(Key::of(
                 &change
@@ -95,41 +89,41 @@ pub(crate) fn start(world: Arc<World>) -> impl Future<Output = ()> {
             wake.add(Key::of(&pod.metadata));
         }
     });
-    let (wake, pods) = (queue.clone(), world.pods.clone());
-    world.nodes.listen(move |change| {
+    let (wake, pods) = (queue.clone(), context.pods.clone());
+    context.nodes.listen(move |change| {
         let before = change.old.map(|node| driving(node)).unwrap_or_default();
         if let Some(node) = change.new
             && driving(node) != before
         {
             let name = node.metadata.name.clone().unwrap_or_default();
-            for pod in pods.linked(&Link::Node(name)) {
+            for pod in pods.indexed(&Index::Node(name)) {
                 wake.add(Key::of(&pod.metadata));
             }
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
+        context.synced().await;
+        let cancel = context.cancel.clone();
         let controller = TaintEviction {
-            world,
+            context,
             met: Mutex::default(),
         };
         let work = |key| controller.update(key);
-        queue.run("taint eviction", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
 impl TaintEviction {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let Some(pod) = self.world.pods.get(&key) else {
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(pod) = self.context.pods.get(&key) else {
             self.forget(&key);
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         };
-        let node = self.world.nodes.get(&Key::cluster(&pod.spec.node_name));
+        let node = self.context.nodes.get(&Key::cluster(&pod.spec.node_name));
         let taints = node.map(|node| driving(&node)).unwrap_or_default();
         if taints.is_empty() || !pod.is_active() {
             self.forget(&key);
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
         let now = Timestamp::now();
         let since = {
@@ -143,33 +137,33 @@ impl TaintEviction {
             entry.1
         };
         let Some(time) = eviction_time(&taints, &pod.spec.tolerations, since) else {
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         };
         match Duration::try_from(time.duration_since(now)) {
-            Ok(left) if !left.is_zero() => return Ok(Next::After(left)),
+            Ok(left) if !left.is_zero() => return Ok(Requeue::After(left)),
             _ => self.evict(&key, &pod).await?,
         }
         self.forget(&key);
-        Ok(Next::Idle)
+        Ok(Requeue::OnChange)
     }
 
     fn forget(&self, key: &Key) {
         self.met.lock().expect("no panic while held").remove(key);
     }
 
-    async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Failure> {
+    async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Error> {
         let message = format!("Marking for deletion Pod {key}");
-        self.world
-            .tell(pod, Severity::Normal, "TaintManagerEviction", &message)
+        self.context
+            .record_event(pod, EventType::Normal, "TaintManagerEviction", &message)
             .await;
         let message = "Taint manager: deleting due to NoExecute taint";
-        let why = holds_now("DisruptionTarget", "DeletionByTaintManager", message);
+        let why = true_condition("DisruptionTarget", "DeletionByTaintManager", message);
         let fields = json!({"status": {"conditions": [why]}});
-        self.world
+        self.context
             .requests
             .strategic::<Pod>(&pod.metadata, Part::Status, fields)
             .await?;
-        Ok(self.world.delete_pod(pod, None).await?)
+        Ok(self.context.delete_pod(pod, None).await?)
     }
 }
 

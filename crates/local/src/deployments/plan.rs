@@ -14,7 +14,7 @@ use crate::{
         Deployment, ReplicaSet,
         deployment::{DeploymentSpec, DeploymentStatus},
     },
-    share::{Rounding, share},
+    scaled_value::{Rounding, scaled_value},
 };
 
 pub(super) struct Observed<'a> {
@@ -125,8 +125,8 @@ fn bounds(spec: &DeploymentSpec) -> Bounds {
             unavailable: 0,
         };
     };
-    let surge = share(rolling.max_surge.as_ref(), spec.replicas, Rounding::Up);
-    let unavailable = share(
+    let surge = scaled_value(rolling.max_surge.as_ref(), spec.replicas, Rounding::Up);
+    let unavailable = scaled_value(
         rolling.max_unavailable.as_ref(),
         spec.replicas,
         Rounding::Down,

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use reconcile::fnv1a;
 use serde_json::{Value, json};
 
 use crate::{
-    claims::controlled_by,
-    hash::fnv1a,
     objects::{Deployment, ReplicaSet, deployment::DeploymentSpec},
+    ownership::controlled_by,
 };
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";

@@ -1,4 +1,4 @@
-//! Who owns whom, and what follows from it. Nothing here touches the world.
+//! Who owns whom, and what follows from it. Nothing here touches the context.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,8 +7,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::discovery::ApiResource;
-
-use crate::cache::Key;
+use reconcile::Key;
 
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const ORPHAN: &str = "orphan";

@@ -1,6 +1,6 @@
-//! Hands out addresses: one to each node, a range to each node for its pods, and one to each pod.
+//! Assigns addresses: one and a range for its pods to each node, and one to each pod.
 //!
-//! Nothing routes to them; they only have to look right and be unique.
+//! Nothing routes to them; they only have to be valid and unique.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -46,9 +46,9 @@ impl Range {
     }
 }
 
-/// What a node gets by its slot.
+/// The addresses of a node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct NodeNetwork {
     pub(super) internal_ip: String,
     /// None when all ranges are taken.
     pub(super) pod_cidr: Option<String>,
@@ -65,8 +65,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The place of a node, the same each time until it is forgotten.
-    pub(super) fn place(&mut self, node: &str) -> Place {
+    /// The addresses of a node, the same each time until it is forgotten.
+    pub(super) fn of_node(&mut self, node: &str) -> NodeNetwork {
         let taken = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         let slot = match self.slots.get(node) {
             Some(slot) => *slot,
@@ -82,7 +82,7 @@ impl Addresses {
         });
         // Slots are dense, so a million nodes fit before addresses would leave the range.
         let internal_ip = Ipv4Addr::from_bits(NODES + (slot + 1) % (1 << 20));
-        Place {
+        NodeNetwork {
             internal_ip: internal_ip.to_string(),
             pod_cidr,
         }
@@ -114,7 +114,7 @@ impl Addresses {
         Some(address)
     }
 
-    /// Notes an address that a pod has already.
+    /// Records an address that a pod has already.
     pub(super) fn take(&mut self, pod: &str, address: Ipv4Addr) {
         if !self.by_pod.contains_key(pod) {
             self.by_address.insert(address, pod.to_owned());
@@ -139,23 +139,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_keep_their_place_and_leave_it_to_others() {
+    fn nodes_keep_their_addresses_until_they_are_forgotten() {
         let mut addresses = Addresses::default();
-        let first = addresses.place("a");
+        let first = addresses.of_node("a");
         assert_eq!(first.internal_ip, "172.16.0.1");
         assert_eq!(first.pod_cidr.as_deref(), Some("10.128.0.0/22"));
-        let second = addresses.place("b");
+        let second = addresses.of_node("b");
         assert_eq!(
             (second.internal_ip.as_str(), second.pod_cidr.as_deref()),
             ("172.16.0.2", Some("10.128.4.0/22"))
         );
-        assert_eq!(addresses.place("a"), first);
+        assert_eq!(addresses.of_node("a"), first);
         addresses.forget_node("a");
-        assert_eq!(addresses.place("c"), first);
+        assert_eq!(addresses.of_node("c"), first);
         for i in 0..RANGES {
-            addresses.place(&format!("n{i}"));
+            addresses.of_node(&format!("n{i}"));
         }
-        assert_eq!(addresses.place("one too many").pod_cidr, None);
+        assert_eq!(addresses.of_node("one too many").pod_cidr, None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Whether a node takes a pod that was bound to it, as its kubelet would decide. The engine decides; this translates.
+//! Whether a node admits a pod that was bound to it, as its kubelet would decide. The engine decides; this translates.
 //!
-//! A real kubelet chooses whom it evicts for a critical pod by QoS class and size; here the lowest priority goes first.
+//! For a critical pod, a real kubelet preempts by QoS class and size; here the lowest priority is preempted first.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -11,39 +11,40 @@ use api::{
 use engine::kubelet::{self, Admission, Applicant, CRITICAL_PRIORITY, Host};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
+use reconcile::true_condition;
 use serde_json::{Value, json};
 
-use super::life;
-use crate::{objects::Pod, requests::holds_now};
+use super::pod_lifecycle;
+use crate::objects::Pod;
 
-/// The reason when the kubelet cannot decide or cannot make room.
+/// The reason when the kubelet cannot decide or cannot preempt.
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
 /// The exit code of a killed container.
 const KILLED: i32 = 137;
-/// On the API object of a pod that the node itself brought.
+/// Annotation of the API object of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 #[derive(Debug)]
 pub(super) enum Decision {
-    Take,
-    /// These must go first, because the pod is critical.
-    Evict(Vec<Arc<Pod>>),
-    Refuse {
+    Admit,
+    /// The pod is critical: these are preempted first.
+    Preempt(Vec<Arc<Pod>>),
+    Reject {
         reason: String,
         message: String,
     },
 }
 
-/// What the kubelet of `node` does with a pod, given the others that it has already taken.
+/// What the kubelet of `node` does with a pod, given the pods that it has admitted already.
 pub(super) fn decide(pod: &Pod, node: &Node, others: Vec<Arc<Pod>>) -> Decision {
-    let refuse = |reason: &str, message: String| Decision::Refuse {
+    let reject = |reason: &str, message: String| Decision::Reject {
         reason: reason.to_owned(),
         message,
     };
     let (model, machine) = match (pod.model(), parse::node(&wire(node))) {
         (Ok(model), Ok(node)) => (model, node),
-        (Err(error), _) => return refuse(UNEXPECTED, error.to_string()),
-        (_, Err(error)) => return refuse(UNEXPECTED, error.to_string()),
+        (Err(error), _) => return reject(UNEXPECTED, error.to_string()),
+        (_, Err(error)) => return reject(UNEXPECTED, error.to_string()),
     };
     let applicant = Applicant {
         pod: model,
@@ -63,20 +64,20 @@ pub(super) fn decide(pod: &Pod, node: &Node, others: Vec<Arc<Pod>>) -> Decision 
         kubelet::admit(applicant, host, &others)
     };
     match admit(&others) {
-        Admission::Admitted => Decision::Take,
-        Admission::Rejected(failure) => refuse(&failure.reason(), failure.to_string()),
+        Admission::Admitted => Decision::Admit,
+        Admission::Rejected(failure) => reject(&failure.reason(), failure.to_string()),
         Admission::MakeRoom(_) => match victims(pod, others, |rest| admit(rest)) {
-            Some(victims) => Decision::Evict(victims),
+            Some(victims) => Decision::Preempt(victims),
             None => {
                 let message =
                     "no set of running pods found to reclaim resources for a critical pod";
-                refuse(UNEXPECTED, message.to_owned())
+                reject(UNEXPECTED, message.to_owned())
             }
         },
     }
 }
 
-/// Pods of lower priority without which the pod would be admitted, none of them in vain.
+/// The pods of lower priority that must go so that the pod is admitted, and no more than needed.
 fn victims(
     pod: &Pod,
     mut others: Vec<Arc<Pod>>,
@@ -99,7 +100,7 @@ fn victims(
         let last = others.pop().filter(|last| may_go(last))?;
         victims.push(last);
     }
-    // Whoever did not help stays.
+    // A pod whose removal did not help stays.
     let needed = victims.len();
     for at in (0..needed).rev() {
         others.push(victims[at].clone());
@@ -142,22 +143,22 @@ fn wire(node: &Node) -> wire::Node {
     }
 }
 
-/// The status of a pod that its node does not take.
-pub(super) fn refused(reason: &str, message: &str, now: Timestamp) -> Value {
+/// The status of a rejected pod.
+pub(super) fn rejected(reason: &str, message: &str, now: Timestamp) -> Value {
     json!({
         "phase": "Failed", "reason": reason, "startTime": Time(now),
         "message": format!("Pod was rejected: {message}"),
     })
 }
 
-/// The status of a pod that goes because a critical one comes.
-pub(super) fn evicted(pod: &Pod, now: Timestamp) -> Value {
-    let mut status = life::ended(pod, KILLED, now);
+/// The status of a pod that was preempted for a critical one.
+pub(super) fn preempted(pod: &Pod, now: Timestamp) -> Value {
+    let mut status = pod_lifecycle::ended(pod, KILLED, now);
     status["reason"] = "Preempting".into();
     status["message"] = "Preempted in order to admit critical pod".into();
     if let Some(conditions) = status["conditions"].as_array_mut() {
         let message = "Pod was preempted by Kubelet to accommodate a critical pod.";
-        conditions.push(holds_now(
+        conditions.push(true_condition(
             "DisruptionTarget",
             "TerminationByKubelet",
             message,
@@ -191,19 +192,19 @@ mod tests {
     }
 
     /// `take`, `evict` and the names, or the reason and the message.
-    fn words(decision: Decision) -> String {
+    fn text(decision: Decision) -> String {
         match decision {
-            Decision::Take => "take".into(),
-            Decision::Evict(pods) => {
+            Decision::Admit => "admit".into(),
+            Decision::Preempt(pods) => {
                 let names: Vec<_> = pods.iter().map(|pod| pod.name()).collect();
                 format!("evict {}", names.join(" "))
             }
-            Decision::Refuse { reason, message } => format!("{reason}: {message}"),
+            Decision::Reject { reason, message } => format!("{reason}: {message}"),
         }
     }
 
     #[test]
-    fn a_pod_that_does_not_fit_is_refused_in_the_kubelets_words() {
+    fn a_pod_that_does_not_fit_is_rejected_with_the_kubelets_message() {
         let elsewhere = pod(
             "p",
             json!({"spec": {"nodeName": "n", "nodeSelector": {"zone": "b"}}}),
@@ -218,7 +219,7 @@ mod tests {
                 "there is room, and nobody counts unknown resources",
                 &*asking("p", "2", 0),
                 vec![],
-                "take",
+                "admit",
             ),
             (
                 "no room",
@@ -245,13 +246,13 @@ mod tests {
                 "UnexpectedAdmissionError: pod ns/p: cpu of spec.containers: `lots` is not a quantity",
             ),
         ] {
-            let got = words(decide(pod, &node(), others));
+            let got = text(decide(pod, &node(), others));
             assert!(got.starts_with(want), "{case}: {got}");
         }
     }
 
     #[test]
-    fn the_least_important_pods_make_room_for_a_critical_one() {
+    fn the_pods_of_lowest_priority_are_preempted_for_a_critical_one() {
         let critical = |cpu| asking("p", cpu, CRITICAL_PRIORITY);
         let full = || {
             vec![
@@ -265,7 +266,7 @@ mod tests {
                 "one is enough",
                 critical("500m"),
                 full()[..1].to_vec(),
-                "take",
+                "admit",
             ),
             ("the lowest", critical("400m"), full(), "evict low"),
             ("the lowest two", critical("1900m"), full(), "evict low mid"),
@@ -276,10 +277,10 @@ mod tests {
                 "UnexpectedAdmissionError: no set of running pods found to reclaim resources for a critical pod",
             ),
         ] {
-            assert_eq!(words(decide(&pod, &node(), others)), want, "{case}");
+            assert_eq!(text(decide(&pod, &node(), others)), want, "{case}");
         }
         let others = vec![asking("o", "2", CRITICAL_PRIORITY)];
-        let got = words(decide(&critical("1"), &node(), others));
+        let got = text(decide(&critical("1"), &node(), others));
         assert!(got.starts_with(UNEXPECTED), "its equals stay: {got}");
     }
 }

@@ -1,4 +1,4 @@
-//! How a node shows that it lives: it renews its lease often, and repeats its status now and then.
+//! The heartbeats of a node: the kubelet renews its lease often and writes its status now and then.
 
 use std::time::Duration;
 
@@ -8,38 +8,33 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::Resource;
+use reconcile::{Error, Key, Part, Requeue, fnv1a, is_already_exists};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Kubelets, is_silent, pod_cidr, shape};
-use crate::{
-    cache::Key,
-    hash::fnv1a,
-    queue::Next,
-    requests::{Failure, Part, already_exists},
-    world::NODE_LEASES,
-};
+use crate::context::NODE_LEASES;
 
 impl Kubelets {
-    pub(super) async fn update_node(&self, key: Key) -> Result<Next, Failure> {
-        let Some(node) = self.world.nodes.get(&key) else {
+    pub(super) async fn update_node(&self, key: Key) -> Result<Requeue, Error> {
+        let Some(node) = self.context.nodes.get(&key).filter(|node| self.owns(node)) else {
             let mut memory = self.memory();
             memory.addresses.forget_node(&key.name);
             memory.renewed.remove(&key.name);
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         };
         if is_silent(&node) || node.metadata.deletion_timestamp.is_some() {
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
-        // The lease first: a status that says ready, next to an old lease, would be doubted at once.
+        // The lease first: next to an old lease, the node would become not ready again at once.
         let wait = self.renew_lease(&node, &key.name).await?;
         self.report(&node, &key.name).await?;
-        Ok(Next::After(wait))
+        Ok(Requeue::After(wait))
     }
 
-    /// Renews the node's lease if it is time, and returns how long it then has.
-    async fn renew_lease(&self, node: &Node, name: &str) -> Result<Duration, Failure> {
-        let interval = self.world.timings.lease_renewal;
+    /// Renews the node's lease if it is due, and returns the time until the next renewal.
+    async fn renew_lease(&self, node: &Node, name: &str) -> Result<Duration, Error> {
+        let interval = self.context.timings.lease_renewal;
         let last = self.memory().renewed.get(name).copied();
         if let Some(last) = last
             && let left = interval.saturating_sub(last.elapsed())
@@ -55,7 +50,7 @@ impl Kubelets {
         };
         let fields = json!({"spec": {"renewTime": now}});
         if self
-            .world
+            .context
             .requests
             .merge::<Lease>(&lease, Part::Object, fields)
             .await?
@@ -75,32 +70,31 @@ impl Kubelets {
         Ok(interval.saturating_sub(head_start))
     }
 
-    async fn create_lease(&self, node: &Node, name: &str, now: MicroTime) -> Result<(), Failure> {
+    async fn create_lease(&self, node: &Node, name: &str, now: MicroTime) -> Result<(), Error> {
         let lease = json!({
             "metadata": {"name": name, "ownerReferences": [node.owner_ref(&())]},
             "spec": {
                 "holderIdentity": name,
-                "leaseDurationSeconds": self.world.timings.node_grace.as_secs().max(1),
+                "leaseDurationSeconds": self.context.timings.node_grace.as_secs().max(1),
                 "renewTime": now,
             },
         });
         match self
-            .world
+            .context
             .requests
             .create::<Lease>(Some(NODE_LEASES), &lease)
             .await
         {
-            Err(error) if already_exists(&error) => Ok(()),
+            Err(error) if is_already_exists(&error) => Ok(()),
             result => Ok(result.map(drop)?),
         }
     }
 
-    /// Writes what the node has to say that is not written yet, and now and then all of it.
-    async fn report(&self, node: &Node, name: &str) -> Result<(), Failure> {
+    /// Writes what is missing in the status of the node, and now and then all of it.
+    async fn report(&self, node: &Node, name: &str) -> Result<(), Error> {
         let now = Timestamp::now();
-        let place = self.memory().addresses.place(name);
-        let mut wanted = shape::completed(node, &place, now);
-        let requests = &self.world.requests;
+        let mut wanted = shape::completed(node, &self.network(name), now);
+        let requests = &self.context.requests;
         let cidr = pod_cidr(&wanted);
         if cidr != pod_cidr(node) {
             let fields = json!({"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
@@ -110,7 +104,7 @@ impl Kubelets {
         }
         let last = shape::last_report(node);
         let silent_for = last.and_then(|last| Duration::try_from(now.duration_since(last)).ok());
-        if silent_for.is_none_or(|silence| silence >= self.world.timings.node_status) {
+        if silent_for.is_none_or(|silence| silence >= self.context.timings.node_status) {
             wanted = shape::with_heartbeat(wanted, now);
         }
         if wanted.status != node.status {
@@ -123,7 +117,7 @@ impl Kubelets {
     }
 }
 
-/// A number from 0 to 1 that belongs to the name.
+/// A number from 0 to 1, derived from the name.
 fn fraction(name: &str) -> f64 {
     const PARTS: u32 = 1000;
     let part = fnv1a(name.as_bytes()) % u64::from(PARTS);

@@ -1,20 +1,20 @@
-//! What a simulated node says about itself.
+//! The Node objects of simulated nodes.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Node, NodeAddress, NodeCondition, NodeSystemInfo},
+    api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeSystemInfo, Taint},
     apimachinery::pkg::{
         api::resource::Quantity,
         apis::meta::v1::{ObjectMeta, Time},
     },
 };
 
-use super::addresses::Place;
+use super::addresses::NodeNetwork;
 
-/// A node to add: what differs between nodes. Everything else is filled in.
-#[derive(Clone, Debug)]
+/// A node to create: what differs between nodes. The kubelet fills in everything else.
+#[derive(Clone, Debug, Default)]
 pub struct Shape {
     pub name: String,
     pub zone: String,
@@ -22,8 +22,10 @@ pub struct Shape {
     pub cpu: u32,
     /// GiB.
     pub memory: u32,
-    /// How many pods it takes.
+    /// The most pods it runs.
     pub pods: u32,
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
 }
 
 impl Shape {
@@ -36,6 +38,7 @@ impl Shape {
             cpu: 16,
             memory: 64,
             pods: 110,
+            ..Self::default()
         }
     }
 
@@ -51,13 +54,15 @@ impl Shape {
             ("topology.kubernetes.io/region", "local".into()),
             ("topology.kubernetes.io/zone", self.zone.clone()),
         ];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value));
+        let labels = labels.into_iter().chain(self.labels.clone());
         let capacity = quantities(&[
             ("cpu", self.cpu.to_string()),
             ("memory", format!("{}Gi", self.memory)),
             ("pods", self.pods.to_string()),
             ("ephemeral-storage", "200Gi".into()),
         ]);
-        // The system keeps a little for itself, as on a real machine.
+        // A little is reserved for the system, as on a real machine.
         let mut allocatable = capacity.clone();
         allocatable.extend(quantities(&[
             (
@@ -78,9 +83,13 @@ impl Shape {
         let mut node = Node {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
-                labels: Some(labels.map(|(key, value)| (key.to_owned(), value)).into()),
+                labels: Some(labels.collect()),
                 ..ObjectMeta::default()
             },
+            spec: Some(NodeSpec {
+                taints: (!self.taints.is_empty()).then(|| self.taints.clone()),
+                ..NodeSpec::default()
+            }),
             ..Node::default()
         };
         let status = node.status.get_or_insert_default();
@@ -96,19 +105,19 @@ fn quantities(list: &[(&str, String)]) -> BTreeMap<String, Quantity> {
         .collect()
 }
 
-/// The node with everything that its kubelet would report; what somebody else said stays.
-pub(super) fn completed(node: &Node, place: &Place, now: Timestamp) -> Node {
+/// The node with everything that its kubelet reports; values of others stay.
+pub(super) fn completed(node: &Node, network: &NodeNetwork, now: Timestamp) -> Node {
     let mut node = node.clone();
     let name = node.metadata.name.clone().unwrap_or_default();
     let spec = node.spec.get_or_insert_default();
     if spec.pod_cidr.is_none()
-        && let Some(cidr) = &place.pod_cidr
+        && let Some(cidr) = &network.pod_cidr
     {
         spec.pod_cidr = Some(cidr.clone());
         spec.pod_cidrs = Some(vec![cidr.clone()]);
     }
     let status = node.status.get_or_insert_default();
-    // Without these nothing fits, and a kubelet always reports them.
+    // A kubelet always reports these, and without them no pod fits.
     let least = quantities(&[
         ("cpu", "16".into()),
         ("memory", "64Gi".into()),
@@ -123,7 +132,7 @@ pub(super) fn completed(node: &Node, place: &Place, now: Timestamp) -> Node {
         }
     }
     let addresses = status.addresses.get_or_insert_default();
-    for (type_, address) in [("InternalIP", &place.internal_ip), ("Hostname", &name)] {
+    for (type_, address) in [("InternalIP", &network.internal_ip), ("Hostname", &name)] {
         if !addresses.iter().any(|known| known.type_ == type_) {
             addresses.push(NodeAddress {
                 type_: type_.into(),
@@ -187,7 +196,7 @@ const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-/// All is well with the node itself, whatever was written; conditions of others stay.
+/// The kubelet's conditions of a healthy node; conditions of others stay.
 fn conditions(mut written: Vec<NodeCondition>, now: Timestamp) -> Vec<NodeCondition> {
     for (type_, status, reason, message) in CONDITIONS {
         let old = written
@@ -243,8 +252,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn place() -> Place {
-        Place {
+    fn network() -> NodeNetwork {
+        NodeNetwork {
             internal_ip: "172.16.0.1".into(),
             pod_cidr: Some("10.128.0.0/22".into()),
         }
@@ -254,7 +263,7 @@ mod tests {
     fn a_demo_node_is_complete() {
         let node = completed(
             &Shape::demo(4, 5000).node(),
-            &place(),
+            &network(),
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(node.metadata.name.as_deref(), Some("node-0005"));
@@ -270,14 +279,14 @@ mod tests {
             Some("10.128.0.0/22")
         );
         assert_eq!(
-            completed(&node, &place(), Timestamp::MAX),
+            completed(&node, &network(), Timestamp::MAX),
             node,
-            "nothing more to say"
+            "nothing is missing"
         );
     }
 
     #[test]
-    fn a_node_made_by_others_keeps_what_they_said() {
+    fn a_node_made_by_others_keeps_its_values() {
         let node: Node = serde_json::from_value(json!({
             "metadata": {"name": "big"},
             "spec": {"podCIDR": "10.0.0.0/24"},
@@ -289,7 +298,7 @@ mod tests {
             },
         }))
         .unwrap();
-        let node = completed(&node, &place(), Timestamp::UNIX_EPOCH);
+        let node = completed(&node, &network(), Timestamp::UNIX_EPOCH);
         let status = node.status.unwrap();
         let capacity: Vec<_> = status
             .capacity

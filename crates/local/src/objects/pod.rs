@@ -14,9 +14,8 @@ use k8s_openapi::{
     api::core::v1::{PodReadinessGate, Toleration},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
+use reconcile::{Index, by_owner};
 use serde::{Deserialize, de::IgnoredAny};
-
-use crate::cache::{Link, by_owner};
 
 super::kind!(Pod, "", "pods");
 
@@ -114,12 +113,12 @@ pub(crate) struct Terminated {
 }
 
 impl Pod {
-    pub(crate) fn links(&self) -> Vec<Link> {
-        let mut links = by_owner(self);
+    pub(crate) fn index(&self) -> Vec<Index> {
+        let mut index = by_owner(self);
         if self.is_bound() {
-            links.push(Link::Node(self.spec.node_name.clone()));
+            index.push(Index::Node(self.spec.node_name.clone()));
         }
-        links
+        index
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -1,4 +1,4 @@
-//! What every part of the local cluster shares: the client, the caches and how long things take.
+//! What the simulated kubelets and the controllers share: the client, the caches and the timings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,17 +7,16 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node},
     policy::v1::PodDisruptionBudget,
 };
-use kube::{Api, Client, Resource, api::DeleteParams};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use kube::{Api, Client, Resource, api::DeleteParams, runtime::watcher};
+use reconcile::{Cache, EventRecorder, EventType, Object, Requests, Watches, by_owner};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    cache::{Cache, Kind, by_owner},
-    events::{Events, Severity},
+    nodes::SIMULATED,
     objects::{Deployment, Job, Pod, ReplicaSet},
-    requests::Requests,
 };
 
-/// How long simulated things take, and how patient the controllers are.
+/// How long simulated actions take, and how long the controllers wait.
 #[derive(Debug, Clone)]
 pub struct Timings {
     /// From the binding of a pod to its containers running.
@@ -26,11 +25,11 @@ pub struct Timings {
     pub pod_stop: Duration,
     /// A node renews its lease this often (the kubelet's 10 s).
     pub lease_renewal: Duration,
-    /// A node repeats its status this often though nothing changed (the kubelet's 5 min).
+    /// A node writes an unchanged status this often (the kubelet's 5 min).
     pub node_status: Duration,
-    /// A node silent for longer is not ready any more.
+    /// A node without a heartbeat for longer becomes not ready.
     pub node_grace: Duration,
-    /// Pods of a removed node stay this long, in case it comes back.
+    /// Pods of a deleted node stay this long, in case the node comes back.
     pub lost_pods: Duration,
     /// A Job waits this long after a failed pod, and twice as long after each further one.
     pub job_retry: Duration,
@@ -50,10 +49,10 @@ impl Default for Timings {
     }
 }
 
-/// Where nodes keep their leases.
+/// The namespace of the leases of nodes.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 
-pub(crate) struct World {
+pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) timings: Timings,
     pub(crate) pods: Arc<Cache<Pod>>,
@@ -64,17 +63,18 @@ pub(crate) struct World {
     pub(crate) deployments: Arc<Cache<Deployment>>,
     pub(crate) jobs: Arc<Cache<Job>>,
     pub(crate) budgets: Arc<Cache<PodDisruptionBudget>>,
+    pub(crate) watches: Watches,
     /// Everything stops when this is cancelled.
     pub(crate) cancel: CancellationToken,
     pub(crate) requests: Requests,
-    events: Events,
+    events: EventRecorder,
 }
 
-impl World {
-    pub(crate) fn new(client: Client, timings: Timings) -> Arc<Self> {
+impl Context {
+    pub(crate) fn new(client: Client, timings: Timings, component: &'static str) -> Arc<Self> {
         Arc::new(Self {
             timings,
-            pods: Cache::new(Pod::links),
+            pods: Cache::new(Pod::index),
             nodes: Cache::new(by_owner),
             leases: Cache::new(by_owner),
             namespaces: Cache::new(by_owner),
@@ -84,43 +84,44 @@ impl World {
             budgets: Cache::new(by_owner),
             cancel: CancellationToken::new(),
             requests: Requests::new(client.clone()),
-            events: Events::new(client.clone()),
+            events: EventRecorder::new(client.clone(), component),
+            watches: Watches::default(),
             client,
         })
     }
 
-    /// Starts to watch. Listeners must be in place before, or they miss the first list.
-    pub(crate) fn watch(&self, tasks: &TaskTracker) {
-        fn all<K: Kind>(world: &World, cache: &Arc<Cache<K>>, tasks: &TaskTracker) {
-            let api = Api::all(world.client.clone());
-            tasks.spawn(cache.clone().run(api, world.cancel.clone()));
-        }
-        all(self, &self.pods, tasks);
-        all(self, &self.nodes, tasks);
-        all(self, &self.namespaces, tasks);
-        all(self, &self.replica_sets, tasks);
-        all(self, &self.deployments, tasks);
-        all(self, &self.jobs, tasks);
-        all(self, &self.budgets, tasks);
-        let leases = Api::namespaced(self.client.clone(), NODE_LEASES);
-        tasks.spawn(self.leases.clone().run(leases, self.cancel.clone()));
+    /// Watches every object of a kind.
+    pub(crate) fn watch<K: Object>(&self, cache: &Arc<Cache<K>>) {
+        let api = Api::all(self.client.clone());
+        self.watches.add(cache, api, watcher::Config::default());
     }
 
-    /// Returns once every first list is complete, because before that absence means nothing, or on cancellation.
+    /// Watches every kind that has a cache here.
+    pub(crate) fn watch_all(&self) {
+        self.watch(&self.pods);
+        self.watch(&self.nodes);
+        self.watch(&self.namespaces);
+        self.watch(&self.replica_sets);
+        self.watch(&self.deployments);
+        self.watch(&self.jobs);
+        self.watch(&self.budgets);
+        let leases = Api::namespaced(self.client.clone(), NODE_LEASES);
+        self.watches
+            .add(&self.leases, leases, watcher::Config::default());
+    }
+
+    /// Watches what simulated kubelets need: pods that are bound, and the nodes with the label of simulated ones.
+    pub(crate) fn watch_simulated_nodes(&self) {
+        let api = || self.client.clone();
+        let bound = watcher::Config::default().fields("spec.nodeName!=");
+        self.watches.add(&self.pods, Api::all(api()), bound);
+        let simulated = watcher::Config::default().labels(&format!("{SIMULATED}=true"));
+        self.watches.add(&self.nodes, Api::all(api()), simulated);
+    }
+
+    /// Returns when every first list is complete, or on cancellation.
     pub(crate) async fn synced(&self) {
-        let all = async {
-            tokio::join!(
-                self.pods.synced(),
-                self.nodes.synced(),
-                self.leases.synced(),
-                self.namespaces.synced(),
-                self.replica_sets.synced(),
-                self.deployments.synced(),
-                self.jobs.synced(),
-                self.budgets.synced(),
-            )
-        };
-        self.cancel.run_until_cancelled(all).await;
+        self.watches.synced(&self.cancel).await;
     }
 
     /// Deletes a pod with its own grace period, or with this one.
@@ -136,15 +137,15 @@ impl World {
         self.requests.delete::<Pod>(&pod.metadata, options).await
     }
 
-    pub(crate) async fn tell(
+    pub(crate) async fn record_event(
         &self,
         about: &impl Resource<DynamicType = ()>,
-        severity: Severity,
+        event_type: EventType,
         reason: &str,
         message: &str,
     ) {
         self.events
-            .tell(about.object_ref(&()), severity, reason, message)
+            .record(about.object_ref(&()), event_type, reason, message)
             .await;
     }
 }

@@ -1,7 +1,7 @@
-//! How objects are written: small patches of exactly the object that was looked at.
+//! Writes objects: small patches of exactly the object that was read.
 //!
-//! An object that is gone by now needs nothing any more, so that is no failure. Only the metadata of an answer
-//! is read: it says which revision to wait for.
+//! An object that is gone needs no patch, so that is no error. Only the metadata of a response is read: it has the
+//! revision to wait for.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
@@ -12,59 +12,58 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Why a key could not be brought up to date; it will be tried again.
+/// Why a key could not be reconciled; the work queue retries it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error("{}", brief(.0))]
+pub enum Error {
+    #[error("{}", message_of(.0))]
     Request(#[from] kube::Error),
-    #[error("the selector cannot be used: {0}")]
+    #[error("invalid selector: {0}")]
     Selector(#[from] kube::core::ParseExpressionError),
 }
 
-/// The server's own sentence, without the client's wrapping.
-pub(crate) fn brief(error: &kube::Error) -> String {
+/// The server's own message, without the client's wrapping.
+pub fn message_of(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
 }
 
-pub(crate) fn is_gone(error: &kube::Error) -> bool {
+/// Whether the server answered that the object does not exist.
+pub fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 
-pub(crate) fn already_exists(error: &kube::Error) -> bool {
+/// Whether the server answered that the object exists already.
+pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
-/// Which part of an object a patch is for.
+/// The part of an object that a patch changes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub enum Part {
     Object,
     Status,
 }
 
-/// A kind as far as requests care: where its objects are.
-pub(crate) trait Place: Resource<DynamicType = ()> {}
-impl<K: Resource<DynamicType = ()>> Place for K {}
-
+/// Sends the writes of a controller.
 #[derive(Clone)]
-pub(crate) struct Requests {
+pub struct Requests {
     client: Client,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Response {
     #[serde(default)]
     metadata: ObjectMeta,
 }
 
 impl Requests {
-    pub(crate) fn new(client: Client) -> Self {
+    pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    pub(crate) async fn create<K: Place>(
+    pub async fn create<K: Resource<DynamicType = ()>>(
         &self,
         namespace: Option<&str>,
         object: &Value,
@@ -76,7 +75,7 @@ impl Requests {
     }
 
     /// A merge patch: objects are merged, lists replaced, null removes. None when the object is gone.
-    pub(crate) async fn merge<K: Place>(
+    pub async fn merge<K: Resource<DynamicType = ()>>(
         &self,
         target: &ObjectMeta,
         part: Part,
@@ -91,8 +90,8 @@ impl Requests {
         .await
     }
 
-    /// As `merge`, but refused when the object has changed since it was looked at.
-    pub(crate) async fn merge_unchanged<K: Place>(
+    /// As `merge`, but fails when the object has changed since it was read.
+    pub async fn merge_unchanged<K: Resource<DynamicType = ()>>(
         &self,
         target: &ObjectMeta,
         part: Part,
@@ -103,7 +102,7 @@ impl Requests {
     }
 
     /// A strategic patch: lists such as conditions are merged too. None when the object is gone.
-    pub(crate) async fn strategic<K: Place>(
+    pub async fn strategic<K: Resource<DynamicType = ()>>(
         &self,
         target: &ObjectMeta,
         part: Part,
@@ -118,8 +117,8 @@ impl Requests {
         .await
     }
 
-    /// Deletes exactly this object and none that took its name.
-    pub(crate) async fn delete<K: Place>(
+    /// Deletes exactly this object, not another one of the same name.
+    pub async fn delete<K: Resource<DynamicType = ()>>(
         &self,
         target: &ObjectMeta,
         options: DeleteParams,
@@ -157,12 +156,12 @@ impl Requests {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<ObjectMeta, kube::Error> {
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let answer: Answer = self.client.request(request).await?;
-        Ok(answer.metadata)
+        let response: Response = self.client.request(request).await?;
+        Ok(response.metadata)
     }
 }
 
-fn path<K: Place>(target: &ObjectMeta) -> String {
+fn path<K: Resource<DynamicType = ()>>(target: &ObjectMeta) -> String {
     K::url_path(&(), target.namespace.as_deref())
 }
 
@@ -170,7 +169,7 @@ fn name_of(target: &ObjectMeta) -> &str {
     target.name.as_deref().unwrap_or_default()
 }
 
-/// The patch with the object's uid, by which the server refuses it for any other object.
+/// The patch with the object's uid: the server refuses it for any other object.
 fn this(target: &ObjectMeta, mut fields: Value) -> Value {
     if let Some(uid) = &target.uid {
         fields["metadata"]["uid"] = uid.clone().into();
@@ -182,13 +181,13 @@ fn gone_is_none(
     result: Result<ObjectMeta, kube::Error>,
 ) -> Result<Option<ObjectMeta>, kube::Error> {
     match result {
-        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) if is_not_found(&error) => Ok(None),
         result => result.map(Some),
     }
 }
 
-/// A condition for a strategic patch, true since now.
-pub(crate) fn holds_now(type_: &str, reason: &str, message: &str) -> Value {
+/// A condition that is true since now, for a strategic patch.
+pub fn true_condition(type_: &str, reason: &str, message: &str) -> Value {
     let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());
     json!({
         "type": type_, "status": "True", "reason": reason, "message": message,

@@ -1,6 +1,6 @@
-//! The objects of one kind, as the API server last told them.
+//! A cache of the objects of one kind, kept up to date by a watch.
 //!
-//! A cache watches, remembers and tells its listeners what changed; it decides nothing and never writes.
+//! A cache notifies its listeners of every change. It decides nothing and never writes.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,29 +17,29 @@ use kube::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-/// Where an object is found; a cluster-scoped object has an empty namespace.
+/// The namespace and name of an object; a cluster-scoped object has an empty namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+pub struct Key {
+    pub namespace: String,
+    pub name: String,
 }
 
 impl Key {
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
         }
     }
 
-    pub(crate) fn of(meta: &ObjectMeta) -> Self {
+    pub fn of(meta: &ObjectMeta) -> Self {
         Self::new(
             meta.namespace.clone().unwrap_or_default(),
             meta.name.clone().unwrap_or_default(),
         )
     }
 
-    pub(crate) fn cluster(name: impl Into<String>) -> Self {
+    pub fn cluster(name: impl Into<String>) -> Self {
         Self::new("", name)
     }
 }
@@ -54,61 +54,61 @@ impl fmt::Display for Key {
     }
 }
 
-/// The owner that controls an object, if it has one.
-pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+/// The controller owner reference of an object, if it has one.
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references
         .iter()
         .flatten()
         .find(|owner| owner.controller == Some(true))
 }
 
-/// What objects are looked up by, besides their name.
+/// How objects are looked up, besides by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Link {
+pub enum Index {
     /// The uid of the controlling owner.
     Owner(String),
-    /// The namespace of an object that nobody controls.
+    /// The namespace of an object without a controlling owner.
     Orphan(String),
     /// The node a pod is bound to.
     Node(String),
 }
 
-/// The link every kind has: who controls it.
-pub(crate) fn by_owner<K: Resource<DynamicType = ()>>(object: &K) -> Vec<Link> {
+/// The index that every kind has: its controlling owner.
+pub fn by_owner<K: Resource<DynamicType = ()>>(object: &K) -> Vec<Index> {
     let meta = object.meta();
     vec![match controller_of(meta) {
-        Some(owner) => Link::Owner(owner.uid.clone()),
-        None => Link::Orphan(meta.namespace.clone().unwrap_or_default()),
+        Some(owner) => Index::Owner(owner.uid.clone()),
+        None => Index::Orphan(meta.namespace.clone().unwrap_or_default()),
     }]
 }
 
-/// One object before and after; one of the two is always there.
-pub(crate) struct Change<'a, K> {
-    pub(crate) old: Option<&'a Arc<K>>,
-    pub(crate) new: Option<&'a Arc<K>>,
+/// One object before and after a change; at least one of the two is present.
+pub struct Change<'a, K> {
+    pub old: Option<&'a Arc<K>>,
+    pub new: Option<&'a Arc<K>>,
 }
 
 impl<'a, K> Change<'a, K> {
-    /// Both sides, old first.
-    pub(crate) fn sides(&self) -> impl Iterator<Item = &'a Arc<K>> {
+    /// The old object, then the new one.
+    pub fn sides(&self) -> impl Iterator<Item = &'a Arc<K>> {
         self.old.into_iter().chain(self.new)
     }
 }
 
 type Listener<K> = Box<dyn Fn(&Change<'_, K>) + Send + Sync>;
 
-/// What a cached kind must be able to do.
-pub(crate) trait Kind:
+/// An object type that a cache can hold.
+pub trait Object:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
 {
 }
-impl<K> Kind for K where
+impl<K> Object for K where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + fmt::Debug + Send + Sync + 'static
 {
 }
 
-pub(crate) struct Cache<K> {
-    links: fn(&K) -> Vec<Link>,
+pub struct Cache<K> {
+    index: fn(&K) -> Vec<Index>,
     contents: RwLock<Contents<K>>,
     listeners: RwLock<Vec<Listener<K>>>,
     synced: tokio::sync::watch::Sender<bool>,
@@ -116,22 +116,22 @@ pub(crate) struct Cache<K> {
 
 struct Contents<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    linked: HashMap<Link, BTreeSet<Key>>,
-    /// The newest revision whose effect on this kind is surely in `objects`.
+    indexed: HashMap<Index, BTreeSet<Key>>,
+    /// `objects` include every write up to this revision.
     seen: u64,
-    /// The newest revision that somebody in this process wrote.
+    /// The newest revision that this process wrote.
     written: u64,
     /// A list that is still arriving, and `written` when it began.
     arriving: Option<(BTreeMap<Key, Arc<K>>, u64)>,
 }
 
-impl<K: Kind> Cache<K> {
-    pub(crate) fn new(links: fn(&K) -> Vec<Link>) -> Arc<Self> {
+impl<K: Object> Cache<K> {
+    pub fn new(index: fn(&K) -> Vec<Index>) -> Arc<Self> {
         Arc::new(Self {
-            links,
+            index,
             contents: RwLock::new(Contents {
                 objects: BTreeMap::new(),
-                linked: HashMap::new(),
+                indexed: HashMap::new(),
                 seen: 0,
                 written: 0,
                 arriving: None,
@@ -142,22 +142,22 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Calls `listener` on every later change. Listeners must be quick: the watch waits for them.
-    pub(crate) fn listen(&self, listener: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(&Change<'_, K>) + Send + Sync + 'static) {
         self.listeners
             .write()
             .expect("listeners do not panic")
             .push(Box::new(listener));
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.read().objects.get(key).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+    pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
     }
 
-    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         self.read()
             .objects
             .range(Key::new(namespace, "")..)
@@ -166,46 +166,60 @@ impl<K: Kind> Cache<K> {
             .collect()
     }
 
-    /// In the order of their keys.
-    pub(crate) fn linked(&self, link: &Link) -> Vec<Arc<K>> {
+    /// The objects with this index value, in the order of their keys.
+    pub fn indexed(&self, value: &Index) -> Vec<Arc<K>> {
         let contents = self.read();
-        let keys = contents.linked.get(link).into_iter().flatten();
+        let keys = contents.indexed.get(value).into_iter().flatten();
         keys.filter_map(|key| contents.objects.get(key).cloned())
             .collect()
     }
 
-    /// Notes a write of our own, so that a later list is known to include it.
-    pub(crate) fn note_write(&self, revision: u64) {
+    /// Records a write of this process, so that a later list is known to include it.
+    pub fn note_write(&self, revision: u64) {
         let mut contents = self.write();
         contents.written = contents.written.max(revision);
     }
 
-    pub(crate) fn has_seen(&self, revision: u64) -> bool {
+    pub fn has_seen(&self, revision: u64) -> bool {
         self.read().seen >= revision
     }
 
-    /// Returns once the first list is complete.
-    pub(crate) async fn synced(&self) {
-        // The sender lives in `self`, so waiting cannot fail.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    /// Whether the first list is complete, and a way to wait for it.
+    pub(crate) fn subscribe_synced(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.synced.subscribe()
     }
 
-    /// Keeps the cache fresh until cancelled; a broken watch is resumed, an expired one listed anew.
-    pub(crate) async fn run(self: Arc<Self>, api: Api<K>, cancel: CancellationToken) {
-        let mut events = watcher(api, watcher::Config::default())
-            .default_backoff()
-            .boxed();
+    /// Keeps the cache up to date until cancelled: resumes a broken watch, lists again after an expired one.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        api: Api<K>,
+        config: watcher::Config,
+        cancel: CancellationToken,
+    ) {
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut failing = false;
         while let Some(Some(event)) = cancel.run_until_cancelled(events.next()).await {
             match event {
-                Ok(event) => self.apply(event),
+                Ok(event) => {
+                    failing = false;
+                    self.apply(event);
+                }
+                // A watch breaks now and then; that a list or a new watch is refused can last.
+                Err(
+                    error @ (watcher::Error::InitialListFailed(_)
+                    | watcher::Error::WatchStartFailed(_)),
+                ) if !failing => {
+                    failing = true;
+                    tracing::warn!(kind = %K::kind(&()), %error, "cannot watch; retrying");
+                }
                 Err(error) => {
-                    tracing::debug!(kind = %K::kind(&()), %error, "the watch broke and will be resumed")
+                    tracing::debug!(kind = %K::kind(&()), %error, "watch broke; resuming");
                 }
             }
         }
     }
 
-    pub(crate) fn apply(&self, event: watcher::Event<K>) {
+    pub fn apply(&self, event: watcher::Event<K>) {
         use watcher::Event;
         match event {
             Event::Init => {
@@ -223,16 +237,16 @@ impl<K: Kind> Cache<K> {
             Event::Apply(object) => {
                 let object = trimmed(object);
                 let key = Key::of(object.meta());
-                let old = self.write().put(key, Some(object.clone()), self.links);
-                self.tell(old.as_ref(), Some(&object));
+                let old = self.write().put(key, Some(object.clone()), self.index);
+                self.notify(old.as_ref(), Some(&object));
             }
             Event::Delete(object) => {
                 let mut contents = self.write();
                 contents.seen = contents.seen.max(revision(object.meta()));
-                let old = contents.put(Key::of(object.meta()), None, self.links);
+                let old = contents.put(Key::of(object.meta()), None, self.index);
                 drop(contents);
                 if old.is_some() {
-                    self.tell(old.as_ref(), None);
+                    self.notify(old.as_ref(), None);
                 }
             }
         }
@@ -252,21 +266,21 @@ impl<K: Kind> Cache<K> {
                 .cloned()
                 .collect();
             for key in gone {
-                changes.push((contents.put(key, None, self.links), None));
+                changes.push((contents.put(key, None, self.index), None));
             }
             for (key, object) in list {
-                let old = contents.put(key, Some(object.clone()), self.links);
+                let old = contents.put(key, Some(object.clone()), self.index);
                 changes.push((old, Some(object)));
             }
             contents.seen = contents.seen.max(written);
         }
         for (old, new) in &changes {
-            self.tell(old.as_ref(), new.as_ref());
+            self.notify(old.as_ref(), new.as_ref());
         }
         self.synced.send_replace(true);
     }
 
-    fn tell(&self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
+    fn notify(&self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
         let change = Change { old, new };
         for listener in self
             .listeners
@@ -287,13 +301,13 @@ impl<K: Kind> Cache<K> {
     }
 }
 
-impl<K: Kind> Contents<K> {
-    /// Stores or removes one object and returns what was there.
+impl<K: Object> Contents<K> {
+    /// Stores or removes one object and returns the previous one.
     fn put(
         &mut self,
         key: Key,
         object: Option<Arc<K>>,
-        links: fn(&K) -> Vec<Link>,
+        index: fn(&K) -> Vec<Index>,
     ) -> Option<Arc<K>> {
         let old = match object.clone() {
             Some(object) => {
@@ -302,22 +316,22 @@ impl<K: Kind> Contents<K> {
             }
             None => self.objects.remove(&key),
         };
-        for link in old.iter().flat_map(|old| links(old)) {
-            if let Some(keys) = self.linked.get_mut(&link) {
+        for value in old.iter().flat_map(|old| index(old)) {
+            if let Some(keys) = self.indexed.get_mut(&value) {
                 keys.remove(&key);
                 if keys.is_empty() {
-                    self.linked.remove(&link);
+                    self.indexed.remove(&value);
                 }
             }
         }
-        for link in object.iter().flat_map(|object| links(object)) {
-            self.linked.entry(link).or_default().insert(key.clone());
+        for value in object.iter().flat_map(|object| index(object)) {
+            self.indexed.entry(value).or_default().insert(key.clone());
         }
         old
     }
 }
 
-/// An object's revision; they are decimal and grow with every write of any kind.
+/// The revision of an object: a decimal number that grows with every write of any kind.
 pub(crate) fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version
         .as_deref()
@@ -325,8 +339,8 @@ pub(crate) fn revision(meta: &ObjectMeta) -> u64 {
         .unwrap_or(0)
 }
 
-/// Nobody here asks who manages which field, and it is half of a small object's size.
-fn trimmed<K: Kind>(mut object: K) -> Arc<K> {
+/// Drops the managed fields: no controller here reads them, and they are half of a small object's size.
+fn trimmed<K: Object>(mut object: K) -> Arc<K> {
     object.meta_mut().managed_fields = None;
     Arc::new(object)
 }
@@ -365,10 +379,10 @@ mod tests {
     }
 
     #[test]
-    fn a_new_list_replaces_everything_and_tells_what_vanished() {
+    fn a_new_list_replaces_everything_and_reports_deletions() {
         let cache = Cache::new(by_owner::<ConfigMap>);
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = told.clone();
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = seen.clone();
         cache.listen(move |change| {
             let name = |side: Option<&Arc<ConfigMap>>| {
                 side.map_or("-".into(), |o| o.metadata.name.clone().unwrap())
@@ -391,13 +405,13 @@ mod tests {
         }
         // Half a list changes nothing.
         assert_eq!(names(&cache.all()), ["a", "c"]);
-        assert_eq!(names(&cache.linked(&Link::Owner("x".into()))), ["a", "c"]);
+        assert_eq!(names(&cache.indexed(&Index::Owner("x".into()))), ["a", "c"]);
         cache.apply(Event::InitDone);
         assert_eq!(names(&cache.all()), ["c"]);
-        assert!(cache.linked(&Link::Owner("x".into())).is_empty());
-        assert_eq!(names(&cache.linked(&Link::Orphan("ns".into()))), ["c"]);
+        assert!(cache.indexed(&Index::Owner("x".into())).is_empty());
+        assert_eq!(names(&cache.indexed(&Index::Orphan("ns".into()))), ["c"]);
         assert_eq!(
-            *told.lock().unwrap(),
+            *seen.lock().unwrap(),
             ["- a", "- b", "- c", "b -", "a -", "c c"]
         );
     }

@@ -3,67 +3,64 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use kube::Resource;
+use reconcile::{Error, Key, Requeue, WorkQueue, is_already_exists, is_not_found};
 use serde_json::{Value, json};
 
-use crate::{
-    cache::Key,
-    queue::{Next, Queue},
-    requests::{Failure, Place, already_exists, is_gone},
-    world::World,
-};
+use crate::context::Context;
 
 const WORKERS: usize = 4;
 /// A missing account or certificate bundle is put back at the latest after this time.
 const REPAIR: Duration = Duration::from_secs(30);
 const ROOT_CA: &str = "kube-root-ca.crt";
 
-struct Furnish {
-    world: Arc<World>,
+struct NamespaceDefaults {
+    context: Arc<Context>,
     root_ca: String,
 }
 
-/// Registers for changes at once; the work begins when the future runs.
-pub(crate) fn start(world: Arc<World>, root_ca: String) -> impl Future<Output = ()> {
-    let queue = Queue::new();
+/// Registers the listeners; the returned future does the work.
+pub(crate) fn start(context: Arc<Context>, root_ca: String) -> impl Future<Output = ()> {
+    let queue = WorkQueue::new("namespace-defaults");
     let wake = queue.clone();
-    world.namespaces.listen(move |change| {
+    context.namespaces.listen(move |change| {
         if let Some(namespace) = change.new {
             wake.add(Key::of(&namespace.metadata));
         }
     });
     async move {
-        world.synced().await;
-        let cancel = world.cancel.clone();
-        let controller = Furnish { world, root_ca };
+        context.synced().await;
+        let cancel = context.cancel.clone();
+        let controller = NamespaceDefaults { context, root_ca };
         let work = |key| controller.update(key);
-        queue.run("furnish", WORKERS, cancel, work).await;
+        queue.run(WORKERS, cancel, work).await;
     }
 }
 
-impl Furnish {
-    async fn update(&self, key: Key) -> Result<Next, Failure> {
-        let namespace = self.world.namespaces.get(&key);
+impl NamespaceDefaults {
+    async fn update(&self, key: Key) -> Result<Requeue, Error> {
+        let namespace = self.context.namespaces.get(&key);
         if namespace.is_none_or(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
-            return Ok(Next::Idle);
+            return Ok(Requeue::OnChange);
         }
         let account = json!({"metadata": {"name": "default"}});
         self.create_missing::<ServiceAccount>(&key.name, account)
             .await?;
         let bundle = json!({"metadata": {"name": ROOT_CA}, "data": {"ca.crt": self.root_ca}});
         self.create_missing::<ConfigMap>(&key.name, bundle).await?;
-        Ok(Next::After(REPAIR))
+        Ok(Requeue::After(REPAIR))
     }
 
-    async fn create_missing<K: Place>(
+    async fn create_missing<K: Resource<DynamicType = ()>>(
         &self,
         namespace: &str,
         object: Value,
-    ) -> Result<(), Failure> {
-        let requests = &self.world.requests;
+    ) -> Result<(), Error> {
+        let requests = &self.context.requests;
         match requests.create::<K>(Some(namespace), &object).await {
             // A namespace that is being deleted takes nothing new.
             Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(()),
-            Err(error) if already_exists(&error) || is_gone(&error) => Ok(()),
+            Err(error) if is_already_exists(&error) || is_not_found(&error) => Ok(()),
             result => Ok(result.map(drop)?),
         }
     }

@@ -1,6 +1,6 @@
-//! Waits for our own writes to come back through the watch.
+//! Expectations: whether a cache already shows the writes of the last plan.
 //!
-//! A plan made from a cache that has not seen the last plan's writes would do them twice.
+//! A plan made from a cache that does not show them yet would repeat them.
 
 use std::{
     collections::HashMap,
@@ -9,10 +9,10 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::cache::{Cache, Key, Kind, revision};
+use crate::cache::{Cache, Key, Object, revision};
 
-/// What was written to one kind on behalf of each key and is not in the cache yet.
-pub(crate) struct Echoes<K> {
+/// The writes to one kind, by the key they were made for, that the cache does not show yet.
+pub struct Expectations<K> {
     cache: Arc<Cache<K>>,
     pending: Mutex<HashMap<Key, Pending>>,
 }
@@ -23,16 +23,16 @@ struct Pending {
     deleted: Vec<(Key, String)>,
 }
 
-impl<K: Kind> Echoes<K> {
-    pub(crate) fn new(cache: Arc<Cache<K>>) -> Self {
+impl<K: Object> Expectations<K> {
+    pub fn new(cache: Arc<Cache<K>>) -> Self {
         Self {
             cache,
             pending: Mutex::default(),
         }
     }
 
-    /// Notes that an object was created or changed for `key`; `written` is the server's answer, if it was still there.
-    pub(crate) fn wrote(&self, key: &Key, written: Option<&ObjectMeta>) {
+    /// Expects a created or changed object of `key`; `written` is the server's response, none if the object is gone.
+    pub fn wrote(&self, key: &Key, written: Option<&ObjectMeta>) {
         let revision = written.map_or(0, revision);
         self.cache.note_write(revision);
         let mut pending = self.pending.lock().expect("no panic while held");
@@ -40,15 +40,15 @@ impl<K: Kind> Echoes<K> {
         entry.revision = entry.revision.max(revision);
     }
 
-    /// Notes that an object was deleted for `key`. The answer to a deletion has no usable revision.
-    pub(crate) fn deleted(&self, key: &Key, target: Key, uid: &str) {
+    /// Expects the deletion of `target` for `key`. The response to a deletion has no usable revision.
+    pub fn deleted(&self, key: &Key, target: Key, uid: &str) {
         let mut pending = self.pending.lock().expect("no panic while held");
         let entry = pending.entry(key.clone()).or_default();
         entry.deleted.push((target, uid.to_owned()));
     }
 
     /// Whether the cache shows everything that was written for `key`.
-    pub(crate) fn all_back(&self, key: &Key) -> bool {
+    pub fn satisfied(&self, key: &Key) -> bool {
         let mut pending = self.pending.lock().expect("no panic while held");
         let Some(entry) = pending.get_mut(key) else {
             return true;
@@ -59,11 +59,11 @@ impl<K: Kind> Echoes<K> {
                 meta.uid.as_deref() == Some(uid) && meta.deletion_timestamp.is_none()
             })
         });
-        let all_back = entry.deleted.is_empty() && self.cache.has_seen(entry.revision);
-        if all_back {
+        let satisfied = entry.deleted.is_empty() && self.cache.has_seen(entry.revision);
+        if satisfied {
             pending.remove(key);
         }
-        all_back
+        satisfied
     }
 }
 
@@ -87,22 +87,22 @@ mod tests {
     }
 
     #[test]
-    fn writes_and_deletions_are_awaited() {
+    fn writes_and_deletions_are_expected() {
         let cache = Cache::new(by_owner::<ConfigMap>);
-        let echoes = Echoes::new(cache.clone());
+        let expectations = Expectations::new(cache.clone());
         let (owner, other) = (Key::cluster("owner"), Key::cluster("other"));
-        assert!(echoes.all_back(&owner));
+        assert!(expectations.satisfied(&owner));
 
-        echoes.wrote(&owner, Some(&object("a", 5).metadata));
+        expectations.wrote(&owner, Some(&object("a", 5).metadata));
         cache.apply(Event::Apply(object("b", 4)));
-        assert!(!echoes.all_back(&owner));
-        assert!(echoes.all_back(&other), "another key does not wait");
+        assert!(!expectations.satisfied(&owner));
+        assert!(expectations.satisfied(&other), "another key does not wait");
         cache.apply(Event::Apply(object("a", 5)));
-        assert!(echoes.all_back(&owner));
+        assert!(expectations.satisfied(&owner));
 
-        echoes.deleted(&owner, Key::cluster("a"), "a");
-        assert!(!echoes.all_back(&owner));
+        expectations.deleted(&owner, Key::cluster("a"), "a");
+        assert!(!expectations.satisfied(&owner));
         cache.apply(Event::Delete(object("a", 6)));
-        assert!(echoes.all_back(&owner));
+        assert!(expectations.satisfied(&owner));
     }
 }

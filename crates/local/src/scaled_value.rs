@@ -9,7 +9,7 @@ pub(crate) enum Rounding {
 }
 
 /// A count or a percentage of `whole`; the server has checked its form.
-pub(crate) fn share(value: Option<&IntOrString>, whole: i32, rounding: Rounding) -> i32 {
+pub(crate) fn scaled_value(value: Option<&IntOrString>, whole: i32, rounding: Rounding) -> i32 {
     match value {
         None => 0,
         Some(IntOrString::Int(count)) => (*count).max(0),
@@ -41,8 +41,8 @@ mod tests {
             ("nonsense", percent("many"), 0, 0),
         ] {
             let value = value.as_ref();
-            assert_eq!(share(value, 10, Rounding::Up), up, "{case}");
-            assert_eq!(share(value, 10, Rounding::Down), down, "{case}");
+            assert_eq!(scaled_value(value, 10, Rounding::Up), up, "{case}");
+            assert_eq!(scaled_value(value, 10, Rounding::Down), down, "{case}");
         }
     }
 }

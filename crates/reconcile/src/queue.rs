@@ -1,6 +1,6 @@
-//! What is left to do, by key: each key at most once, never two workers on one key, failures retried later.
+//! The work queue: each key at most once, never two workers on one key, failures retried later.
 //!
-//! It knows nothing of Kubernetes. Every controller is a queue and a function that brings one key up to date.
+//! It knows nothing of Kubernetes.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -15,22 +15,39 @@ use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// What a worker says about a key it brought up to date.
+/// When to reconcile a key again that a worker has just reconciled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Nothing to do until something changes.
-    Idle,
-    /// Look again after this time, or when something changes.
+pub enum Requeue {
+    /// When something changes.
+    OnChange,
+    /// After this time, or when something changes.
     After(Duration),
 }
 
-/// The first retry is soon, because most failures are conflicts; the last ones leave a broken server alone.
+/// The first retry is soon, because most failures are conflicts; later ones spare a broken server.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-pub(crate) struct Queue<K> {
+/// A failure that lasts for so many attempts is more than a conflict.
+const LASTING: u32 = 6;
+
+/// The keys that a controller must reconcile.
+pub struct WorkQueue<K> {
+    name: &'static str,
     state: Mutex<State<K>>,
     changed: Notify,
+}
+
+/// The numbers of a work queue, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueStats {
+    pub name: &'static str,
+    /// Keys that wait for a worker.
+    pub depth: usize,
+    /// Keys added since the start.
+    pub adds: u64,
+    /// Failures that are retried, since the start.
+    pub retries: u64,
 }
 
 struct State<K> {
@@ -43,6 +60,8 @@ struct State<K> {
     later: BTreeSet<(Instant, K)>,
     due: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    adds: u64,
+    retries: u64,
 }
 
 impl<K> Default for State<K> {
@@ -55,6 +74,8 @@ impl<K> Default for State<K> {
             later: BTreeSet::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
+            adds: 0,
+            retries: 0,
         }
     }
 }
@@ -68,13 +89,14 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
         }
     }
 
-    /// Something new is known about the key, perhaps what half of a failed attempt achieved: the waits begin anew.
+    /// An object of the key changed, perhaps by half of a failed attempt: the backoff starts again.
     fn change(&mut self, key: K) {
         self.failures.remove(&key);
+        self.adds += 1;
         self.add(key);
     }
 
-    /// An earlier appointment stays.
+    /// Keeps an earlier time.
     fn add_at(&mut self, key: K, at: Instant) {
         if let Some(&due) = self.due.get(&key) {
             if due <= at {
@@ -96,7 +118,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
         }
         let key = self.ready.pop_front()?;
         self.waiting.remove(&key);
-        // A worker looks at everything, so an appointment made earlier is kept by it; it makes the next one.
+        // The worker looks at everything, so the delayed entry is done with it; the worker returns the next one.
         if let Some(due) = self.due.remove(&key) {
             self.later.remove(&(due, key.clone()));
         }
@@ -104,12 +126,12 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
         Some(key)
     }
 
-    fn done<E>(&mut self, key: K, result: &Result<Next, E>, now: Instant) {
+    fn done<E>(&mut self, key: K, result: &Result<Requeue, E>, now: Instant) {
         self.running.remove(&key);
         match result {
             Ok(next) => {
                 self.failures.remove(&key);
-                if let Next::After(wait) = next {
+                if let Requeue::After(wait) = next {
                     self.add_at(key.clone(), now + *wait);
                 }
                 if self.again.remove(&key) {
@@ -117,42 +139,44 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
                 }
             }
             Err(_) => {
-                // A change that came meanwhile waits too: it would meet the same failure.
+                // A change that came meanwhile waits too: it would fail in the same way.
                 self.again.remove(&key);
                 let failures = self.failures.entry(key.clone()).or_default();
                 let wait = FIRST_RETRY * 2u32.pow((*failures).min(10));
                 *failures += 1;
+                self.retries += 1;
                 self.add_at(key, now + wait.min(LONGEST_RETRY));
             }
         }
     }
 }
 
-impl<K> Queue<K>
+impl<K> WorkQueue<K>
 where
     K: Clone + Eq + Hash + Ord + Debug + Display + Send + 'static,
 {
-    pub(crate) fn new() -> Arc<Self> {
+    /// `name` is that of the controller, for logs and metrics.
+    pub fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Self {
+            name,
             state: Mutex::default(),
             changed: Notify::new(),
         })
     }
 
-    pub(crate) fn add(&self, key: K) {
+    pub fn add(&self, key: K) {
         self.lock().change(key);
         self.changed.notify_one();
     }
 
-    /// Works on up to `workers` keys at a time until cancelled; then the keys in work are dropped.
-    pub(crate) async fn run<F, E>(
+    /// Works on up to `workers` keys at a time until cancelled; then it drops the running ones.
+    pub async fn run<F, E>(
         self: Arc<Self>,
-        name: &'static str,
         workers: usize,
         cancel: CancellationToken,
         work: impl Fn(K) -> F,
     ) where
-        F: Future<Output = Result<Next, E>> + Send,
+        F: Future<Output = Result<Requeue, E>> + Send,
         E: Display,
     {
         let mut running = FuturesUnordered::new();
@@ -169,14 +193,30 @@ where
             tokio::select! {
                 () = cancel.cancelled() => return,
                 Some((key, result)) = running.next() => {
+                    let mut state = self.lock();
                     if let Err(error) = &result {
-                        tracing::debug!(controller = name, %key, %error, "failed and will be retried");
+                        // Most failures are conflicts, which the next attempt resolves.
+                        if state.failures.get(&key) == Some(&LASTING) {
+                            tracing::warn!(controller = self.name, %key, %error, "cannot reconcile; retrying");
+                        } else {
+                            tracing::debug!(controller = self.name, %key, %error, "reconcile failed; retrying");
+                        }
                     }
-                    self.lock().done(key, &result, Instant::now());
+                    state.done(key, &result, Instant::now());
                 }
                 () = self.changed.notified() => {}
                 () = sleep_until(next_due), if running.len() < workers => {}
             }
+        }
+    }
+
+    pub fn stats(&self) -> QueueStats {
+        let state = self.lock();
+        QueueStats {
+            name: self.name,
+            depth: state.ready.len(),
+            adds: state.adds,
+            retries: state.retries,
         }
     }
 
@@ -197,7 +237,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const OK: Result<Next, ()> = Ok(Next::Idle);
+    const OK: Result<Requeue, ()> = Ok(Requeue::OnChange);
 
     #[test]
     fn a_key_waits_once_and_runs_again_when_it_changed_while_running() {
@@ -216,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn appointments_come_due_and_the_earliest_counts() {
+    fn the_earliest_delay_counts() {
         let (mut state, now) = (State::default(), Instant::now());
         state.add_at("a", now + 2 * SECOND);
         state.add_at("a", now + SECOND);
@@ -224,11 +264,15 @@ mod tests {
         assert_eq!(state.pop(now), None);
         assert_eq!(state.pop(now + SECOND), Some("a"));
         state.done("a", &OK, now + SECOND);
-        assert_eq!(state.pop(now + 9 * SECOND), None, "one appointment per key");
+        assert_eq!(
+            state.pop(now + 9 * SECOND),
+            None,
+            "one delayed entry per key"
+        );
     }
 
     #[test]
-    fn failures_wait_longer_and_longer_and_success_forgets_them() {
+    fn failures_back_off_and_success_resets_them() {
         let (mut state, mut now) = (State::default(), Instant::now());
         state.add("a");
         for wait in [50, 100, 200, 400] {
@@ -256,12 +300,12 @@ mod tests {
 
     #[tokio::test]
     async fn workers_are_bounded_and_stop_when_cancelled() {
-        let (queue, cancel) = (Queue::new(), CancellationToken::new());
+        let (queue, cancel) = (WorkQueue::new("test"), CancellationToken::new());
         let busy = Arc::new(Mutex::new((0, 0)));
         for key in 0..10 {
             queue.add(key);
         }
-        let run = queue.clone().run("test", 3, cancel.clone(), |_: i32| {
+        let run = queue.clone().run(3, cancel.clone(), |_: i32| {
             let busy = busy.clone();
             async move {
                 {
@@ -271,7 +315,7 @@ mod tests {
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 busy.lock().unwrap().0 -= 1;
-                Ok::<_, String>(Next::Idle)
+                Ok::<_, String>(Requeue::OnChange)
             }
         });
         let stop = async {
@@ -284,7 +328,9 @@ mod tests {
         assert_eq!(
             *busy.lock().unwrap(),
             (0, 3),
-            "none is left, and never more than three"
+            "none is left, and never more than three ran"
         );
+        let stats = queue.stats();
+        assert_eq!((stats.depth, stats.adds, stats.retries), (0, 10, 0));
     }
 }

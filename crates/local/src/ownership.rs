@@ -10,12 +10,8 @@ use kube::{
     Resource,
     core::{Selector, SelectorExt},
 };
+use reconcile::{Cache, Error, Index, Key, Object, Part, Requests, controller_of};
 use serde_json::{Value, json};
-
-use crate::{
-    cache::{Cache, Key, Kind, Link, controller_of},
-    requests::{Failure, Part, Requests},
-};
 
 #[derive(Debug)]
 pub(crate) struct Claims<K> {
@@ -25,25 +21,25 @@ pub(crate) struct Claims<K> {
 }
 
 /// Sorts what `owner` owns and could own.
-pub(crate) fn claims<K: Kind>(
+pub(crate) fn claims<K: Object>(
     owner: &ObjectMeta,
     selector: &LabelSelector,
     cache: &Cache<K>,
-) -> Result<Claims<K>, Failure> {
+) -> Result<Claims<K>, Error> {
     let selector = Selector::try_from(selector.clone())?;
     let no_labels = BTreeMap::new();
     let matches =
         |object: &Arc<K>| selector.matches(object.meta().labels.as_ref().unwrap_or(&no_labels));
     let uid = owner.uid.clone().unwrap_or_default();
     let (owned, release) = cache
-        .linked(&Link::Owner(uid))
+        .indexed(&Index::Owner(uid))
         .into_iter()
         .partition(matches);
     let mut adopt = Vec::new();
     // A dying owner takes nothing new.
     if owner.deletion_timestamp.is_none() {
         let namespace = owner.namespace.clone().unwrap_or_default();
-        adopt = cache.linked(&Link::Orphan(namespace));
+        adopt = cache.indexed(&Index::Orphan(namespace));
         adopt.retain(|object| object.meta().deletion_timestamp.is_none() && matches(object));
     }
     Ok(Claims {
@@ -53,13 +49,13 @@ pub(crate) fn claims<K: Kind>(
     })
 }
 
-impl<K: Kind> Claims<K> {
+impl<K: Object> Claims<K> {
     /// Adopts and releases. Returns whether anything changed: then the plan must wait for the news.
     pub(crate) async fn settle(
         &self,
         owner: &OwnerReference,
         requests: &Requests,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, Error> {
         let gained = json!([owner]);
         let lost = json!([{"$patch": "delete", "uid": owner.uid}]);
         let adopt = self.adopt.iter().map(|object| (object, &gained));
@@ -96,7 +92,7 @@ pub(crate) fn pod_from(template: &Value, owner: &OwnerReference) -> Value {
 }
 
 /// The keys of the owners of kind `K` that a change to one of their possible objects concerns.
-pub(crate) fn concerned<K: Kind>(
+pub(crate) fn concerned<K: Object>(
     object: &ObjectMeta,
     owners: &Cache<K>,
     selector: fn(&K) -> &LabelSelector,
@@ -133,7 +129,7 @@ mod tests {
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": uid, "controller": true}
             ]}})
         };
-        let cache = Cache::new(Pod::links);
+        let cache = Cache::new(Pod::index);
         for (name, parts) in [
             ("owned", owned_by("set", "web")),
             ("relabelled", owned_by("set", "debug")),

@@ -1,6 +1,7 @@
-//! Events: what the parts here tell whoever describes an object.
+//! Events about objects, as `kubectl describe` shows them.
 //!
-//! The name of an event follows from what it says about whom, so that a repetition is counted and not added.
+//! The name of an event is derived from its object, reason and message, so that a repetition increases the count of the
+//! first event.
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -11,21 +12,24 @@ use kube::{Client, Resource};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::requests::{Part, Requests, already_exists, brief};
+use crate::{
+    hash::fnv1a,
+    requests::{Part, Requests, is_already_exists, message_of},
+};
 
-/// Who says it.
-const REPORTER: &str = "tidepool-local";
-/// The API takes no longer messages, and no longer names.
+/// The API's limits.
 const LONGEST_MESSAGE: usize = 1024;
 const LONGEST_NAME: usize = 253;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Severity {
+pub enum EventType {
     Normal,
     Warning,
 }
 
-pub(crate) struct Events {
+/// Writes the events of one component.
+pub struct EventRecorder {
+    component: &'static str,
     client: Client,
     requests: Requests,
 }
@@ -37,31 +41,33 @@ struct Counted {
     count: i32,
 }
 
-impl Events {
-    pub(crate) fn new(client: Client) -> Self {
+impl EventRecorder {
+    /// `component` is the reporter of the events.
+    pub fn new(client: Client, component: &'static str) -> Self {
         Self {
+            component,
             requests: Requests::new(client.clone()),
             client,
         }
     }
 
-    /// Nothing depends on it, so a failure is only logged.
-    pub(crate) async fn tell(
+    /// Nothing depends on an event, so a failure is only logged.
+    pub async fn record(
         &self,
         about: ObjectReference,
-        severity: Severity,
+        event_type: EventType,
         reason: &str,
         message: &str,
     ) {
-        if let Err(error) = self.try_tell(about, severity, reason, message).await {
-            tracing::debug!(reason, error = %brief(&error), "an event could not be written");
+        if let Err(error) = self.try_record(about, event_type, reason, message).await {
+            tracing::debug!(reason, error = %message_of(&error), "cannot write event");
         }
     }
 
-    async fn try_tell(
+    async fn try_record(
         &self,
         about: ObjectReference,
-        severity: Severity,
+        event_type: EventType,
         reason: &str,
         message: &str,
     ) -> Result<(), kube::Error> {
@@ -72,12 +78,12 @@ impl Events {
         let event = json!({
             "metadata": {"namespace": namespace, "name": name},
             "involvedObject": about,
-            "type": match severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+            "type": match event_type { EventType::Normal => "Normal", EventType::Warning => "Warning" },
             "reason": reason,
             "message": message,
-            "source": {"component": REPORTER},
-            "reportingComponent": REPORTER,
-            "reportingInstance": REPORTER,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
+            "reportingInstance": self.component,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
@@ -87,12 +93,12 @@ impl Events {
             .create::<Event>(Some(&namespace), &event)
             .await
         {
-            Err(error) if already_exists(&error) => self.count(&namespace, &name).await,
+            Err(error) if is_already_exists(&error) => self.count(&namespace, &name).await,
             result => result.map(drop),
         }
     }
 
-    /// It was said before: one more time, and last now.
+    /// Increases the count of an event that exists already.
     async fn count(&self, namespace: &str, name: &str) -> Result<(), kube::Error> {
         let path = Event::url_path(&(), Some(namespace));
         let request = kube::core::Request::new(path).get(name, &Default::default());
@@ -114,7 +120,7 @@ impl Events {
 fn name(about: &ObjectReference, reason: &str, message: &str) -> String {
     let uid = about.uid.as_deref().unwrap_or_default();
     let parts = [uid, "\0", reason, "\0", message].concat();
-    let suffix = format!(".{:016x}", crate::hash::fnv1a(parts.as_bytes()));
+    let suffix = format!(".{:016x}", fnv1a(parts.as_bytes()));
     let object = about.name.as_deref().unwrap_or_default();
     format!("{}{suffix}", cut(object, LONGEST_NAME - suffix.len()))
 }
@@ -132,19 +138,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_words_about_the_same_object_are_one_event() {
+    fn an_equal_message_about_the_same_object_is_one_event() {
         let about = |uid: &str| ObjectReference {
             name: Some("p".into()),
             uid: Some(uid.into()),
             ..ObjectReference::default()
         };
-        let first = name(&about("1"), "Failed", "no room");
+        let first = name(&about("1"), "Failed", "no capacity");
         assert!(first.starts_with("p.") && first.len() == 18, "{first}");
-        assert_eq!(first, name(&about("1"), "Failed", "no room"));
+        assert_eq!(first, name(&about("1"), "Failed", "no capacity"));
         for other in [
-            name(&about("2"), "Failed", "no room"),
-            name(&about("1"), "Refused", "no room"),
-            name(&about("1"), "Failed", "no air"),
+            name(&about("2"), "Failed", "no capacity"),
+            name(&about("1"), "Refused", "no capacity"),
+            name(&about("1"), "Failed", "no address"),
         ] {
             assert_ne!(first, other);
         }

@@ -1,8 +1,7 @@
-//! The life of a pod on its node: what happens next, and what the kubelet would write about it.
+//! The lifecycle of a pod on its node: what happens next, and the status that the kubelet writes.
 //!
-//! How long a pod runs and how it ends is in its annotations. They speak of the pod, so it ends under the
-//! restart policy `Always` too, which is merely the default; `OnFailure` has to be asked for and restarts it
-//! after a failure.
+//! The annotations of a pod state how long it runs and how it ends. They are about the pod, so it also ends under the
+//! restart policy `Always`, which is only the default. `OnFailure` restarts it after a failure.
 
 use std::time::Duration;
 
@@ -11,27 +10,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use crate::{
+    context::Timings,
     objects::pod::{Container, Pod},
-    world::Timings,
 };
 
 /// The pod ends after this duration, such as `90s` or `1h30m`.
 pub const RUN_FOR: &str = "tidepool.io/run-for";
-/// It then ends with this exit code, from 0 to 255; 0 is assumed.
+/// The exit code of the pod, from 0 to 255; the default is 0.
 pub const EXIT_CODE: &str = "tidepool.io/exit-code";
 
 /// The kubelet's waits between restarts.
 const FIRST_RESTART: Duration = Duration::from_secs(10);
 const LONGEST_RESTART: Duration = Duration::from_secs(300);
 
-/// Where a pod stands. The time that matters is how long it has stood there.
+/// The stage of a pod's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Starting,
     Running,
-    /// Its containers failed and wait to be restarted.
+    /// Its containers failed and wait for a restart.
     Crashed,
-    /// Somebody deleted it.
+    /// It has been deleted and still runs.
     Stopping,
     /// Nothing of it runs any more.
     Ended,
@@ -63,7 +62,7 @@ pub(super) enum Step {
     Nothing,
     Wait(Duration),
     Start,
-    /// It runs, but was written off while its node was silent.
+    /// It runs, but was marked as not ready while its node sent no heartbeats.
     MarkReady,
     Crash {
         code: i32,
@@ -128,7 +127,7 @@ fn run_for(pod: &Pod) -> Result<Option<Duration>, String> {
     };
     humantime::parse_duration(text).map(Some).map_err(|_| {
         format!(
-            "annotation {RUN_FOR} is {text:?}, which is no duration: use one like 90s, 5m or 1h30m; \
+            "annotation {RUN_FOR} is {text:?}: use a duration like 90s, 5m or 1h30m; \
              the pod runs until it is deleted"
         )
     })
@@ -140,13 +139,13 @@ fn exit_code(pod: &Pod) -> Result<i32, String> {
     };
     text.parse::<u8>().map(i32::from).map_err(|_| {
         format!(
-            "annotation {EXIT_CODE} is {text:?}: use a whole number from 0 to 255; 0 is assumed"
+            "annotation {EXIT_CODE} is {text:?}: use a whole number from 0 to 255; the exit code is 0"
         )
     })
 }
 
-/// What is wrong with the pod's annotations, each with what is allowed.
-pub(super) fn complaints(pod: &Pod) -> Vec<String> {
+/// The invalid annotations of the pod, each with what is allowed.
+pub(super) fn annotation_errors(pod: &Pod) -> Vec<String> {
     run_for(pod)
         .err()
         .into_iter()
@@ -154,14 +153,14 @@ pub(super) fn complaints(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-/// Where the pod runs, as its status says.
-pub(super) struct Site {
+/// The addresses of a pod, for its status.
+pub(super) struct PodNetwork {
     pub(super) host_ip: String,
     pub(super) pod_ip: String,
 }
 
 /// The status of a pod whose containers have just started.
-pub(super) fn running(pod: &Pod, site: &Site, now: Timestamp) -> Value {
+pub(super) fn running(pod: &Pod, network: &PodNetwork, now: Timestamp) -> Value {
     let crashed = !pod.status.container_statuses.is_empty();
     let restarts = pod.restarts() + i32::from(crashed);
     let state = json!({"running": {"startedAt": Time(now)}});
@@ -183,8 +182,8 @@ pub(super) fn running(pod: &Pod, site: &Site, now: Timestamp) -> Value {
     let mut status = json!({
         "phase": "Running",
         "observedGeneration": pod.metadata.generation,
-        "hostIP": site.host_ip, "hostIPs": [{"ip": site.host_ip}],
-        "podIP": site.pod_ip, "podIPs": [{"ip": site.pod_ip}],
+        "hostIP": network.host_ip, "hostIPs": [{"ip": network.host_ip}],
+        "podIP": network.pod_ip, "podIPs": [{"ip": network.pod_ip}],
         "startTime": start_time,
         "containerStatuses": main.collect::<Vec<_>>(),
         "conditions": conditions(pod, now, &[
@@ -432,13 +431,13 @@ mod tests {
     fn complaints_name_the_value_and_what_is_allowed() {
         let bad = up(json!({RUN_FOR: "5 parsecs", EXIT_CODE: "256"}), "Never");
         assert_eq!(
-            complaints(&bad),
+            annotation_errors(&bad),
             [
                 "annotation tidepool.io/run-for is \"5 parsecs\", which is no duration: use one like 90s, 5m or 1h30m; the pod runs until it is deleted",
-                "annotation tidepool.io/exit-code is \"256\": use a whole number from 0 to 255; 0 is assumed",
+                "annotation tidepool.io/exit-code is \"256\": use a whole number from 0 to 255; the exit code is 0",
             ]
         );
-        assert!(complaints(&up(json!({RUN_FOR: "1h 30m", EXIT_CODE: "255"}), "Never")).is_empty());
+        assert!(annotation_errors(&up(json!({RUN_FOR: "1h 30m", EXIT_CODE: "255"}), "Never")).is_empty());
     }
 
     /// The pod after a status patch of ours; lists of containers are replaced, conditions are all we keep.
@@ -451,7 +450,7 @@ mod tests {
     #[test]
     fn each_status_leads_to_its_stage() {
         let now = Timestamp::UNIX_EPOCH;
-        let site = Site {
+        let network = PodNetwork {
             host_ip: "172.16.0.1".into(),
             pod_ip: "10.128.0.2".into(),
         };
@@ -459,7 +458,7 @@ mod tests {
             "p",
             json!({"spec": {"initContainers": [{"name": "first"}, {"name": "side", "restartPolicy": "Always"}]}}),
         );
-        let status = running(&new, &site, now);
+        let status = running(&new, &network, now);
         assert_eq!(
             status["initContainerStatuses"][0]["state"]["terminated"]["reason"],
             "Completed"
@@ -479,7 +478,7 @@ mod tests {
             status
         });
         assert_eq!((stage(&fallen), fallen.is_ready()), (Stage::Crashed, false));
-        let second = after(&fallen, running(&fallen, &site, now));
+        let second = after(&fallen, running(&fallen, &network, now));
         assert_eq!((stage(&second), second.restarts()), (Stage::Running, 1));
         let over = after(&second, ended(&second, 0, now));
         assert_eq!(

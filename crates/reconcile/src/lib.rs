@@ -1,0 +1,32 @@
+//! What every controller needs: caches of watched kinds, a work queue, requests and events.
+//!
+//! A controller is three things: the kinds it watches, a pure plan (a function from the observed objects to actions), and a
+//! thin part that applies the plan. It runs like this:
+//!
+//! 1. It creates a [`WorkQueue`] and registers listeners at each [`Cache`] it watches; a listener adds the keys that a
+//!    change concerns.
+//! 2. [`Watches::start`] lists and watches the kinds; [`Watches::synced`] returns when every first list is complete.
+//! 3. [`WorkQueue::run`] calls a function for each key. The function reads the caches, waits until they show its own
+//!    earlier writes ([`Expectations`]), computes the plan and applies it with [`Requests`]. It returns a [`Requeue`].
+//!
+//! Nothing here knows a kind of object, and nothing here decides. The crate uses none of our other crates.
+
+mod cache;
+mod events;
+mod expectations;
+mod hash;
+mod queue;
+mod requests;
+mod watches;
+
+pub use self::{
+    cache::{Cache, Change, Index, Key, Object, by_owner, controller_of},
+    events::{EventRecorder, EventType},
+    expectations::Expectations,
+    hash::fnv1a,
+    queue::{QueueStats, Requeue, WorkQueue},
+    requests::{
+        Error, Part, Requests, is_already_exists, is_not_found, message_of, true_condition,
+    },
+    watches::Watches,
+};
