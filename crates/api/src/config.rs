@@ -1,8 +1,9 @@
 //! The configuration of a scheduler: KubeSchedulerConfiguration as kube-scheduler reads it, in four versions.
 //!
 //! [`load`] reads a file, fills in the defaults of its version and makes every check that needs no plugin.
-//! [`Configuration::profiles`] then merges the plugins and builds them with their arguments, which are read from the
-//! text straight into each plugin's own type. Errors and warnings have the line. Nothing here runs.
+//! [`Configuration::profiles`] then merges the plugins and builds them; their arguments are read from the text straight
+//! into each plugin's own type. Errors and warnings have line numbers. Rules about single plugins are in the engine:
+//! nothing here names one.
 //!
 //! ```
 //! let text = "
@@ -23,7 +24,7 @@
 
 mod args;
 mod build;
-mod colocation;
+mod companions;
 mod document;
 mod effective;
 mod merge;
@@ -33,7 +34,6 @@ mod source;
 mod tests;
 mod types;
 mod validate;
-mod version;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -42,19 +42,21 @@ use std::sync::Arc;
 use engine::framework::Entry;
 use serde::de::DeserializeSeed;
 
-pub use effective::{Effective, to_json, to_yaml};
+pub use effective::{
+    Effective, EffectivePlugin, EffectivePluginConfig, EffectivePluginSet, EffectiveProfile,
+    to_json, to_yaml,
+};
 pub use types::{
     ClientConnection, Configuration, DisabledPlugin, EnabledPlugin, Extender, ExtenderTls,
     LeaderElection, ManagedResource, PluginConfig, PluginSet, Plugins, Profile,
 };
-pub use version::Version;
 
 use crate::yaml::{self, Finding, Tree};
 
-/// Something that is accepted and has not the effect its author may expect.
+/// A finding about an accepted setting that may not have the expected effect.
 pub type Warning = Finding;
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errors(pub Vec<Finding>);
 
@@ -67,7 +69,7 @@ impl fmt::Display for Errors {
 
 impl std::error::Error for Errors {}
 
-/// Reads and checks a configuration. Plugins are not looked at: see [`Configuration::profiles`].
+/// Reads and checks a configuration, without its plugins: for those see [`Configuration::profiles`].
 pub fn load(text: &str) -> Result<(Configuration, Vec<Warning>), Errors> {
     let mut findings = Findings::default();
     match read(text, &mut findings) {
@@ -76,7 +78,7 @@ pub fn load(text: &str) -> Result<(Configuration, Vec<Warning>), Errors> {
     }
 }
 
-/// All that can be said about a configuration before it is used.
+/// Reads and checks a configuration with its plugins.
 pub fn check(text: &str, plugins: &[Entry]) -> Check {
     let mut findings = Findings::default();
     if let Some(configuration) = read(text, &mut findings) {
@@ -88,16 +90,16 @@ pub fn check(text: &str, plugins: &[Entry]) -> Check {
     }
 }
 
-/// What [`check`] found.
+/// The findings of [`check`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Check {
-    /// None if the configuration can be used.
+    /// Empty if the configuration is valid.
     pub errors: Vec<Finding>,
     pub warnings: Vec<Warning>,
 }
 
 impl Configuration {
-    /// The profiles, built from these plugins and those that only older configurations have.
+    /// The profiles, built from these plugins and from the retired plugins of older configurations.
     pub fn profiles(
         &self,
         plugins: &[Entry],
@@ -111,7 +113,7 @@ impl Configuration {
     }
 }
 
-/// `None` if it cannot even be told what the text should be.
+/// `None` if the text is not readable as a configuration at all.
 fn read(text: &str, findings: &mut Findings) -> Option<Configuration> {
     let (tree, errors) = match source::open(text) {
         Ok(opened) => opened,
@@ -129,18 +131,18 @@ fn read(text: &str, findings: &mut Findings) -> Option<Configuration> {
     Some(configuration)
 }
 
-/// What was found so far.
+/// The findings so far.
 #[derive(Default)]
 struct Findings {
     tree: Arc<Tree>,
     errors: Vec<Finding>,
     warnings: Vec<Warning>,
-    /// Places of a wrong type or name; what follows from that is not said.
+    /// Places of a wrong type or name; faults that follow from these are not reported.
     wrong: Vec<String>,
 }
 
 impl Findings {
-    /// What is at a path, without what is wrong there.
+    /// Reads the value at a path without its faulty fields.
     fn read<'t, S: DeserializeSeed<'t>>(
         &mut self,
         tree: &'t Tree,
@@ -175,7 +177,7 @@ impl Findings {
         }
     }
 
-    /// Whether a field that is missing may be the one that has a wrong name beside it.
+    /// Whether a missing field may be a neighbouring one with a wrong name.
     fn is_meant(&self, field: &str, wrong: &str) -> bool {
         yaml::parent(field) == yaml::parent(wrong) && !self.tree.has(field)
     }

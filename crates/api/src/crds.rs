@@ -1,14 +1,14 @@
-//! Kinds of our own and of the peers' that a cluster must know: their definitions, as they are applied.
+//! CustomResourceDefinitions that a cluster needs.
 //!
-//! `cargo xtask gen` writes them to `deploy/crds`; a test fails when those files are stale. Both forms of each kind are
-//! accepted, the one of the design and the one of today.
+//! `cargo xtask gen` writes them to `deploy/crds`; a test fails when those files are stale. The schemas accept the current
+//! and the older layout of each kind.
 
 mod custom_node_resource;
 mod schema;
 
 use serde_json::Value;
 
-/// Every definition with the name of its file.
+/// All definitions with the names of their files.
 pub fn all() -> Vec<(&'static str, Value)> {
     vec![(
         "node.katalyst.kubewharf.io_customnoderesources.yaml",

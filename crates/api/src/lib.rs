@@ -1,8 +1,8 @@
-//! The words as Kubernetes writes them, and their one translation into the engine's types.
+//! Kubernetes objects and configuration, and their conversion into the engine's types.
 //!
-//! [`wire`] has slim structs: only the fields that the engine reads are decoded, the rest is skipped. [`parse`] turns
-//! them into [`engine::model`] types. [`config`] reads the configuration of a scheduler. [`crds`] has the definitions
-//! of custom kinds. Nothing here decides.
+//! [`wire`] has structs with only the fields that the engine reads; decoding skips the others. [`parse`] converts them
+//! into [`engine::model`] types. [`config`] reads the configuration of a scheduler. [`crds`] has the definitions of custom
+//! resources. Nothing here makes decisions.
 
 pub mod config;
 pub mod crds;

@@ -1,7 +1,7 @@
-//! From Kubernetes objects to the engine's types: each word is parsed here, once.
+//! Converts Kubernetes objects into the engine's types.
 //!
-//! An object that cannot be read is an error that names it. What Kubernetes keeps although it is wrong (a selector that
-//! matches nothing because it does not parse) is kept here too, in the form the engine expects.
+//! The error for an invalid object names the object. Invalid parts that Kubernetes tolerates (a selector that does not
+//! parse matches nothing) are tolerated here too, in the form that the engine expects.
 
 mod katalyst;
 mod pod;
@@ -24,7 +24,7 @@ pub use storage::{
     claim, csi_driver, csi_limits, storage_capacity, storage_class, volume, volume_attachment,
 };
 
-/// An object that cannot be read.
+/// An invalid object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error("{object}: {resource} of {field}: {source}")]
@@ -72,7 +72,7 @@ fn labels(map: &Map) -> Labels {
 }
 
 fn time(time: Time) -> Timestamp {
-    // Every time that a calendar can write before the year 2262 fits; beyond it, the last moment does.
+    // Times after the year 2262 do not fit and become the last moment that does.
     let seconds = time.seconds.saturating_mul(Timestamp::SECOND);
     Timestamp(seconds.saturating_add(time.nanos.into()))
 }
@@ -89,7 +89,7 @@ fn controller(meta: &ObjectMeta) -> Option<Owner> {
         })
 }
 
-/// Quantities by resource; names without an account are left out, whatever they say.
+/// Quantities by resource; unknown names are skipped without reading their quantity.
 fn quantities(
     object: &str,
     field: &'static str,

@@ -1,6 +1,6 @@
-//! Kubernetes objects, as far as the engine reads them. Unknown fields are skipped, `null` is "not given".
+//! Kubernetes objects with the fields that the engine reads. Decoding skips other fields and reads `null` as absent.
 //!
-//! Pods and nodes, of which there are many, are read from protobuf as well as from JSON: one struct says both.
+//! Pods and nodes, of which there are many, can also be decoded from protobuf; one struct describes both formats.
 
 pub mod core;
 pub mod envelope;

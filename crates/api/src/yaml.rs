@@ -1,6 +1,5 @@
-//! Text into types, with line numbers. What is wrong in a file is said with its line and its field and, for a name that
-//! does not exist, the nearest one that does; as much of it at once as can be found. Nothing here knows what the files
-//! are about.
+//! YAML into types. Each fault has its line and its field; for an unknown name the text suggests the nearest known one.
+//! One pass reports as many faults as it can find. Nothing here knows what the files mean.
 
 mod reader;
 mod tree;
@@ -12,23 +11,23 @@ use serde::de::{DeserializeOwned, DeserializeSeed};
 
 use self::reader::{Attempt, Reader};
 pub(crate) use self::tree::Booleans;
-use self::tree::{Node, Value};
+use self::tree::{Value, YamlNode};
 
-/// Beyond so many faults nobody reads on.
+/// The most faults that are reported for a file.
 const MOST_FAULTS: usize = 50;
 
-/// Something to say about a file: an error or a warning.
+/// An error or a warning about a file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// Counted from 1.
     pub line: Option<u64>,
-    /// Path of the field as `profiles[0].schedulerName`; empty if the text has none.
+    /// Path of the field, such as `profiles[0].schedulerName`; empty for the whole file.
     pub field: String,
     pub text: String,
 }
 
 impl Finding {
-    /// With the name of its file, as compilers write it: `FILE:LINE: error: FIELD: TEXT`.
+    /// In the format of compilers: `FILE:LINE: error: FIELD: TEXT`.
     pub fn in_file(&self, file: &str, kind: &str) -> String {
         let place = match self.line {
             Some(line) => format!("{file}:{line}"),
@@ -56,8 +55,8 @@ impl fmt::Display for Finding {
 
 impl std::error::Error for Finding {}
 
-/// Reads one document in which every field must be read by somebody, however deep it is. Only `true` and `false` are
-/// truth values.
+/// Reads one document and refuses every field that the type does not have, at any depth. Only `true` and `false` are
+/// booleans.
 pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>> {
     let (tree, mut findings) =
         Tree::parse(text, Booleans::TrueAndFalse).map_err(|finding| vec![finding])?;
@@ -66,7 +65,7 @@ pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>>
     findings.extend(read.unread.into_iter().map(|field| Finding {
         line: tree.line(&field),
         field,
-        text: "unknown field, or one that nothing here depends on".to_owned(),
+        text: "unknown or unused field".to_owned(),
     }));
     match read.value {
         Some(value) if findings.is_empty() => Ok(value),
@@ -74,28 +73,28 @@ pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>>
     }
 }
 
-/// The line of a field, or of the nearest thing around it that the text has.
+/// The line of a field, or of the nearest field around it.
 pub fn line(text: &str, path: &str) -> Option<u64> {
     Tree::parse(text, Booleans::TrueAndFalse).ok()?.0.line(path)
 }
 
 /// A document with its lines.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tree(Node);
+pub(crate) struct Tree(YamlNode);
 
-/// What was read at a path.
+/// The result of reading at a path.
 pub(crate) struct Read<T> {
-    /// Without what is wrong, if that can be left out.
+    /// Without the faulty fields, if the type allows that.
     pub(crate) value: Option<T>,
     pub(crate) faults: Vec<Finding>,
-    /// Fields that nobody asked for.
+    /// Fields that the type does not have.
     unread: Vec<String>,
 }
 
 impl Tree {
-    /// Reads one document, with the keys that it has twice.
+    /// Reads one document; the findings are its duplicate keys.
     pub(crate) fn parse(text: &str, booleans: Booleans) -> Result<(Self, Vec<Finding>), Finding> {
-        let (node, findings) = Node::parse(text, booleans)?;
+        let (node, findings) = YamlNode::parse(text, booleans)?;
         Ok((Self(node), findings))
     }
 
@@ -103,7 +102,7 @@ impl Tree {
         self.0.line_of(path)
     }
 
-    /// Whether the text has something at a path.
+    /// Whether the document has a value at a path.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.0.find(path).is_some()
     }
@@ -116,7 +115,7 @@ impl Tree {
         }
     }
 
-    /// The texts below a path by their keys, with the lines of these.
+    /// The texts below a path: key, line of the key, text.
     pub(crate) fn texts(&self, path: &str) -> Vec<(&str, u64, &str)> {
         let entries = match self.0.find(path).map(|node| &node.value) {
             Some(Value::Map(entries)) => &entries[..],
@@ -134,13 +133,13 @@ impl Tree {
         self.0.renumber(&number);
     }
 
-    /// Reads what is at a path. What is wrong is left out, and the rest read again, until nothing more is found.
+    /// Reads the value at a path. After a fault it skips the faulty field and reads again, until it finds no other fault.
     pub(crate) fn read<'t, S: DeserializeSeed<'t>>(
         &'t self,
         path: &str,
         seed: impl Fn() -> S,
     ) -> Read<S::Value> {
-        const NOTHING: &Node = &Node {
+        const NOTHING: &YamlNode = &YamlNode {
             line: 0,
             value: Value::Null,
         };
@@ -175,7 +174,7 @@ impl Tree {
             });
             let is_new = !wrong.contains(&fault.field);
             let place = fault.field.clone();
-            // What lacks a field because its value is wrong is not a fault of its own.
+            // A field that is missing because its value has a fault is not another fault.
             if !wrong.iter().any(|wrong| is_at_or_below(wrong, &place)) {
                 faults.push(fault);
             }
@@ -191,18 +190,18 @@ impl Tree {
     }
 }
 
-/// Whether a path is the other one or leads to something in it.
+/// Whether a path equals the other one or is below it.
 pub(crate) fn is_at_or_below(path: &str, other: &str) -> bool {
     let rest = path.strip_prefix(other);
     other.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// The path of what a field is in.
+/// The path of the parent of a field.
 pub(crate) fn parent(path: &str) -> &str {
     path.rfind(['.', '[']).map_or("", |end| &path[..end])
 }
 
-/// `, did you mean ...?` if a known name is close, else all of them.
+/// `, did you mean ...?` if a known name is close; else all known names if they are few.
 pub fn suggest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let distance =
@@ -211,7 +210,7 @@ pub fn suggest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Str
     let nearest = known.iter().map(|name| (distance(name), *name)).min();
     match nearest {
         Some((far, name)) if far <= close => format!(", did you mean `{name}`?"),
-        Some(_) if known.len() <= 16 => format!("; known are {}", known.join(", ")),
+        Some(_) if known.len() <= 16 => format!("; known: {}", known.join(", ")),
         _ => String::new(),
     }
 }

@@ -1,33 +1,34 @@
-//! All that the author of a plugin reads.
+//! The plugin framework: everything that the author of a plugin needs.
 //!
 //! A plugin is one file in `plugins/` and its line in [`crate::plugins::ALL`]. For each pod, [`Plugin::prepare`]
-//! studies the pod once and *declares* what is then asked about nodes. It never sees a node, a counter or another
-//! pod; it hands over small checks that see only what was declared. So one text serves an evaluator that looks at
-//! every node and one that remembers: neither can be surprised by a value it did not know was read.
+//! reads the pod once and *declares* what it needs to know about nodes. It never sees a node, a counter or another
+//! pod; it declares small checks that see only what was declared. So the same plugin works with an evaluator that
+//! visits every node and with one that caches results: both know every value that a check reads.
 //!
 //! | form | declared by | for |
 //! |---|---|---|
 //! | gate | [`Plan::gate`] | a [`Fact`] of the node's object that must be 0: selectors, taints, flags |
 //! | row | [`Plan::filter_rows`], [`Plan::score_rows`] | numbers of the node's own accounts ([`Plan::column`]) |
 //! | place | [`Plan::filter_places`], [`Plan::score_places`], [`Plan::tier`] | facts ([`Plan::fact`]) and counts of pods ([`Plan::count`]), scores that are normalised |
-//! | opaque | [`Plan::filter_nodes`] | last resort: sees a whole node, so nothing about it can be remembered |
+//! | opaque | [`Plan::filter_nodes`] | last resort: sees a whole node, so its results cannot be cached |
 //!
-//! A *place* is one node, or a group of nodes that are equal in everything declared; a check cannot tell which.
-//! Besides, [`Plan::only`] narrows the candidates to some names, [`Plan::reject`] and [`Plan::fail`] end the cycle.
+//! A *place* is one node, or a group of nodes that are equal in everything declared; a check cannot distinguish them.
+//! [`Plan::only`] limits the candidates to some names; [`Plan::reject`] and [`Plan::fail`] end the cycle.
 //! **A plugin that declares nothing skips**: it neither filters nor adds to any total. [`Plan::filter_only_with`] and
-//! [`Plan::score_only_with`] make it skip when there are no pods that it is about.
+//! [`Plan::score_only_with`] make it skip when the cluster has no matching pods.
 //!
 //! Which of a plugin's declarations are used depends on the extension points it is enabled at: gates and filters
-//! need Filter, `only`, `reject` and `fail` need PreFilter (or PreScore, if said so), scores need Score.
+//! need Filter, `only`, `reject` and `fail` need PreFilter (or PreScore, where documented), scores need Score.
 //!
-//! What must hold:
+//! Rules for plugins:
 //! - [`NodeRule`] and [`PodRule`] depend on their own fields and their argument only. Their fields are their identity:
 //!   two equal rules are evaluated once.
-//! - `normalize` uses only which values occur, never how often. What depends on numbers of nodes comes by `survey`.
+//! - `normalize` uses only which values occur, never how often. Values that depend on the number of nodes come from `survey`.
 //! - Row scores are within 0..=100 and are not normalised. Register a place for a score that is.
-//! - State of the form "how many pods where" needs no Reserve: an assumed pod is in all counts and rows.
+//! - Counts of pods need no Reserve: an assumed pod is in all counts and rows.
 
 pub mod arithmetic;
+mod config_rules;
 mod event;
 pub mod facts;
 mod opaque;
@@ -40,6 +41,7 @@ mod rule;
 mod verdict;
 
 pub use crate::cluster::{Catalog, ImageState, Part, Storage};
+pub use config_rules::{AddedArg, ArgOverride, Companion, ConfigRules, ConfigVersion, Successor};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Watched};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
 pub use path::{Permit, PostFilter, Preparation, Step};
@@ -55,17 +57,17 @@ pub(crate) use rule::NodeFacts;
 
 use crate::model::{NodeSpec, Pod, Resource, Timestamp};
 
-/// A scheduling plugin, configured. Every method but `prepare` has a default that does nothing.
+/// A configured scheduling plugin. Every method but `prepare` has a default that does nothing.
 pub trait Plugin: Send + Sync {
-    /// Declares what this pod needs to know about nodes. See the module's documentation.
+    /// Declares what the plugin needs to know about nodes for this pod. See the module's documentation.
     fn prepare(&self, pod: &Pod, catalog: &Catalog, plan: &mut Plan);
 
-    /// Resources that the arguments name to score by, so that people can be told of one that no node has.
+    /// The resources that the arguments score by. The scheduler warns about those that no node has.
     fn scored_resources(&self) -> Vec<Resource> {
         Vec::new()
     }
 
-    /// Events that may help a pod this plugin rejected. Without it: everything that can happen.
+    /// Events that may help a pod that this plugin rejected; by default all events.
     fn events(&self) -> Vec<EventPattern> {
         EventPattern::anything()
     }
@@ -80,12 +82,12 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// QueueSort: whether `a`, queued at its time, is to be tried before `b`.
+    /// QueueSort: whether `a` comes before `b`; each has the time at which it was queued.
     fn goes_before(&self, _a: (&Pod, Timestamp), _b: (&Pod, Timestamp)) -> bool {
         false
     }
 
-    /// Reserve: takes what only this plugin knows of (volumes, devices) for the pod on the node.
+    /// Reserve: reserves what only this plugin tracks (volumes, devices) for the pod on the node.
     fn reserve(
         &self,
         _pod: &Pod,
@@ -95,20 +97,20 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
-    /// Gives it back. Called for every Reserve plugin in reverse order, also if its `reserve` never ran.
+    /// Unreserve: releases the reservation. Runs for every Reserve plugin in reverse order, even if its `reserve` did not run.
     fn unreserve(&self, _pod: &Pod, _node: &NodeSpec, _catalog: &mut Catalog) {}
 
-    /// PostFilter: no node would do. `asked` is false if PreFilter ended before it was this plugin's turn.
+    /// PostFilter: no node is feasible. `asked` is false if PreFilter ended before this plugin ran.
     fn post_filter(&self, _pod: &Pod, _catalog: &Catalog, _asked: bool) -> PostFilter {
         PostFilter::Nothing("".into())
     }
 
-    /// Permit: the pod has its room; may it go on?
+    /// Permit: whether a pod with a reserved node may be bound.
     fn permit(&self, _pod: &Pod, _node: &NodeSpec, _: &Catalog) -> Result<Permit, Rejection> {
         Ok(Permit::Go)
     }
 
-    /// PreBind: what must be done in the world first; `None` if nothing.
+    /// PreBind: what must be done before binding; `None` if nothing.
     fn pre_bind(
         &self,
         _pod: &Pod,
@@ -118,11 +120,11 @@ pub trait Plugin: Send + Sync {
         Ok(None)
     }
 
-    /// Bind: whether this plugin's kind of binding (the pods/binding of Kubernetes) is meant for the pod.
+    /// Bind: whether this plugin binds the pod (through pods/binding).
     fn binds(&self, _pod: &Pod) -> bool {
         true
     }
 
-    /// PostBind: the pod is bound. Nothing can be said against it any more.
+    /// PostBind: the pod is bound.
     fn post_bind(&self, _pod: &Pod, _node: &NodeSpec, _catalog: &mut Catalog) {}
 }

@@ -1,11 +1,13 @@
-//! Every plugin: one file each, and this list.
+//! All plugins: one file each, and this list.
 //!
-//! A profile picks from it by name. To add one: `plugins/<name>.rs`, its `mod` line and its `Entry` line here, and a
-//! scenario. A plugin imports `framework` and `model` only.
+//! A profile enables plugins by name. To add one: `plugins/<name>.rs`, its `mod` line and its `Entry` line here, and a
+//! scenario. The file also has the rules by which configurations treat the plugin. A plugin imports `framework` and
+//! `model` only.
 
 pub mod allocation_scorers;
 mod csi_migration;
 pub mod default_binder;
+pub mod default_plugins;
 pub mod default_preemption;
 pub mod dynamic_resources;
 pub mod image_locality;
@@ -36,9 +38,11 @@ pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
 
+pub use default_plugins::DEFAULT;
+
 use crate::framework::Entry;
 
-/// In the order in which kube-scheduler runs them by default.
+/// All plugins, in the order in which kube-scheduler runs them by default.
 pub const ALL: &[Entry] = &[
     Entry::of::<scheduling_gates::SchedulingGates>(),
     Entry::of::<priority_sort::PrioritySort>(),
@@ -60,14 +64,14 @@ pub const ALL: &[Entry] = &[
     Entry::of::<image_locality::ImageLocality>(),
     Entry::of::<default_binder::DefaultBinder>(),
     Entry::of::<node_declared_features::NodeDeclaredFeatures>(),
-    // Not by default: for clusters with something rare, as GPUs.
+    // Not enabled by default: for clusters with scarce resources such as GPUs.
     Entry::of::<node_resources_fit_plus::NodeResourcesFitPlus>(),
     Entry::of::<scarce_resource_avoidance::ScarceResourceAvoidance>(),
-    // Not by default: only v1beta1 configurations know these.
+    // Not enabled by default: only v1beta1 configurations have these.
     Entry::of::<allocation_scorers::NodeResourcesLeastAllocated>(),
     Entry::of::<allocation_scorers::NodeResourcesMostAllocated>(),
     Entry::of::<allocation_scorers::RequestedToCapacityRatio>(),
-    // Not by default: co-location on reclaimed resources.
+    // Not enabled by default: co-location on reclaimed resources.
     Entry::of::<qos_aware_node_resources_fit::QoSAwareNodeResourcesFit>(),
     Entry::of::<
         qos_aware_node_resources_balanced_allocation::QoSAwareNodeResourcesBalancedAllocation,
@@ -76,31 +80,7 @@ pub const ALL: &[Entry] = &[
     Entry::of::<qos_aware_preemption::QoSAwarePreemption>(),
 ];
 
-/// What Kubernetes enables by default, in its order, with the weights of scorers.
-pub const DEFAULT: &[(&str, i32)] = &[
-    ("SchedulingGates", 0),
-    ("PrioritySort", 0),
-    ("NodeUnschedulable", 0),
-    ("NodeName", 0),
-    ("TaintToleration", 3),
-    ("NodeAffinity", 2),
-    ("NodePorts", 0),
-    ("NodeResourcesFit", 1),
-    ("VolumeRestrictions", 0),
-    ("NodeVolumeLimits", 0),
-    ("VolumeBinding", 0),
-    ("VolumeZone", 0),
-    ("PodTopologySpread", 2),
-    ("InterPodAffinity", 2),
-    ("DynamicResources", 2),
-    ("DefaultPreemption", 0),
-    ("NodeResourcesBalancedAllocation", 1),
-    ("ImageLocality", 1),
-    ("DefaultBinder", 0),
-    ("NodeDeclaredFeatures", 0),
-];
-
-/// A plugin by name, also one that only older configurations have.
+/// A plugin by name, including retired ones.
 pub fn find(name: &str) -> Option<&'static Entry> {
     let mut known = ALL.iter().chain(retired::RETIRED);
     known.find(|entry| entry.name == name)

@@ -1,4 +1,4 @@
-//! What one scheduler name runs: plugins, their order at each point, and their weights.
+//! A profile: the plugins of one scheduler name, their order at each extension point, and their weights.
 
 mod profiles;
 mod unoffered;
@@ -11,18 +11,18 @@ use crate::model::Name;
 pub use profiles::{EXTENDER, Hint, Profiles, ProfilesError};
 pub use unoffered::Unoffered;
 
-/// A plugin as a profile has it.
+/// A plugin in a profile.
 #[derive(Clone)]
 pub struct Enabled {
     pub name: &'static str,
-    /// Points it can be enabled at, whether it is or not.
+    /// The points that the plugin supports.
     pub points: Points,
     pub plugin: Arc<dyn Plugin>,
-    /// Factor of its scores.
+    /// The weight of its scores.
     pub weight: i64,
 }
 
-/// Plugins of one scheduler name.
+/// The plugins of one scheduler name.
 #[derive(Clone)]
 pub struct Profile {
     pub scheduler_name: Name,
@@ -46,7 +46,7 @@ impl Profile {
         }
     }
 
-    /// The same with an order of its own at one point. Plugins left out do not run there.
+    /// The same with another order at one point. Plugins that are not in the order do not run there.
     pub fn with_order(mut self, point: Point, order: Vec<usize>) -> Self {
         self.order[point as usize] = order;
         self

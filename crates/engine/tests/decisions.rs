@@ -149,7 +149,7 @@ impl Run {
     fn new() -> Self {
         let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
             let entry = plugins::find(name).unwrap();
-            Enabled::new(entry, i64::from(*weight).max(1)).unwrap()
+            Enabled::new(entry, (*weight).max(1)).unwrap()
         });
         let profile = Profile::new("default-scheduler", enabled.collect());
         let mut run = Self {

@@ -125,7 +125,7 @@ fn scheduler(preemption: &'static str) -> Scheduler {
         (preemption, 0),
     ];
     let enabled = names.chain(more).map(|(name, weight)| {
-        let (entry, weight) = (plugins::find(name).unwrap(), i64::from(weight));
+        let (entry, weight) = (plugins::find(name).unwrap(), weight);
         if name != "NodeResourcesFit" {
             return Enabled::new(entry, weight).unwrap();
         }

@@ -241,7 +241,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "expect: {}\nexpect: {}\n",
-            "line 2: expect: key `expect` is given twice",
+            "line 2: expect: duplicate key `expect`",
         ),
         (
             "pods:\n- {name: p, cpus: 1}\nexpect: {p: a}\n",
@@ -249,7 +249,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "pods:\n- name: p\n  spec:\n    tolerationz: []\nexpect: {p: a}\n",
-            "line 4: pods[0].spec.tolerationz: unknown field, or one that nothing here depends on",
+            "line 4: pods[0].spec.tolerationz: unknown or unused field",
         ),
         (
             "pods:\n- {name: 5, labels: {a: 1}}\nexpect: {p: a}\n",

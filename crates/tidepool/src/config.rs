@@ -206,8 +206,8 @@ fn table(effective: &Effective) -> String {
     let mut text = columns(&settings);
     for profile in &effective.profiles {
         let mut rows = vec![("POINT".to_owned(), "PLUGINS".to_owned())];
-        for (point, enabled) in &profile.plugins {
-            let names = enabled.iter().map(|plugin| match plugin.weight {
+        for (point, set) in &profile.plugins {
+            let names = set.enabled.iter().map(|plugin| match plugin.weight {
                 Some(weight) => format!("{} ({weight})", plugin.name),
                 None => plugin.name.clone(),
             });

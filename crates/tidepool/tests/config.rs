@@ -53,7 +53,7 @@ fn check_names_file_line_and_field() {
     assert_eq!(
         out,
         format!(
-            "{good}:4: warning: parallelism: has no effect: one thread decides\n{good}: good\n"
+            "{good}:4: warning: parallelism: has no effect: the scheduler decides on one thread\n{good}: good\n"
         )
     );
 }
@@ -152,7 +152,7 @@ fn convert_writes_v1_and_says_what_is_lost() {
         "{converted}"
     );
     assert!(
-        said.contains(": warning: healthzBindAddress: `0.0.0.0:10251` is left out"),
+        said.contains(": warning: healthzBindAddress: removed `0.0.0.0:10251`"),
         "{said}"
     );
     let new = file(folder.path(), "new.yaml", &converted);

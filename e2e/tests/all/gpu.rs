@@ -157,7 +157,7 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
     odd["metadata"]["annotations"] = json!({"tidepool.io/debug-scores": "many"});
     let uid = text(&world.create(&odd)["metadata"]["uid"]);
     world.node_of("odd");
-    let warning = "annotation tidepool.io/debug-scores is left out: found `many`; use a whole number from 0 to 1000";
+    let warning = "ignoring invalid annotation tidepool.io/debug-scores: found `many`; use a whole number from 0 to 1000";
     let log = logged("Top10 scores for Pod: default/odd, ");
     assert_eq!(log.matches(warning).count(), 1, "{log}");
     eventually("the pod is told", SHORT, || {

@@ -69,7 +69,7 @@ impl Selection {
         if self.is_all() {
             return case;
         }
-        let enabled = |(name, weight): &(&str, i32)| {
+        let enabled = |(name, weight): &(&str, i64)| {
             (NEEDED.contains(name) || self.named.iter().any(|chosen| chosen == name))
                 .then(|| json!({"name": name, "weight": weight}))
         };

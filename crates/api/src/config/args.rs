@@ -1,11 +1,11 @@
-//! Arguments of plugins: from the text straight into the plugin's own type, with the keys that all arguments have
-//! (`apiVersion`, `kind`) taken out and what the rest of the configuration dictates put in.
+//! Arguments of plugins: from the text straight into the plugin's own type. The keys that all arguments have
+//! (`apiVersion`, `kind`) are removed, and overrides from the rest of the configuration are applied.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 
-use engine::framework::ConfigureError;
+use engine::framework::{ArgOverride, ConfigureError};
 use serde::de::value::{MapDeserializer, SeqDeserializer, StringDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess,
@@ -13,7 +13,7 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-/// The keys of arguments, and what those say that are not the plugin's.
+/// The keys of arguments, with the values of those that all arguments have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ArgsHead {
     pub(super) api_version: Option<String>,
@@ -24,10 +24,6 @@ pub(super) struct ArgsHead {
 impl ArgsHead {
     pub(super) fn seed() -> PhantomData<Self> {
         PhantomData
-    }
-
-    pub(super) fn has(&self, field: &str) -> bool {
-        self.fields.iter().any(|known| known == field)
     }
 }
 
@@ -60,43 +56,17 @@ impl<'de> Deserialize<'de> for ArgsHead {
     }
 }
 
-/// An argument that the rest of the configuration dictates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Dictated {
-    /// Whatever the arguments say.
-    Text(&'static str, String),
-    /// Whatever the arguments say.
-    Names(&'static str, Vec<String>),
-    /// After what the arguments say.
-    More(&'static str, Vec<String>),
-}
+/// The value of an override.
+struct OverrideDeserializer<E>(ArgOverride, PhantomData<E>);
 
-impl Dictated {
-    fn field(&self) -> &'static str {
-        match self {
-            Self::Text(field, _) | Self::Names(field, _) | Self::More(field, _) => field,
-        }
-    }
-}
-
-impl<'de, E: Error> IntoDeserializer<'de, E> for &Dictated {
-    type Deserializer = DictatedValue<E>;
-
-    fn into_deserializer(self) -> DictatedValue<E> {
-        DictatedValue(self.clone(), PhantomData)
-    }
-}
-
-pub(super) struct DictatedValue<E>(Dictated, PhantomData<E>);
-
-impl<'de, E: Error> Deserializer<'de> for DictatedValue<E> {
+impl<'de, E: Error> Deserializer<'de> for OverrideDeserializer<E> {
     type Error = E;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, E> {
         match self.0 {
-            Dictated::Text(_, text) => StringDeserializer::new(text).deserialize_any(visitor),
-            Dictated::Names(_, names) | Dictated::More(_, names) => {
-                SeqDeserializer::new(names.into_iter()).deserialize_any(visitor)
+            ArgOverride::Text(_, text) => StringDeserializer::new(text).deserialize_any(visitor),
+            ArgOverride::List(_, values) | ArgOverride::Append(_, values) => {
+                SeqDeserializer::new(values.into_iter()).deserialize_any(visitor)
             }
         }
     }
@@ -113,14 +83,14 @@ impl<'de, E: Error> Deserializer<'de> for DictatedValue<E> {
 
 pub(super) type Erased<'a, 'de> = &'a mut dyn erased_serde::Deserializer<'de>;
 
-/// Makes something of the arguments at hand.
+/// Builds something from arguments and overrides.
 pub(super) struct With<'a, F> {
-    pub(super) dictated: &'a [Dictated],
+    pub(super) overrides: &'a [ArgOverride],
     pub(super) make: F,
 }
 
 impl<T, F: FnOnce(Erased<'_, '_>) -> Result<T, ConfigureError>> With<'_, F> {
-    /// From what is dictated alone.
+    /// From the overrides alone.
     pub(super) fn without_text(self) -> Result<T, ConfigureError> {
         let none =
             MapDeserializer::<_, serde::de::value::Error>::new(std::iter::empty::<(&str, &str)>());
@@ -137,11 +107,11 @@ where
 {
     type Value = Result<T, ConfigureError>;
 
-    /// An error of the text comes back as one; the inner result is about values.
+    /// The outer error is about the text; the inner result is about values.
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        let args = Args {
+        let args = ArgsDeserializer {
             inner: deserializer,
-            dictated: self.dictated,
+            overrides: self.overrides,
         };
         match (self.make)(&mut <dyn erased_serde::Deserializer<'_>>::erase(args)) {
             Err(ConfigureError::Read(error)) => Err(Error::custom(error)),
@@ -150,19 +120,18 @@ where
     }
 }
 
-/// The arguments of a plugin inside all that stands there.
-struct Args<'a, D> {
+struct ArgsDeserializer<'a, D> {
     inner: D,
-    dictated: &'a [Dictated],
+    overrides: &'a [ArgOverride],
 }
 
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Args<'_, D> {
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ArgsDeserializer<'_, D> {
     type Error = D::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        let visitor = Inner {
+        let visitor = ArgsVisitor {
             visitor,
-            dictated: self.dictated,
+            overrides: self.overrides,
         };
         self.inner.deserialize_struct("arguments", &[], visitor)
     }
@@ -173,12 +142,12 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Args<'_, D> {
     }
 }
 
-struct Inner<'a, V> {
+struct ArgsVisitor<'a, V> {
     visitor: V,
-    dictated: &'a [Dictated],
+    overrides: &'a [ArgOverride],
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Inner<'_, V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for ArgsVisitor<'_, V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,65 +155,102 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Inner<'_, V> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
-        self.visitor.visit_map(InnerMap {
+        self.visitor.visit_map(ArgsMap {
             map,
-            given: true,
-            dictated: self.dictated.to_vec().into(),
+            is_at_end: false,
+            overrides: self.overrides.to_vec().into(),
         })
     }
 }
 
-struct InnerMap<A> {
+/// The entries of the text, then the overrides.
+struct ArgsMap<A> {
     map: A,
-    /// Not yet at the end of what is given.
-    given: bool,
-    /// Not yet handed over.
-    dictated: VecDeque<Dictated>,
+    /// Whether all entries of the text are read.
+    is_at_end: bool,
+    /// Overrides that are not yet read.
+    overrides: VecDeque<ArgOverride>,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for InnerMap<A> {
+/// Passes the key of an argument to the plugin's type unless the argument is not the plugin's to read. The text's own
+/// deserializer calls it, so that this one knows which key is wrong.
+struct KeySeed<'a, K> {
+    seed: &'a mut Option<K>,
+    overrides: &'a VecDeque<ArgOverride>,
+}
+
+enum Key<T> {
+    Plugin(T),
+    /// Of the override at this position.
+    Overridden(usize),
+    /// Of all arguments.
+    Head,
+}
+
+impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<'_, K> {
+    type Value = Key<K::Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        let mut overrides = self.overrides.iter();
+        if let Some(i) = overrides.position(|given| given.field() == key) {
+            return Ok(Key::Overridden(i));
+        }
+        match self.seed.take() {
+            Some(seed) if !matches!(&key[..], "apiVersion" | "kind") => {
+                seed.deserialize(key.into_deserializer()).map(Key::Plugin)
+            }
+            seed => {
+                *self.seed = seed;
+                Ok(Key::Head)
+            }
+        }
+    }
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for ArgsMap<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
     ) -> Result<Option<K::Value>, A::Error> {
-        while self.given {
-            let Some(key) = self.map.next_key::<String>()? else {
-                self.given = false;
-                break;
-            };
-            let mut dictated = self.dictated.iter_mut();
-            match dictated.find(|dictated| dictated.field() == key) {
-                Some(Dictated::More(_, more)) => {
-                    let given: Option<Vec<String>> = self.map.next_value()?;
-                    let given = given.unwrap_or_default();
-                    more.retain(|name| !given.contains(name));
-                    more.splice(..0, given);
-                    continue;
-                }
-                None if !matches!(&key[..], "apiVersion" | "kind") => {}
-                _ => {
-                    self.map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
+        let mut seed = Some(seed);
+        while !self.is_at_end {
+            let key = self.map.next_key_seed(KeySeed {
+                seed: &mut seed,
+                overrides: &self.overrides,
+            })?;
+            match key {
+                Some(Key::Plugin(key)) => return Ok(Some(key)),
+                Some(Key::Overridden(i)) => match &mut self.overrides[i] {
+                    ArgOverride::Append(_, more) => {
+                        let given: Option<Vec<String>> = self.map.next_value()?;
+                        let given = given.unwrap_or_default();
+                        more.retain(|name| !given.contains(name));
+                        more.splice(..0, given);
+                    }
+                    _ => drop(self.map.next_value::<IgnoredAny>()?),
+                },
+                Some(Key::Head) => drop(self.map.next_value::<IgnoredAny>()?),
+                None => self.is_at_end = true,
             }
-            return seed.deserialize(key.into_deserializer()).map(Some);
         }
-        match self.dictated.front() {
-            Some(dictated) => seed
-                .deserialize(dictated.field().into_deserializer())
-                .map(Some),
-            None => Ok(None),
+        match (self.overrides.front(), seed) {
+            (Some(first), Some(seed)) => {
+                let key = first.field().into_deserializer();
+                seed.deserialize(key).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        if self.given {
+        if !self.is_at_end {
             return self.map.next_value_seed(seed);
         }
-        match self.dictated.pop_front() {
-            Some(first) => seed.deserialize((&first).into_deserializer()),
+        match self.overrides.pop_front() {
+            Some(first) => seed.deserialize(OverrideDeserializer(first, PhantomData)),
             None => self.map.next_value_seed(seed),
         }
     }

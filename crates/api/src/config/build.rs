@@ -1,30 +1,25 @@
-//! From a configuration to what the engine runs.
+//! Builds the engine's profiles and settings from a configuration. Rules about single plugins are in their entries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::framework::{ConfigureError, Entry, Plugin, Point};
-use engine::model::{Name, RECLAIMED_GROUPS};
+use engine::framework::{ArgOverride, ConfigVersion, ConfigureError, Entry, Plugin, Point};
+use engine::model::Name;
+use engine::plugins::default_plugins;
 use engine::plugins::retired::RETIRED;
 use engine::profile::{self, Enabled};
 use engine::queue::Timing;
 use engine::scheduler::Settings;
 
-use super::args::{ArgsHead, Dictated, Erased, With};
-use super::colocation;
+use super::Findings;
+use super::args::{ArgsHead, Erased, With};
+use super::companions::{add_companions, is_companion};
 use super::merge::{Choice, Chosen};
 use super::types::{Configuration, PluginConfig, Profile};
-use super::{Findings, Version};
 use crate::yaml::suggest;
 
-/// Other kinds of arguments under which a plugin's are known. Those who write them name any version of the group.
-const ALIASES: &[(&str, &str)] = &[
-    ("NodeResourcesFitPlus", "ResourceTypesArgs"),
-    ("ScarceResourceAvoidance", "ResourceTypesArgs"),
-];
-
 impl Configuration {
-    /// What the engine needs besides the profiles. Times that the configuration does not have keep their defaults.
+    /// The engine's settings besides the profiles. Times that a configuration does not have keep their defaults.
     pub fn settings(&self) -> Settings {
         Settings {
             timing: Timing {
@@ -54,7 +49,7 @@ fn extender(given: &super::Extender) -> engine::extender::Extender {
     }
 }
 
-/// Profiles without what is wrong with them; they are of use only if no error was found.
+/// Profiles without their faults; usable only if no error was found.
 pub(super) fn profiles(
     configuration: &Configuration,
     plugins: &[Entry],
@@ -67,7 +62,7 @@ pub(super) fn profiles(
     configuration.profiles.iter().map(build).collect()
 }
 
-/// The arguments of all plugins of a good profile, with everything that they leave to defaults.
+/// The arguments of all plugins of a valid profile, with their defaults.
 pub(super) fn complete_args(
     configuration: &Configuration,
     given: &Profile,
@@ -80,7 +75,8 @@ pub(super) fn complete_args(
     };
     let mut builder = ProfileBuilder::new(configuration, given, plugins, &mut findings);
     let filters = built.at(Point::Filter).iter();
-    builder.lends = colocation::is_on(filters.map(|index| built.plugins()[*index].name));
+    let filters = filters.map(|index| built.plugins()[*index].name.to_owned());
+    builder.filters = filters.collect();
     let args = |enabled: &Enabled| {
         let entry = find(plugins, enabled.name)?;
         let args = builder.made(entry, |args| entry.complete(args))?.ok()??;
@@ -94,10 +90,10 @@ struct ProfileBuilder<'a> {
     profile: &'a Profile,
     plugins: &'a [Entry],
     findings: &'a mut Findings,
-    /// Plugins that something was said about, which is enough.
-    named: BTreeSet<String>,
-    /// Reclaimed resources are taken care of.
-    lends: bool,
+    /// Plugins that have a finding; they get no second one.
+    reported: BTreeSet<String>,
+    /// The plugins that run at Filter.
+    filters: Vec<String>,
 }
 
 impl<'a> ProfileBuilder<'a> {
@@ -112,8 +108,8 @@ impl<'a> ProfileBuilder<'a> {
             profile,
             plugins,
             findings,
-            named: BTreeSet::new(),
-            lends: false,
+            reported: BTreeSet::new(),
+            filters: Vec::new(),
         }
     }
 
@@ -123,17 +119,16 @@ impl<'a> ProfileBuilder<'a> {
         let plugins = self.plugins;
         let find = |name: &str| find(plugins, name).copied();
         let mut chosen = Point::ALL.map(|point| self.known(point, choice.at(point, find)));
-        colocation::accompany(self.profile, plugins, &mut chosen);
+        add_companions(self.profile, plugins, &mut chosen);
         self.check_idle_disables(&choice, &chosen);
         self.check_counts(&chosen);
         self.check_scorers(&chosen[Point::Score as usize]);
-        let filters = &chosen[Point::Filter as usize];
-        self.lends = colocation::is_on(filters.iter().map(String::as_str));
+        self.filters.clone_from(&chosen[Point::Filter as usize]);
         let is_used = |entry: &&Entry| chosen.iter().flatten().any(|name| name == entry.name);
         let used: Vec<&Entry> = plugins.iter().chain(RETIRED).filter(is_used).collect();
         let mut enabled = Vec::new();
         for entry in &used {
-            let weight = i64::from(choice.weight(entry.name));
+            let weight = choice.weight(entry.name);
             let scores = chosen[Point::Score as usize]
                 .iter()
                 .any(|name| name == entry.name);
@@ -166,14 +161,14 @@ impl<'a> ProfileBuilder<'a> {
             })
     }
 
-    /// Names that nobody knows, plugins without effect, and defaults that this program lacks.
+    /// Unknown names, plugins without effect, and default plugins that are not built in.
     fn check_names(&mut self, choice: &Choice<'_>) {
         for (point, set) in self.profile.plugins.all() {
             for (i, plugin) in set.disabled.iter().enumerate() {
                 if plugin.name != "*" && find(self.plugins, &plugin.name).is_none() {
                     let place = format!("{}.plugins.{point}.disabled[{i}]", self.profile.place);
                     let text = format!(
-                        "there is no plugin `{0}` to disable{1}",
+                        "unknown plugin `{0}` is disabled{1}",
                         plugin.name,
                         self.nearest(&plugin.name)
                     );
@@ -190,10 +185,10 @@ impl<'a> ProfileBuilder<'a> {
         for (kind, chosen) in everywhere.chain(own).collect::<Vec<_>>() {
             let Some(place) = &chosen.place else {
                 if find(self.plugins, &chosen.name).is_none()
-                    && self.named.insert(chosen.name.clone())
+                    && self.reported.insert(chosen.name.clone())
                 {
                     let text = format!(
-                        "the default plugin `{}` is not built in and is left out",
+                        "ignoring default plugin `{}`: it is not built in",
                         chosen.name
                     );
                     self.findings.warn("", text);
@@ -204,7 +199,7 @@ impl<'a> ProfileBuilder<'a> {
                 None => self.unknown(&kind, &chosen.name, place),
                 Some(entry) => {
                     if let Some(warning) = entry.warning()
-                        && self.named.insert(chosen.name.clone())
+                        && self.reported.insert(chosen.name.clone())
                     {
                         self.findings.warn(place, warning);
                     }
@@ -213,7 +208,7 @@ impl<'a> ProfileBuilder<'a> {
         }
     }
 
-    /// Plugins that are disabled where they are not on. Whoever wrote it expects somebody else to be off.
+    /// Plugins that are disabled where they are not enabled: the author expects another plugin to stop.
     fn check_idle_disables(
         &mut self,
         choice: &Choice<'_>,
@@ -223,35 +218,39 @@ impl<'a> ProfileBuilder<'a> {
             let disabled = self.profile.plugins.at(point).disabled.iter();
             for (i, plugin) in disabled.enumerate() {
                 let name = &plugin.name[..];
-                let is_on = self.configuration.version.at(point).iter();
-                let is_on = is_on.map(|(default, _)| *default).any(|on| on == name)
+                let mut defaults = default_plugins::at(self.configuration.version, point).iter();
+                let is_on = defaults.any(|(default, _)| *default == name)
                     || choice.multi_point().iter().any(|on| on.name == name)
                     || self.profile.plugins.multi_point.disables(name)
-                    || colocation::COMPANIONS.contains(&name);
-                if name == "*" || is_on || find(self.plugins, name).is_none() {
+                    || is_companion(self.plugins, name);
+                let Some(entry) = find(self.plugins, name).filter(|_| !is_on) else {
                     continue;
-                }
+                };
                 let place = format!(
                     "{}.plugins.{}.disabled[{i}]",
                     self.profile.place,
                     point.field()
                 );
-                let mut text = format!("`{name}` is not on, so disabling it has no effect");
-                let still = ["NodeResourcesLeastAllocated", "NodeResourcesFit"];
-                let still = still.iter().find(|name| {
-                    let scores = &chosen[Point::Score as usize];
-                    scores.iter().any(|on| on == *name)
-                });
-                if let Some(still) = still.filter(|_| is_scorer(name)) {
-                    text += &format!("; {still} still scores");
+                let mut text = format!("disabling `{name}` has no effect: it is not enabled here");
+                let scorers = &chosen[Point::Score as usize];
+                if let Some(other) = scorers.iter().find(|other| self.is_variant(entry, other)) {
+                    text += &format!("; {other} still scores");
                 }
                 self.findings.warn(place, text);
             }
         }
     }
 
+    /// Whether another plugin gives the same kind of scores: the successor of this one, or one with the same successor.
+    fn is_variant(&self, entry: &Entry, other: &str) -> bool {
+        let successor = |entry: &Entry| Some(entry.rules.successor?.plugin);
+        let own = successor(entry);
+        let others = find(self.plugins, other).and_then(successor);
+        own.is_some() && (own == Some(other) || own == others)
+    }
+
     fn unknown(&mut self, kind: &str, name: &str, place: &str) {
-        if name.is_empty() || !self.named.insert(name.to_owned()) {
+        if name.is_empty() || !self.reported.insert(name.to_owned()) {
             return;
         }
         let nearest = self.nearest(name);
@@ -308,32 +307,34 @@ impl<'a> ProfileBuilder<'a> {
         }
     }
 
-    /// Two that do the same work in different ways.
+    /// Plugins that score nodes by the same resources.
     fn check_scorers(&mut self, scorers: &[String]) {
-        let (plus, native) = ("NodeResourcesFitPlus", "NodeResourcesFit");
         let has = |name: &str| scorers.iter().any(|scorer| scorer == name);
-        if has(plus) && has(native) {
-            let text = format!(
-                "{native} scores nodes by the same resources as well: disable it under score if only {plus} is to do so"
-            );
-            self.findings.warn(self.place_of(plus), text);
+        for entry in self.plugins.iter().filter(|entry| has(entry.name)) {
+            for other in entry.rules.overlaps.iter().filter(|other| has(other)) {
+                let text = format!(
+                    "{other} also scores nodes by the same resources: to use only {}, disable {other} under score",
+                    entry.name
+                );
+                self.findings.warn(self.place_of(entry.name), text);
+            }
         }
     }
 
-    /// Arguments of plugins that do not run are read all the same, so that their faults are known.
+    /// Reads the arguments of plugins that do not run as well, to report their faults.
     fn check_unused_arguments(&mut self, used: &[&Entry]) {
         for config in &self.profile.plugin_config {
             let is_used = used.iter().any(|entry| entry.name == config.name);
             match find(self.plugins, &config.name) {
                 _ if is_used => {}
                 None if config.name.is_empty() => {
-                    self.findings.error(
-                        &config.place,
-                        "Required value: arguments need the name of a plugin",
-                    );
+                    self.findings
+                        .error(&config.place, "Required value: name of the plugin");
                 }
                 None => self.unknown("plugin", &config.name, &config.place),
-                Some(entry) if !self.named.contains(&config.name) => drop(self.configured(entry)),
+                Some(entry) if !self.reported.contains(&config.name) => {
+                    drop(self.configured(entry))
+                }
                 Some(_) => {}
             }
         }
@@ -356,7 +357,7 @@ impl<'a> ProfileBuilder<'a> {
                 None
             }
             Err(error) => {
-                self.named.insert(entry.name.to_owned());
+                self.reported.insert(entry.name.to_owned());
                 let place = self.place_of(entry.name);
                 self.findings.error(place, error.to_string());
                 None
@@ -371,23 +372,29 @@ impl<'a> ProfileBuilder<'a> {
         make: impl Fn(Option<Erased<'_, '_>>) -> Result<T, ConfigureError>,
     ) -> Option<Result<T, ConfigureError>> {
         let place = self.place_of_args(entry.name);
-        let mut dictated = self.dictated(entry.name);
+        let mut overrides = self.overrides(entry);
         let mut given = self.profile.plugin_config.iter();
         let given = given.find(|config| config.name == entry.name && config.given);
         if let Some(config) = given {
-            let head = self.head(config, &place)?;
-            dictated.extend(self.dictated_by_version(entry.name, &head, &place));
+            let head = self.head(entry, config, &place)?;
+            match entry.args_in(self.configuration.version, &head.fields) {
+                Ok(implied) => overrides.extend(implied),
+                Err(error) => {
+                    let field = format!("{place}.{}", error.field);
+                    self.findings.error(field, error.text);
+                }
+            }
             let tree = self.findings.tree.clone();
             return self.findings.read(&tree, &place, || With {
-                dictated: &dictated,
+                overrides: &overrides,
                 make: |args: Erased<'_, '_>| make(Some(args)),
             });
         }
-        if dictated.is_empty() {
+        if overrides.is_empty() {
             return Some(make(None));
         }
         let with = With {
-            dictated: &dictated,
+            overrides: &overrides,
             make: |args: Erased<'_, '_>| make(Some(args)),
         };
         Some(with.without_text())
@@ -421,13 +428,13 @@ impl<'a> ProfileBuilder<'a> {
     }
 
     /// The head of arguments, if it is that of this plugin in this version.
-    fn head(&mut self, config: &PluginConfig, place: &str) -> Option<ArgsHead> {
+    fn head(&mut self, entry: &Entry, config: &PluginConfig, place: &str) -> Option<ArgsHead> {
         let tree = self.findings.tree.clone();
         let head = self.findings.read(&tree, place, ArgsHead::seed)?;
         let (version, name) = (self.configuration.version, &config.name);
-        let alias = ALIASES.iter().find(|(plugin, _)| plugin == name);
+        let alias = entry.rules.args_kind_alias;
         let is_version = |found: &str| match alias {
-            Some(_) => Version::parse(found).is_some(),
+            Some(_) => ConfigVersion::parse(found).is_some(),
             None => found == version.to_string(),
         };
         if let Some(found) = head.api_version.as_ref().filter(|found| !is_version(found)) {
@@ -441,83 +448,48 @@ impl<'a> ProfileBuilder<'a> {
             .kind
             .as_ref()
             .filter(|kind| **kind != format!("{name}Args"))
-            .filter(|kind| alias.is_none_or(|(_, alias)| kind != alias))
+            .filter(|kind| alias != Some(&kind[..]))
         {
             let text = format!("args for plugin {name} were not of type {name}Args, got {found}");
             self.findings.error(format!("{place}.kind"), text);
             return None;
         }
-        if name == "DefaultPreemption" {
-            for field in head
-                .fields
-                .iter()
-                .filter(|field| field.starts_with("minCandidateNodes"))
-            {
-                let text = "has no effect: every node that may help is looked at";
-                self.findings.warn(format!("{place}.{field}"), text);
+        for (field, reason) in entry.rules.ignored_args {
+            if head.fields.iter().any(|given| given == field) {
+                self.findings.warn(format!("{place}.{field}"), *reason);
             }
         }
         Some(head)
     }
 
-    /// Resources that somebody else takes care of are no matter of NodeResourcesFit: an extender, in every profile, or
-    /// who knows what nodes lend.
-    fn dictated(&self, plugin: &str) -> Vec<Dictated> {
+    /// Arguments that extenders and other plugins of the profile set.
+    fn overrides(&self, entry: &Entry) -> Vec<ArgOverride> {
         let extenders = self.configuration.extenders.iter();
         let ignored: Vec<String> = extenders
             .flat_map(|extender| &extender.managed_resources)
             .filter(|resource| resource.ignored_by_scheduler)
             .map(|resource| resource.name.clone())
             .collect();
-        let mut dictated = Vec::new();
-        if plugin == "NodeResourcesFit" && !ignored.is_empty() {
-            dictated.push(Dictated::Names("ignoredResources", ignored));
-        }
-        if plugin == "NodeResourcesFit" && self.lends {
-            let groups = RECLAIMED_GROUPS.map(str::to_owned).to_vec();
-            dictated.push(Dictated::More("ignoredResourceGroups", groups));
-        }
-        dictated
-    }
-
-    /// What v1beta1 means by arguments that later versions read otherwise.
-    fn dictated_by_version(
-        &mut self,
-        plugin: &str,
-        head: &ArgsHead,
-        place: &str,
-    ) -> Option<Dictated> {
-        if self.configuration.version > Version::V1beta1 {
-            return None;
-        }
-        match plugin {
-            "PodTopologySpread"
-                if head.has("defaultConstraints") && !head.has("defaultingType") =>
-            {
-                Some(Dictated::Text("defaultingType", "List".to_owned()))
-            }
-            "NodeResourcesFit" if head.has("scoringStrategy") => {
-                let text = "unknown field in v1beta1, where NodeResourcesFit gives no scores: it came with v1beta2";
-                self.findings
-                    .error(format!("{place}.scoringStrategy"), text);
-                None
-            }
-            _ => None,
-        }
+        let field = entry.rules.extender_resources_arg;
+        let ignored = field
+            .filter(|_| !ignored.is_empty())
+            .map(|field| ArgOverride::List(field, ignored));
+        let is_on = |other: &&Entry| self.filters.iter().any(|name| name == other.name);
+        let others = self.plugins.iter().filter(is_on);
+        let added = others
+            .flat_map(|other| other.rules.added_args)
+            .filter(|added| added.plugin == entry.name)
+            .map(|added| {
+                let values = added.values.iter().map(|value| (*value).to_owned());
+                ArgOverride::Append(added.field, values.collect())
+            });
+        ignored.into_iter().chain(added).collect()
     }
 }
 
 /// What kube-scheduler calls the plugins of a point.
 fn kind(point: Point) -> String {
     format!("{point:?}Plugin")
-}
-
-/// The scorers of v1beta1 that did what NodeResourcesFit does today.
-fn is_scorer(name: &str) -> bool {
-    matches!(
-        name,
-        "NodeResourcesLeastAllocated" | "NodeResourcesMostAllocated" | "RequestedToCapacityRatio"
-    )
 }
 
 pub(super) fn find<'a>(plugins: &'a [Entry], name: &str) -> Option<&'a Entry> {

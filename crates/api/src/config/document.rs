@@ -1,4 +1,4 @@
-//! A file as it is written, all versions in one: which fields a version lacks is checked afterwards.
+//! A file as written, all versions in one type. Whether a version has a field is checked later.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -11,8 +11,8 @@ pub(super) struct Document {
     pub(super) api_version: Option<String>,
     pub(super) kind: Option<String>,
     pub(super) parallelism: Option<i32>,
-    pub(super) leader_election: LeaderElection,
-    pub(super) client_connection: ClientConnection,
+    pub(super) leader_election: LeaderElectionDocument,
+    pub(super) client_connection: ClientConnectionDocument,
     pub(super) healthz_bind_address: Option<String>,
     pub(super) metrics_bind_address: Option<String>,
     pub(super) enable_profiling: Option<bool>,
@@ -20,14 +20,14 @@ pub(super) struct Document {
     pub(super) percentage_of_nodes_to_score: Option<i32>,
     pub(super) pod_initial_backoff_seconds: Option<i64>,
     pub(super) pod_max_backoff_seconds: Option<i64>,
-    pub(super) profiles: Vec<Profile>,
+    pub(super) profiles: Vec<ProfileDocument>,
     pub(super) extenders: Vec<Extender>,
     pub(super) delay_cache_until_active: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct LeaderElection {
+pub(super) struct LeaderElectionDocument {
     pub(super) leader_elect: Option<bool>,
     pub(super) lease_duration: Option<String>,
     pub(super) renew_deadline: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct LeaderElection {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct ClientConnection {
+pub(super) struct ClientConnectionDocument {
     pub(super) kubeconfig: Option<String>,
     pub(super) accept_content_types: Option<String>,
     pub(super) content_type: Option<String>,
@@ -49,17 +49,17 @@ pub(super) struct ClientConnection {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(super) struct Profile {
+pub(super) struct ProfileDocument {
     pub(super) scheduler_name: String,
     pub(super) percentage_of_nodes_to_score: Option<i32>,
     pub(super) plugins: Plugins,
-    pub(super) plugin_config: Vec<PluginConfig>,
+    pub(super) plugin_config: Vec<PluginConfigDocument>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct PluginConfig {
+pub(super) struct PluginConfigDocument {
     pub(super) name: String,
-    /// Read when the plugin is known that they are for.
+    /// Read later into the type of the plugin.
     pub(super) args: Option<IgnoredAny>,
 }

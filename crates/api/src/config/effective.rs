@@ -1,4 +1,4 @@
-//! What a configuration comes to, with everything written out that it leaves to defaults; and the same in v1.
+//! A configuration with all its defaults, and its conversion to v1.
 
 mod convert;
 
@@ -7,21 +7,22 @@ use std::time::Duration;
 use engine::framework::{Entry, Point};
 use engine::model::write_duration;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Errors;
 use super::build::complete_args;
-use super::colocation;
-use super::types::{Configuration, Extender};
+use super::companions::companions;
+use super::types::{ClientConnection, Configuration, Extender};
 
-/// A configuration without defaults, but for names that are left open. It is written as a KubeSchedulerConfiguration that means the same.
+/// A configuration with all defaults filled in, except for names that depend on how the scheduler runs. It serializes as
+/// a KubeSchedulerConfiguration with the same meaning.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Effective {
     api_version: String,
     kind: &'static str,
     parallelism: i32,
-    leader_election: LeaderElection,
+    leader_election: EffectiveLeaderElection,
     client_connection: ClientConnection,
     #[serde(skip_serializing_if = "Option::is_none")]
     healthz_bind_address: Option<String>,
@@ -31,7 +32,7 @@ pub struct Effective {
     enable_contention_profiling: bool,
     pod_initial_backoff_seconds: u64,
     pod_max_backoff_seconds: u64,
-    pub profiles: Vec<Profile>,
+    pub profiles: Vec<EffectiveProfile>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     extenders: Vec<Extender>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -40,13 +41,13 @@ pub struct Effective {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct LeaderElection {
+struct EffectiveLeaderElection {
     leader_elect: bool,
     lease_duration: String,
     renew_deadline: String,
     retry_period: String,
     resource_lock: &'static str,
-    /// Absent if it is left open: then it depends on how the scheduler is run.
+    /// `None` if the file has no name: then it depends on how the scheduler runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_name: Option<String>,
     resource_namespace: String,
@@ -54,95 +55,95 @@ struct LeaderElection {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ClientConnection {
-    kubeconfig: String,
-    accept_content_types: String,
-    content_type: String,
-    qps: f32,
-    burst: i32,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Profile {
-    /// Absent if it is left open: then it depends on how the scheduler is run.
+pub struct EffectiveProfile {
+    /// `None` if the file has no name: then it depends on how the scheduler runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
-    #[serde(serialize_with = "as_plugins")]
-    pub plugins: Vec<(Point, Vec<Plugin>)>,
-    pub plugin_config: Vec<PluginConfig>,
+    #[serde(serialize_with = "by_field")]
+    pub plugins: Vec<(Point, EffectivePluginSet)>,
+    pub plugin_config: Vec<EffectivePluginConfig>,
 }
 
-/// A plugin at a point; the weight is there where scores are given.
+/// A plugin at a point, with its weight at Score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Plugin {
+pub struct EffectivePlugin {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct PluginConfig {
+pub struct EffectivePluginConfig {
     pub name: String,
     pub args: Value,
 }
 
-/// What runs at a point and nothing else.
-#[derive(Serialize)]
-struct PluginSet<'a> {
-    #[serde(skip_serializing_if = "<[Plugin]>::is_empty")]
-    enabled: &'a [Plugin],
-    disabled: Vec<Plugin>,
+/// All plugins of a point.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EffectivePluginSet {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub enabled: Vec<EffectivePlugin>,
+    /// All others: `*`, and companions, which `*` does not disable.
+    disabled: Vec<EffectivePlugin>,
 }
 
-fn as_plugins<S: serde::Serializer>(
-    plugins: &[(Point, Vec<Plugin>)],
+fn by_field<S: serde::Serializer>(
+    plugins: &[(Point, EffectivePluginSet)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let of = |name: &str| Plugin {
-        name: name.to_owned(),
-        weight: None,
+    let sets = plugins.iter().map(|(point, set)| (point.field(), set));
+    serializer.collect_map(sets)
+}
+
+/// The plugins that a profile runs at a point.
+fn plugins_at(
+    point: Point,
+    built: &engine::profile::Profile,
+    plugins: &[Entry],
+) -> EffectivePluginSet {
+    let names = |point: Point| {
+        let order = built.at(point).iter();
+        order.map(|index| &built.plugins()[*index])
     };
-    let lends = plugins.iter().any(|(point, enabled)| {
-        *point == Point::Filter && colocation::is_on(enabled.iter().map(|plugin| &plugin.name[..]))
-    });
-    serializer.collect_map(plugins.iter().map(|(point, enabled)| {
-        let mut disabled = vec![of("*")];
-        // They would come by themselves.
-        let absent = colocation::COMPANIONS.iter().filter(|name| {
-            lends
-                && colocation::comes_to(name).contains(point)
-                && !enabled.iter().any(|plugin| plugin.name == **name)
-        });
-        disabled.extend(absent.map(|name| of(name)));
-        (point.field(), PluginSet { enabled, disabled })
-    }))
+    let absent = companions(plugins, names(Point::Filter).map(|enabled| enabled.name))
+        .into_iter()
+        .filter(|companion| companion.points.contains(&point))
+        .map(|companion| companion.plugin)
+        .filter(|name| !names(point).any(|enabled| enabled.name == *name));
+    let disabled = std::iter::once("*").chain(absent);
+    EffectivePluginSet {
+        enabled: names(point)
+            .map(|enabled| EffectivePlugin {
+                name: enabled.name.to_owned(),
+                weight: (point == Point::Score).then_some(enabled.weight),
+            })
+            .collect(),
+        disabled: disabled
+            .map(|name| EffectivePlugin {
+                name: name.to_owned(),
+                weight: None,
+            })
+            .collect(),
+    }
 }
 
 impl Effective {
     pub fn new(configuration: &Configuration, plugins: &[Entry]) -> Result<Self, Errors> {
         let (built, _) = configuration.profiles(plugins)?;
         let election = &configuration.leader_election;
-        let client = &configuration.client_connection;
         let profiles = configuration.profiles.iter().zip(built);
         let profiles = profiles.map(|(given, built)| {
-            let at = |point: Point| {
-                let order = built.at(point).iter().map(|index| &built.plugins()[*index]);
-                let named = order.map(|enabled| Plugin {
-                    name: enabled.name.to_owned(),
-                    weight: (point == Point::Score).then_some(enabled.weight),
-                });
-                (point, named.collect())
-            };
             let args = complete_args(configuration, given, &built, plugins).into_iter();
             let args = args.filter_map(|(name, args)| {
                 let is_empty = args.as_object().is_some_and(serde_json::Map::is_empty);
                 let name = name.to_owned();
-                (!is_empty).then_some(PluginConfig { name, args })
+                (!is_empty).then_some(EffectivePluginConfig { name, args })
             });
-            Profile {
+            EffectiveProfile {
                 scheduler_name: given.is_named.then(|| given.scheduler_name.clone()),
-                plugins: Point::ALL.map(at).into(),
+                plugins: Point::ALL
+                    .map(|point| (point, plugins_at(point, &built, plugins)))
+                    .into(),
                 plugin_config: args.collect(),
             }
         });
@@ -150,7 +151,7 @@ impl Effective {
             api_version: configuration.version.to_string(),
             kind: "KubeSchedulerConfiguration",
             parallelism: configuration.parallelism,
-            leader_election: LeaderElection {
+            leader_election: EffectiveLeaderElection {
                 leader_elect: election.leader_elect,
                 lease_duration: span(election.lease_duration),
                 renew_deadline: span(election.renew_deadline),
@@ -159,13 +160,7 @@ impl Effective {
                 resource_name: election.is_named.then(|| election.resource_name.clone()),
                 resource_namespace: election.resource_namespace.clone(),
             },
-            client_connection: ClientConnection {
-                kubeconfig: client.kubeconfig.clone(),
-                accept_content_types: client.accept_content_types.clone(),
-                content_type: client.content_type.clone(),
-                qps: client.qps,
-                burst: client.burst,
-            },
+            client_connection: configuration.client_connection.clone(),
             healthz_bind_address: configuration.healthz_bind_address.clone(),
             metrics_bind_address: configuration.metrics_bind_address.clone(),
             enable_profiling: configuration.enable_profiling,
@@ -178,7 +173,7 @@ impl Effective {
         })
     }
 
-    /// All settings that are not of a profile, as `field: value`.
+    /// All settings outside the profiles, as `field: value`.
     pub fn settings(&self) -> Vec<(String, String)> {
         let mut all = Vec::new();
         if let Ok(Value::Object(fields)) = serde_json::to_value(self) {
@@ -198,15 +193,16 @@ impl Effective {
     }
 }
 
-/// As YAML, as people write it.
+/// As YAML.
 pub fn to_yaml(value: &impl Serialize) -> String {
-    serde_saphyr::to_string(value).unwrap_or_else(|error| format!("# cannot be written: {error}\n"))
+    serde_saphyr::to_string(value).unwrap_or_else(|error| format!("# cannot write YAML: {error}\n"))
 }
 
 /// As JSON over several lines.
 pub fn to_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value);
-    text.unwrap_or_else(|error| format!("\"cannot be written: {error}\"")) + "\n"
+    let error = |error: serde_json::Error| json!({"error": error.to_string()}).to_string();
+    text.unwrap_or_else(error) + "\n"
 }
 
 fn plain(value: &Value) -> String {

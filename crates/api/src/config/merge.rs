@@ -1,32 +1,32 @@
-//! Which plugins run where: what the file says over what its version has by default, as kube-scheduler merges them.
+//! Which plugins run at which point: the file merged with the defaults of its version, as kube-scheduler does.
 
-use engine::framework::{Entry, Point};
+use engine::framework::{ConfigVersion, Entry, Point};
+use engine::plugins::default_plugins::{self, DefaultPlugins};
 
 use super::types::{PluginSet, Profile};
-use super::version::Version;
 
 /// A plugin that was chosen for a point, or for all its points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) name: String,
     /// 0 is "not given".
-    pub(super) weight: i32,
-    /// Where the file says so; `None` for a default.
+    pub(super) weight: i64,
+    /// Where the file enables it; `None` for a default.
     pub(super) place: Option<String>,
 }
 
-/// The choice of a profile: at all points at once, and for each point.
+/// The plugins that a profile chooses for all points at once and for each point.
 pub(super) struct Choice<'a> {
     profile: &'a Profile,
     multi_point: Vec<Chosen>,
-    version: Version,
+    version: ConfigVersion,
 }
 
 impl<'a> Choice<'a> {
-    pub(super) fn new(profile: &'a Profile, version: Version) -> Self {
+    pub(super) fn new(profile: &'a Profile, version: ConfigVersion) -> Self {
         let multi_point = merged(
             version,
-            version.multi_point(),
+            default_plugins::multi_point(version),
             &profile.plugins.multi_point,
             &format!("{}.plugins.multiPoint", profile.place),
         );
@@ -41,12 +41,12 @@ impl<'a> Choice<'a> {
         &self.multi_point
     }
 
-    /// What the file and the defaults say about one point by name.
+    /// The plugins that the file and the defaults enable at one point by name.
     pub(super) fn own(&self, point: Point) -> Vec<Chosen> {
         let place = format!("{}.plugins.{}", self.profile.place, point.field());
         merged(
             self.version,
-            self.version.at(point),
+            default_plugins::at(self.version, point),
             self.profile.plugins.at(point),
             &place,
         )
@@ -75,28 +75,29 @@ impl<'a> Choice<'a> {
         named.into_iter().chain(unnamed).chain(rest).collect()
     }
 
-    /// The factor of a plugin's scores: what the point says, else what is said for all points, else 1.
-    pub(super) fn weight(&self, name: &str) -> i32 {
+    /// The weight of a plugin's scores: that of the point, else that of `multiPoint`, else 1.
+    pub(super) fn weight(&self, name: &str) -> i64 {
         let own = self.own(Point::Score);
-        let said = own
+        let given = own
             .iter()
             .chain(&self.multi_point)
             .find(|chosen| chosen.name == name);
-        said.map(|chosen| chosen.weight)
+        given
+            .map(|chosen| chosen.weight)
             .filter(|weight| *weight != 0)
             .unwrap_or(1)
     }
 }
 
 fn merged(
-    version: Version,
-    defaults: &[(&str, i32)],
+    version: ConfigVersion,
+    defaults: DefaultPlugins,
     custom: &PluginSet,
     place: &str,
 ) -> Vec<Chosen> {
     let custom_at = |i: usize| Chosen {
         name: custom.enabled[i].name.clone(),
-        weight: custom.enabled[i].weight,
+        weight: custom.enabled[i].weight.into(),
         place: Some(format!("{place}.enabled[{i}]")),
     };
     let mut replaced = Vec::new();
@@ -107,7 +108,7 @@ fn merged(
             .enabled
             .iter()
             .position(|plugin| plugin.name == *name);
-        let replacement = replacement.filter(|_| version > Version::V1beta1);
+        let replacement = replacement.filter(|_| version > ConfigVersion::V1beta1);
         let is_off = custom.disables("*") || custom.disables(name);
         match replacement {
             Some(i) if !is_off => {

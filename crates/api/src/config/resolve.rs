@@ -1,13 +1,16 @@
-//! From a file as written to a configuration: which version it is, which fields that version lacks, defaults.
+//! From a file as written to a configuration: the version of the file, fields that the version lacks, defaults.
 
 use std::time::Duration;
 
+use engine::framework::ConfigVersion;
 use engine::model::{parse_duration, write_duration};
 
+use super::Findings;
 use super::args::ArgsHead;
-use super::document::{self, Document};
+use super::document::{
+    ClientConnectionDocument, Document, LeaderElectionDocument, ProfileDocument,
+};
 use super::types::{ClientConnection, Configuration, LeaderElection, PluginConfig, Profile};
-use super::{Findings, Version};
 use crate::yaml::suggest;
 
 const KIND: &str = "KubeSchedulerConfiguration";
@@ -18,50 +21,51 @@ const DEFAULT_PROFILE: &str = "default-scheduler";
 
 impl Default for Configuration {
     fn default() -> Self {
-        with_defaults(Document::default(), Version::V1, &mut Findings::default())
+        with_defaults(
+            Document::default(),
+            ConfigVersion::V1,
+            &mut Findings::default(),
+        )
     }
 }
 
-/// `None` if the version cannot be told; that is an error then.
+/// `None`, with an error, if the file names no known version.
 pub(super) fn configuration(document: Document, findings: &mut Findings) -> Option<Configuration> {
     let version = version(&document, findings)?;
-    lacks(&document, version, findings);
+    check_version(&document, version, findings);
     Some(with_defaults(document, version, findings))
 }
 
-fn version(document: &Document, findings: &mut Findings) -> Option<Version> {
-    let known = Version::ALL.map(|version| version.to_string());
+fn version(document: &Document, findings: &mut Findings) -> Option<ConfigVersion> {
+    let known = ConfigVersion::ALL.map(|version| version.to_string());
     let known = || known.iter().map(String::as_str);
     if let Some(kind) = document.kind.as_deref().filter(|kind| *kind != KIND) {
-        findings.error(
-            "kind",
-            format!("`{kind}` is not a scheduler's configuration: use {KIND}"),
-        );
+        findings.error("kind", format!("unknown kind `{kind}`: use {KIND}"));
         return None;
     }
     if let Some(found) = &document.api_version {
-        let version = Version::parse(found);
+        let version = ConfigVersion::parse(found);
         if version.is_none() {
-            let text = format!("`{found}` is not known{}", suggest(found, known()));
+            let text = format!("unknown version `{found}`{}", suggest(found, known()));
             findings.error("apiVersion", text);
         }
         return version;
     }
     let version = version_of_args(document, findings);
     let why = match version {
-        Some(_) => "as its args say",
-        None => "the newest",
+        Some(_) => "the version of its args",
+        None => "the newest version",
     };
-    let version = version.unwrap_or(Version::V1);
+    let version = version.unwrap_or(ConfigVersion::V1);
     findings.warn(
         "",
-        format!("the file has no apiVersion; it is read as {version}, {why}"),
+        format!("the file has no apiVersion: using {version}, {why}"),
     );
     Some(version)
 }
 
-/// The version that the arguments of some plugin name.
-fn version_of_args(document: &Document, findings: &Findings) -> Option<Version> {
+/// The version that the arguments of a plugin have.
+fn version_of_args(document: &Document, findings: &Findings) -> Option<ConfigVersion> {
     let places = document
         .profiles
         .iter()
@@ -72,17 +76,20 @@ fn version_of_args(document: &Document, findings: &Findings) -> Option<Version> 
         });
     places
         .filter_map(|place| findings.tree.read(&place, ArgsHead::seed).value)
-        .find_map(|head| Version::parse(head.api_version.as_deref()?))
+        .find_map(|head| ConfigVersion::parse(head.api_version.as_deref()?))
 }
 
-/// Fields that other versions have.
-fn lacks(document: &Document, version: Version, findings: &mut Findings) {
-    use Version::{V1, V1beta2, V1beta3};
-    let mut since = |first: Version, given: bool, field: String| {
+/// Fields that only other versions have.
+fn check_version(document: &Document, version: ConfigVersion, findings: &mut Findings) {
+    use ConfigVersion::{V1, V1beta2, V1beta3};
+    let mut since = |first: ConfigVersion, given: bool, field: String| {
         if given && version < first {
             findings.error(
                 &field,
-                format!("unknown field in {version}: it came with {}", first.short()),
+                format!(
+                    "unknown field in {version}: it was added in {}",
+                    first.short()
+                ),
             );
         }
     };
@@ -120,15 +127,22 @@ fn lacks(document: &Document, version: Version, findings: &mut Findings) {
         if given.is_some() && version > V1beta2 {
             findings.error(
                 field,
-                format!("unknown field in {version}: it went with v1beta3"),
+                format!("unknown field in {version}: it was removed in v1beta3"),
             );
         }
     }
 }
 
-fn with_defaults(document: Document, version: Version, findings: &mut Findings) -> Configuration {
+fn with_defaults(
+    document: Document,
+    version: ConfigVersion,
+    findings: &mut Findings,
+) -> Configuration {
     if document.parallelism.is_some_and(|given| given > 0) {
-        findings.warn("parallelism", "has no effect: one thread decides");
+        findings.warn(
+            "parallelism",
+            "has no effect: the scheduler decides on one thread",
+        );
     }
     if document
         .percentage_of_nodes_to_score
@@ -184,7 +198,7 @@ fn with_defaults(document: Document, version: Version, findings: &mut Findings) 
     }
 }
 
-const EVERY_NODE: &str = "has no effect: every node is scored";
+const EVERY_NODE: &str = "has no effect: the scheduler scores every node";
 
 fn percentage(field: &str, given: Option<i32>, findings: &mut Findings) {
     if let Some(given) = given.filter(|given| !(0..=100).contains(given)) {
@@ -195,9 +209,9 @@ fn percentage(field: &str, given: Option<i32>, findings: &mut Findings) {
     }
 }
 
-fn profiles(given: Vec<document::Profile>, findings: &mut Findings) -> Vec<Profile> {
+fn profiles(given: Vec<ProfileDocument>, findings: &mut Findings) -> Vec<Profile> {
     let given = if given.is_empty() {
-        vec![document::Profile::default()]
+        vec![ProfileDocument::default()]
     } else {
         given
     };
@@ -233,7 +247,7 @@ fn profiles(given: Vec<document::Profile>, findings: &mut Findings) -> Vec<Profi
     profiles.collect()
 }
 
-fn client_connection(given: document::ClientConnection) -> ClientConnection {
+fn client_connection(given: ClientConnectionDocument) -> ClientConnection {
     ClientConnection {
         kubeconfig: given.kubeconfig.unwrap_or_default(),
         accept_content_types: given.accept_content_types.unwrap_or_default(),
@@ -244,8 +258,8 @@ fn client_connection(given: document::ClientConnection) -> ClientConnection {
 }
 
 fn leader_election(
-    given: document::LeaderElection,
-    version: Version,
+    given: LeaderElectionDocument,
+    version: ConfigVersion,
     findings: &mut Findings,
 ) -> LeaderElection {
     const SECOND: i64 = 1_000_000_000;
@@ -274,14 +288,14 @@ fn leader_election(
     let renew = span("renewDeadline", given.renew_deadline, 10);
     let retry = span("retryPeriod", given.retry_period, 2);
     if is_on && lease <= renew {
-        // What is printed is the other value, as kube-scheduler does.
+        // kube-scheduler prints the other value.
         let text = format!(
             "Invalid value: \"{}\": must be greater than `RenewDeadline`",
             write_duration(renew)
         );
         findings.error(at("leaseDuration"), text);
     }
-    // Who renews waits up to 1.2 retry periods between attempts.
+    // The wait between two attempts to renew is up to 1.2 retry periods.
     let longest_wait = retry.saturating_mul(6) / 5;
     if is_on && renew > 0 && renew <= longest_wait {
         let text = format!(
@@ -292,13 +306,13 @@ fn leader_election(
         findings.error(at("renewDeadline"), text);
     }
     let lock = given_or(given.resource_lock, "leases");
-    // Locks of older days that hold a lease too.
+    // Locks of older versions that include a Lease.
     let holds_lease =
-        matches!(&lock[..], "endpointsleases" | "configmapsleases") && version < Version::V1;
+        matches!(&lock[..], "endpointsleases" | "configmapsleases") && version < ConfigVersion::V1;
     if holds_lease {
         findings.warn(
             at("resourceLock"),
-            format!("`{lock}` is read as leases: no other object is written"),
+            format!("using leases instead of `{lock}`: the scheduler writes no other object"),
         );
     } else if is_on && lock != "leases" {
         let text = format!("Invalid value: \"{lock}\": resourceLock value must be \"leases\"");
@@ -322,7 +336,7 @@ fn positive(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// An address with a port, of versions that have it; port 0 turns the server off.
+/// An address with a port; port 0 turns the server off.
 fn socket(field: &str, given: Option<String>, findings: &mut Findings) -> Option<String> {
     let given = given.filter(|address| !address.is_empty())?;
     let faults = match given.rsplit_once(':') {

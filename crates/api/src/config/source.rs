@@ -1,9 +1,8 @@
-//! From a text to the document in it: the text itself, or a ConfigMap with the document in one of its values, as clusters
-//! keep it.
+//! Finds the configuration in a file: the file itself, or one of the values of a ConfigMap.
 
 use crate::yaml::{Booleans, Finding, Tree};
 
-/// The document with its lines in the text, and the keys that it has twice.
+/// The document with its lines in the text, and its duplicate keys.
 pub(super) fn open(text: &str) -> Result<(Tree, Vec<Finding>), Vec<Finding>> {
     let (tree, findings) =
         Tree::parse(text, Booleans::Kubernetes).map_err(|finding| vec![finding])?;
@@ -23,7 +22,7 @@ pub(super) fn open(text: &str) -> Result<(Tree, Vec<Finding>), Vec<Finding>> {
     Ok((document, findings.into_iter().chain(more).collect()))
 }
 
-/// The value that is a scheduler's configuration, with the line of its key.
+/// The value that is a scheduler configuration, with the line of its key.
 fn wrapped(tree: &Tree) -> Result<(u64, &str), Finding> {
     let values = tree.texts("data");
     let is_named = |text: &str| text.contains("KubeSchedulerConfiguration");
@@ -44,8 +43,7 @@ fn wrapped(tree: &Tree) -> Result<(u64, &str), Finding> {
             keys()
         ))),
         (_, _, []) => Err(refused(
-            "the ConfigMap has no text in `data`: a KubeSchedulerConfiguration is needed there"
-                .to_owned(),
+            "the ConfigMap has no `data`: it must contain a KubeSchedulerConfiguration".to_owned(),
         )),
         _ => Err(refused(format!(
             "found no KubeSchedulerConfiguration among the values of the ConfigMap ({})",
@@ -54,7 +52,7 @@ fn wrapped(tree: &Tree) -> Result<(u64, &str), Finding> {
     }
 }
 
-/// Lines of the inner text as lines of the outer one. Where it is not written line by line, they are all that of the key.
+/// Maps lines of the inner text to lines of the outer one. If it is not a block of lines, all map to the line of the key.
 fn numbering(text: &str, key_line: u64, inner: &str) -> impl Fn(u64) -> u64 {
     let first = usize::try_from(key_line).unwrap_or(usize::MAX);
     let outer = text.lines().skip(first);

@@ -3,7 +3,7 @@ mod kube;
 mod source;
 mod wrong;
 
-use engine::framework::{Entry, Point};
+use engine::framework::{ConfigVersion, Entry, Point};
 use engine::plugins;
 use engine::profile::Profile;
 
@@ -157,7 +157,7 @@ fn weights_of_their_days() {
 
 #[test]
 fn every_version_holds_back_gated_pods_and_binds() {
-    for version in Version::ALL {
+    for version in ConfigVersion::ALL {
         let profiles = profiles(&versioned(version.short(), ""));
         for point in [Point::PreFilter, Point::Filter] {
             let has_claims = at(&profiles[0], point).contains(&"DynamicResources");
@@ -276,11 +276,11 @@ fn warnings_say_what_has_no_effect() {
         .filter(|warning| !warning.contains("not built in"))
         .collect::<Vec<_>>(),
         [
-            "line 3: percentageOfNodesToScore: has no effect: every node is scored",
-            "line 5: profiles[0].plugins.score.disabled[0]: there is no plugin `ImageLocalit` to disable, did you mean \
+            "line 3: percentageOfNodesToScore: has no effect: the scheduler scores every node",
+            "line 5: profiles[0].plugins.score.disabled[0]: unknown plugin `ImageLocalit` is disabled, did you mean \
              `ImageLocality`?",
-            "line 8: profiles[0].pluginConfig[0].args.minCandidateNodesAbsolute: has no effect: every node that may \
-             help is looked at",
+            "line 8: profiles[0].pluginConfig[0].args.minCandidateNodesAbsolute: has no effect: preemption \
+             considers every node",
         ]
     );
     let neutral = warnings(&versioned(
@@ -308,7 +308,7 @@ fn a_file_without_a_version() {
         first(text),
         "the file has no apiVersion; it is read as kubescheduler.config.k8s.io/v1beta2, as its args say"
     );
-    assert_eq!(load(text).unwrap().0.version, Version::V1beta2);
+    assert_eq!(load(text).unwrap().0.version, ConfigVersion::V1beta2);
 }
 
 #[test]
@@ -463,7 +463,7 @@ fn files_of_co_location() {
                 Some(plugin) => assert!(
                     idle.len() == 1
                         && idle[0].ends_with(&format!(
-                            "`{plugin}` is not on, so disabling it has no effect; \
+                            "disabling `{plugin}` has no effect: it is not enabled here; \
                              NodeResourcesLeastAllocated still scores"
                         )),
                     "{case}: {said:?}"
@@ -627,5 +627,30 @@ fn random_text_never_panics() {
         "{",
     ] {
         let _ = check(text, plugins::ALL);
+    }
+}
+
+/// Rules about single plugins belong to their entries.
+#[test]
+fn the_code_names_no_plugin() {
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = vec![source.join("config.rs")];
+    for folder in ["config", "config/effective"] {
+        let entries = std::fs::read_dir(source.join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        files.extend(paths.filter(|path| path.is_file() && !path.ends_with("tests.rs")));
+    }
+    assert!(files.len() > 10, "{files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        for (line, entry) in code.flat_map(|line| {
+            let known = plugins::ALL.iter().chain(plugins::retired::RETIRED);
+            known.map(move |entry| (line, entry))
+        }) {
+            assert!(!line.contains(entry.name), "{}: {line}", file.display());
+        }
     }
 }

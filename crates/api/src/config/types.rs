@@ -3,16 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::framework::Point;
+use engine::framework::{ConfigVersion, Point};
 use serde::{Deserialize, Serialize};
 
-use super::Version;
 use crate::yaml::Tree;
 
-/// A KubeSchedulerConfiguration that holds together. [`super::load`] makes it; `default()` is that of an empty v1 file.
+/// A valid KubeSchedulerConfiguration. [`super::load`] reads it; `default()` is that of an empty v1 file.
 #[derive(Debug, Clone)]
 pub struct Configuration {
-    pub version: Version,
+    pub version: ConfigVersion,
     pub parallelism: i32,
     pub leader_election: LeaderElection,
     pub client_connection: ClientConnection,
@@ -25,10 +24,10 @@ pub struct Configuration {
     pub max_backoff: Duration,
     /// At least one; names are not empty and differ.
     pub profiles: Vec<Profile>,
-    /// Those that may be ignored come last, so that positions are those of [`engine::scheduler::Settings`].
+    /// Ignorable ones come last, so that positions equal those in [`engine::scheduler::Settings`].
     pub extenders: Vec<Extender>,
     pub delay_cache_until_active: bool,
-    /// Where arguments of plugins are read from when the plugins are known.
+    /// The text, from which the arguments of plugins are read.
     pub(super) tree: Arc<Tree>,
 }
 
@@ -39,14 +38,15 @@ pub struct LeaderElection {
     pub renew_deadline: Duration,
     pub retry_period: Duration,
     pub resource_name: String,
-    /// Whether the file says so, or it is kube-scheduler's default.
+    /// Whether the name comes from the file.
     pub is_named: bool,
     pub resource_namespace: String,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ClientConnection {
-    /// Empty: the cluster around this process.
+    /// Empty: the cluster that this process runs in.
     pub kubeconfig: String,
     pub accept_content_types: String,
     pub content_type: String,
@@ -57,9 +57,9 @@ pub struct ClientConnection {
 #[derive(Debug, Clone)]
 pub struct Profile {
     pub scheduler_name: String,
-    /// Whether the file says so, or it is kube-scheduler's default.
+    /// Whether the name comes from the file.
     pub is_named: bool,
-    /// What the file says on top of the defaults of its version.
+    /// The plugins that the file adds to the defaults of its version, and those it disables.
     pub plugins: Plugins,
     pub plugin_config: Vec<PluginConfig>,
     /// Where the profile is in the file.
@@ -74,7 +74,7 @@ pub struct PluginConfig {
     pub(super) place: String,
 }
 
-/// What a profile turns on and off, at single points and at all points at once.
+/// The plugins that a profile enables and disables, at single points and at all points at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Plugins {
@@ -91,7 +91,7 @@ pub struct Plugins {
     pub bind: PluginSet,
     pub post_bind: PluginSet,
     pub multi_point: PluginSet,
-    /// For groups of pods; nothing runs there.
+    /// For groups of pods; no effect.
     pub placement_generate: PluginSet,
     pub placement_score: PluginSet,
 }
@@ -116,7 +116,7 @@ pub struct EnabledPlugin {
 #[serde(default, deny_unknown_fields)]
 pub struct DisabledPlugin {
     pub name: String,
-    /// Accepted because files have it; it says nothing here.
+    /// Accepted without effect, as kube-scheduler does.
     pub weight: i32,
 }
 
@@ -157,7 +157,7 @@ impl Plugins {
     }
 }
 
-/// A program outside that is asked over HTTP.
+/// A scheduler extender: a program that the scheduler calls over HTTP.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Extender {
@@ -170,7 +170,7 @@ pub struct Extender {
     #[serde(rename = "enableHTTPS")]
     pub enable_https: bool,
     pub tls_config: Option<ExtenderTls>,
-    /// As written; [`Extender::timeout`] has it parsed.
+    /// As written; see [`Extender::timeout`].
     pub http_timeout: Option<String>,
     pub node_cache_capable: bool,
     pub managed_resources: Vec<ManagedResource>,
@@ -178,7 +178,7 @@ pub struct Extender {
 }
 
 impl Extender {
-    /// 5 s when none is given, as kube-scheduler has it.
+    /// 5 s when none is given, as in kube-scheduler.
     pub fn timeout(&self) -> Duration {
         let given = self
             .http_timeout

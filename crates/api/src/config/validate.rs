@@ -1,11 +1,13 @@
-//! The checks of kube-scheduler that need no plugin, in its words.
+//! The checks of kube-scheduler that need no plugin's code, with its messages.
 
 use std::collections::BTreeSet;
 
+use engine::framework::ConfigVersion;
 use engine::model::{Resource, qualified_name_faults};
+use serde::Serialize;
 
 use super::types::{Configuration, Extender, Profile};
-use super::{Findings, PluginSet, Version};
+use super::{Findings, PluginSet};
 
 pub(super) fn configuration(configuration: &Configuration, findings: &mut Findings) {
     let burst = configuration.client_connection.burst;
@@ -36,12 +38,12 @@ pub(super) fn configuration(configuration: &Configuration, findings: &mut Findin
 }
 
 /// Names that this version no longer has, and arguments given twice.
-fn plugins(profile: &Profile, version: Version, findings: &mut Findings) {
+fn plugins(profile: &Profile, version: ConfigVersion, findings: &mut Findings) {
     for (point, set) in profile.plugins.all() {
         for (i, plugin) in set.enabled.iter().enumerate() {
             let field = format!("{}.plugins.{point}.enabled[{i}]", profile.place);
             if plugin.name.is_empty() {
-                findings.error(field, "Required value: a plugin needs a name");
+                findings.error(field, "Required value: name of the plugin");
             } else {
                 removed(&plugin.name, version, field, findings);
             }
@@ -53,7 +55,7 @@ fn plugins(profile: &Profile, version: Version, findings: &mut Findings) {
     ] {
         if !set.is_empty() {
             let field = format!("{}.plugins.{point}", profile.place);
-            findings.warn(field, "has no effect: pods are placed one by one");
+            findings.warn(field, "has no effect: the scheduler places pods one by one");
         }
     }
     let mut names = BTreeSet::new();
@@ -68,8 +70,9 @@ fn plugins(profile: &Profile, version: Version, findings: &mut Findings) {
     }
 }
 
-fn removed(plugin: &str, version: Version, field: String, findings: &mut Findings) {
-    if let Some(since) = Version::removed(plugin).filter(|since| *since <= version) {
+fn removed(plugin: &str, version: ConfigVersion, field: String, findings: &mut Findings) {
+    let removed_in = engine::plugins::find(plugin).and_then(|entry| entry.rules.removed_in);
+    if let Some(since) = removed_in.filter(|since| *since <= version) {
         let text = format!(
             "Invalid value: \"{plugin}\": was invalid in version \"{}\" (KubeSchedulerConfiguration is version \"{version}\")",
             since.short()
@@ -101,33 +104,36 @@ fn queue_sort(profiles: &[Profile], findings: &mut Findings) {
     }
 }
 
-/// As kube-scheduler prints a set.
+/// As kube-scheduler prints a set: its internal Go type as JSON.
 fn in_go(set: &PluginSet) -> String {
-    let list = |plugins: Vec<(&String, i32)>| match plugins.len() {
-        0 => "null".to_owned(),
-        _ => {
-            let plugins = plugins.iter();
-            let plugins =
-                plugins.map(|(name, weight)| format!("{{\"Name\":{name:?},\"Weight\":{weight}}}"));
-            format!("[{}]", plugins.collect::<Vec<_>>().join(","))
-        }
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct GoPlugin<'a> {
+        name: &'a str,
+        weight: i32,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct GoPluginSet<'a> {
+        enabled: Option<Vec<GoPlugin<'a>>>,
+        disabled: Option<Vec<GoPlugin<'a>>>,
+    }
+    let enabled = set.enabled.iter().map(|plugin| GoPlugin {
+        name: &plugin.name,
+        weight: plugin.weight,
+    });
+    let disabled = set.disabled.iter().map(|plugin| GoPlugin {
+        name: &plugin.name,
+        weight: plugin.weight,
+    });
+    let set = GoPluginSet {
+        enabled: (!set.enabled.is_empty()).then(|| enabled.collect()),
+        disabled: (!set.disabled.is_empty()).then(|| disabled.collect()),
     };
-    let enabled = set
-        .enabled
-        .iter()
-        .map(|plugin| (&plugin.name, plugin.weight));
-    let disabled = set
-        .disabled
-        .iter()
-        .map(|plugin| (&plugin.name, plugin.weight));
-    format!(
-        "{{\"Enabled\":{},\"Disabled\":{}}}",
-        list(enabled.collect()),
-        list(disabled.collect())
-    )
+    serde_json::to_string(&set).unwrap_or_default()
 }
 
-/// kube-scheduler finds out when it first asks.
+/// kube-scheduler reports such faults only when it first calls the extender.
 fn reachable(extender: &Extender, at: impl Fn(&str) -> String, findings: &mut Findings) {
     let url = &extender.url_prefix;
     let is_good = url.parse::<http::Uri>().is_ok_and(|uri| {

@@ -1,4 +1,4 @@
-//! CustomNodeResource: what the agent of a node says about it.
+//! CustomNodeResource: the report of a node's agent.
 
 use serde_json::{Value, json};
 
@@ -210,7 +210,7 @@ fn zone() -> Value {
             "resources": offer("What it offers."),
             "attributes": attributes(),
             "allocations": list(512, allocation),
-            // Zones in zones: a schema cannot name itself.
+            // A schema cannot be recursive, so zones nest to a fixed depth.
             "children": {
                 "type": "array",
                 "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},

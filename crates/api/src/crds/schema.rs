@@ -1,12 +1,12 @@
-//! Pieces of schemas that definitions share.
+//! Parts of schemas that several definitions use.
 
 use serde_json::{Value, json};
 
-/// As Kubernetes writes them.
+/// In the format of Kubernetes.
 const QUANTITY: &str =
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$";
 
-/// Resources that one object names at most. Rules over longer lists would cost the API server too much.
+/// The most resources in one object. Rules over longer lists exceed the API server's cost limit.
 const MOST_RESOURCES: u32 = 64;
 
 pub(super) fn text(description: &str) -> Value {
@@ -30,7 +30,7 @@ pub(super) fn quantity() -> Value {
     })
 }
 
-/// Amounts by resource, none below zero.
+/// Amounts by resource, not negative.
 pub(super) fn resources(description: &str) -> Value {
     let mut schema = unchecked_resources(description);
     schema["x-kubernetes-validations"] = json!([{
@@ -40,7 +40,7 @@ pub(super) fn resources(description: &str) -> Value {
     schema
 }
 
-/// Amounts by resource, where there may be too many of them for a rule about each.
+/// Amounts by resource, without a rule for each, because there may be too many.
 pub(super) fn unchecked_resources(description: &str) -> Value {
     json!({
         "type": "object",
@@ -63,7 +63,7 @@ pub(super) fn list(most: u32, items: Value) -> Value {
     json!({"type": "array", "maxItems": most, "items": items})
 }
 
-/// Pairs of words.
+/// A map of strings.
 pub(super) fn attributes() -> Value {
     let pair = object(
         "A word about it.",

@@ -1,6 +1,6 @@
-//! Katalyst's words: levels and wishes of pods, and what agents report about nodes.
+//! Katalyst's annotations of pods, and its CustomNodeResources.
 //!
-//! Nothing here is refused: a word that means nothing is left out, and whoever wrote it is told what is done instead.
+//! Invalid settings are ignored with a warning; they never make an object invalid.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,17 @@ use crate::wire::meta::ResourceList;
 pub(super) const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
 
-/// The one effect of the design: it says whom it is for.
+/// The only effect in the first version of the API; it applies to reclaimed pods.
 const NO_RECLAIMED: &str = "NoScheduleForReclaimedTasks";
 
-/// What the annotations of a pod say. Labels say nothing.
+/// The QoS level in the annotations of a pod; labels are not used.
 pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
     let Some(text) = pod.metadata.annotations.get(LEVEL) else {
         return QosLevel::default();
     };
     QosLevel::parse(text).unwrap_or_else(|error| {
         warnings.push(format!(
-            "annotation {LEVEL}: {error}; the pod is treated as shared_cores"
+            "ignoring invalid annotation {LEVEL}: {error}; the pod counts as shared_cores"
         ));
         QosLevel::default()
     })
@@ -37,20 +37,20 @@ pub(super) fn enhancements(pod: &core::Pod, warnings: &mut Vec<String>) -> Enhan
     let Some(text) = pod.metadata.annotations.get(MEMORY_ENHANCEMENT) else {
         return Enhancements::default();
     };
-    let wishes: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_else(|error| {
+    let given: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_else(|error| {
         warnings.push(format!(
-            "annotation {MEMORY_ENHANCEMENT} is left out: it is no JSON object of strings: {error}"
+            "ignoring invalid annotation {MEMORY_ENHANCEMENT}: must be a JSON object of strings: {error}"
         ));
         BTreeMap::new()
     });
-    let asks = |wish: &str| wishes.get(wish).is_some_and(|value| value == "true");
+    let is_on = |name: &str| given.get(name).is_some_and(|value| value == "true");
     Enhancements {
-        numa_binding: asks("numa_binding"),
-        numa_exclusive: asks("numa_exclusive"),
+        numa_binding: is_on("numa_binding"),
+        numa_exclusive: is_on("numa_exclusive"),
     }
 }
 
-/// A reclaimed pod that takes of what the node has, too.
+/// Warns about a reclaimed pod that also requests native resources.
 pub(super) fn warn_of_native_requests(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
     let native = [Resource::Cpu, Resource::Memory];
     let wanted = native
@@ -59,8 +59,8 @@ pub(super) fn warn_of_native_requests(pod: &engine::model::Pod, warnings: &mut V
     let names: Vec<&str> = wanted.map(Resource::name).collect();
     if pod.is_reclaimed() && !names.is_empty() {
         warnings.push(format!(
-            "a reclaimed_cores pod requests {}: this is taken of what the node has, not of what it lends; \
-             use {} and {}",
+            "a reclaimed_cores pod requests {}, which uses the capacity of the node, not its reclaimed resources; use {} \
+             and {}",
             names.join(" and "),
             ReclaimedResource::Cpu.name(),
             ReclaimedResource::Memory.name(),
@@ -68,15 +68,14 @@ pub(super) fn warn_of_native_requests(pod: &engine::model::Pod, warnings: &mut V
     }
 }
 
-/// A resource of the group of reclaimed ones that is none of them, most often a slip of the pen.
-pub(super) fn warn_of_strange_requests(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
+/// Warns about a request whose name has the group of reclaimed resources but is none of them, probably misspelled.
+pub(super) fn warn_of_unknown_requests(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
     for (resource, _) in pod.requests.wanted.iter() {
         let group = resource.name().split_once('/').map(|(group, _)| group);
         let is_ours = group.is_some_and(|group| RECLAIMED_GROUPS.contains(&group));
         if is_ours && ReclaimedResource::of(resource).is_none() {
             warnings.push(format!(
-                "the pod requests `{}`, which is no reclaimed resource: with QoSAwareNodeResourcesFit nothing of it is \
-                 counted; use {} or {}",
+                "the pod requests `{}`, which is not a reclaimed resource: QoSAwareNodeResourcesFit ignores it; use {} or {}",
                 resource.name(),
                 ReclaimedResource::Cpu.name(),
                 ReclaimedResource::Memory.name(),
@@ -85,7 +84,7 @@ pub(super) fn warn_of_strange_requests(pod: &engine::model::Pod, warnings: &mut 
     }
 }
 
-/// A report, and what is wrong with it.
+/// A CustomNodeResource, with warnings about its invalid parts.
 pub fn custom_node_resource(
     report: &wire::CustomNodeResource,
 ) -> (CustomNodeResource, Vec<String>) {
@@ -110,7 +109,7 @@ pub fn custom_node_resource(
     (parsed, warnings.collect())
 }
 
-/// An amount under the name of today, else under that of the design; `None` if it is not named.
+/// An amount under the current name or else the older one; `None` if there is none.
 fn lent(
     list: &ResourceList,
     field: &str,
@@ -122,26 +121,26 @@ fn lent(
     let (name, text) = names
         .iter()
         .find_map(|name| Some((name, list.get(name)?)))?;
-    let mut complain =
-        |what: String| warnings.push(format!("{name} of {field} is `{}`: {what}", text.0));
+    let mut warn =
+        |problem: String| warnings.push(format!("{name} of {field} is `{}`: {problem}", text.0));
     let amount = match Quantity::parse(&text.0) {
         Ok(quantity) => quantity.units(),
         Err(error) => {
-            complain(format!("{error}; it counts as 0"));
+            warn(format!("{error}; using 0"));
             return Some(0);
         }
     };
     let counts = Reclaimed::lent(amount, 0).milli_cpu;
     if counts != amount {
-        complain(format!("it counts as {counts}"));
+        warn(format!("using {counts}"));
     }
     Some(counts)
 }
 
 fn qos_taint(i: usize, taint: &wire::QosTaint, warnings: &mut Vec<String>) -> Option<QosTaint> {
-    let mut complain = |field: &str, found: &str, allowed: &str| {
+    let mut warn = |field: &str, found: &str, allowed: &str| {
         warnings.push(format!(
-            "spec.taints[{i}].{field} is `{found}`, so the taint is left out: use {allowed}"
+            "ignoring spec.taints[{i}]: {field} is `{found}`: use {allowed}"
         ));
     };
     let effect = match &taint.effect[..] {
@@ -150,13 +149,13 @@ fn qos_taint(i: usize, taint: &wire::QosTaint, warnings: &mut Vec<String>) -> Op
             Effect::Other(_) => {
                 let allowed =
                     "NoSchedule, PreferNoSchedule, NoExecute or NoScheduleForReclaimedTasks";
-                complain("effect", other, allowed);
+                warn("effect", other, allowed);
                 return None;
             }
             effect => effect,
         },
     };
-    // A taint that does not say whom it is for never keeps online pods away.
+    // A taint without a level never applies to online pods.
     let level = match &taint.qos_level[..] {
         "" => QosLevel::Reclaimed,
         _ if taint.effect == NO_RECLAIMED => QosLevel::Reclaimed,
@@ -164,7 +163,7 @@ fn qos_taint(i: usize, taint: &wire::QosTaint, warnings: &mut Vec<String>) -> Op
             Ok(level) => level,
             Err(_) => {
                 let allowed = "system_cores, dedicated_cores, shared_cores or reclaimed_cores";
-                complain("qosLevel", other, allowed);
+                warn("qosLevel", other, allowed);
                 return None;
             }
         },
@@ -199,9 +198,9 @@ mod tests {
         let new = list(NEW, r#""40k""#, r#""100Gi""#);
         let old = list(OLD, "7", r#""9""#);
         for (case, status, want) in [
-            ("today", today(&new), (40_000, 100 << 30)),
-            ("the design", design(&old), (7, 9)),
-            ("the design's names today", today(&old), (7, 9)),
+            ("current layout", today(&new), (40_000, 100 << 30)),
+            ("older layout", design(&old), (7, 9)),
+            ("older names in the current layout", today(&old), (7, 9)),
             (
                 "both names",
                 today(&format!("{old},{new}")),
@@ -213,12 +212,12 @@ mod tests {
                 (40_000, 100 << 30),
             ),
             (
-                "an empty list of today means nothing",
+                "an empty list in the current layout",
                 format!("{},{}", design(&old), today("")),
                 (0, 0),
             ),
             (
-                "an object of today without a list",
+                "the current layout without a list",
                 format!(r#"{},"resources":{{"capacity":{{}}}}"#, design(&old)),
                 (7, 9),
             ),
@@ -252,9 +251,9 @@ mod tests {
             warnings,
             [
                 "customnoderesource n: resource.katalyst.kubewharf.io/reclaimed_millicpu of status.resources.allocatable \
-                 is `-5`: it counts as 0",
+                 is `-5`: using 0",
                 "customnoderesource n: resource.katalyst.kubewharf.io/reclaimed_memory of status.resources.allocatable \
-                 is `8Ei`: it counts as 1125899906842624",
+                 is `8Ei`: using 1125899906842624",
             ]
         );
         let (report, warnings) = parsed(
@@ -290,9 +289,9 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "customnoderesource n: spec.taints[3].effect is `Never`, so the taint is left out: use NoSchedule, \
+                "customnoderesource n: ignoring spec.taints[3]: effect is `Never`: use NoSchedule, \
                  PreferNoSchedule, NoExecute or NoScheduleForReclaimedTasks",
-                "customnoderesource n: spec.taints[4].qosLevel is `gold`, so the taint is left out: use system_cores, \
+                "customnoderesource n: ignoring spec.taints[4]: qosLevel is `gold`: use system_cores, \
                  dedicated_cores, shared_cores or reclaimed_cores",
             ]
         );

@@ -123,7 +123,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         kind: Arc::new(kind),
     };
     katalyst::warn_of_native_requests(&parsed, &mut warnings);
-    katalyst::warn_of_strange_requests(&parsed, &mut warnings);
+    katalyst::warn_of_unknown_requests(&parsed, &mut warnings);
     parsed.warnings = warnings;
     Ok(parsed)
 }
@@ -134,7 +134,7 @@ fn show_scores(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<u16> {
         Ok(count) => Some(count),
         Err(error) => {
             warnings.push(format!(
-                "annotation {DEBUG_SCORES} is left out: found `{text}`; {error}"
+                "ignoring invalid annotation {DEBUG_SCORES}: found `{text}`; {error}"
             ));
             None
         }
@@ -192,7 +192,7 @@ fn kind(pod: &core::Pod, errors: &mut Vec<String>) -> PodKind {
     }
 }
 
-/// Kubernetes drops a whole group of terms when one of them does not parse.
+/// kube-scheduler ignores a whole group of terms when one of them does not parse.
 fn or_none<T>(
     group: &str,
     terms: Result<Vec<T>, SelectorError>,
@@ -400,7 +400,7 @@ fn resources(object: &str, pod: &core::Pod) -> Result<PodResources, ParseError> 
                 .iter()
                 .map(|container| {
                     let sidecar = is_sidecar(container);
-                    // The status of an ordinary init container says nothing about later.
+                    // The status of an init container that is no sidecar does not count.
                     let reported = known
                         .iter()
                         .find(|status| status.name == container.name)

@@ -1,4 +1,4 @@
-//! Selectors over labels and nodes.
+//! Label selectors and node selectors.
 
 use engine::model::{
     FieldRequirement, NodeSelector, NodeTerm, Operator, Requirement, Selector, SelectorError,
@@ -8,7 +8,7 @@ use super::{name, names};
 use crate::wire::core;
 use crate::wire::meta::{LabelSelector, SelectorRequirement};
 
-/// Absent matches nothing; without a requirement it matches everything.
+/// An absent selector matches nothing; one without requirements matches everything.
 pub(super) fn label_selector(selector: Option<&LabelSelector>) -> Result<Selector, SelectorError> {
     let Some(selector) = selector else {
         return Ok(Selector::NOTHING);
@@ -23,7 +23,7 @@ pub(super) fn label_selector(selector: Option<&LabelSelector>) -> Result<Selecto
     ))
 }
 
-/// Label selectors know neither Gt nor Lt.
+/// Label selectors have neither Gt nor Lt.
 fn label_requirement(requirement: &SelectorRequirement) -> Result<Requirement, SelectorError> {
     match Operator::parse(&requirement.operator) {
         Some(Operator::Gt | Operator::Lt) | None => {

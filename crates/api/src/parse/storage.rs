@@ -1,4 +1,4 @@
-//! Volumes, claims and what surrounds them.
+//! Volumes, claims, storage classes and CSI objects.
 
 use engine::model::{
     BindingMode, Claim, ClaimPhase, ClaimRef, CsiDriver, CsiLimits, PersistentVolume, Quantity,

@@ -101,7 +101,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Ended for good: it takes no room any more.
+    /// Succeeded or failed: it uses no capacity any more.
     pub fn is_finished(&self) -> bool {
         matches!(&self.status.phase[..], "Succeeded" | "Failed")
     }
@@ -276,7 +276,7 @@ pub struct PreferredSchedulingTerm {
     pub preference: NodeSelectorTerm,
 }
 
-/// Pod affinity and anti-affinity have one form.
+/// Pod affinity or pod anti-affinity.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default)]
 pub struct PodAffinity {
@@ -361,7 +361,7 @@ pub struct TopologySpreadConstraint {
 pub struct Volume {
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Beside the name in JSON, a message of its own in protobuf.
+    /// Inlined in JSON, a separate message in protobuf.
     #[serde(flatten)]
     #[prost(message, required, tag = "2")]
     pub source: VolumeSource,
@@ -398,7 +398,7 @@ pub struct VolumeSource {
     pub vsphere_volume: Option<Anything>,
 }
 
-/// That something is there, whatever it says.
+/// Whether a field is set; its content is not read.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 pub struct Anything {}
 

@@ -1,18 +1,18 @@
-//! What surrounds objects in protobuf: the envelope, lists and the frames of a watch.
+//! The protobuf formats around objects: the envelope, lists and the frames of a watch.
 //!
-//! Objects stay bytes here, so that one that cannot be read spoils no other.
+//! Objects stay encoded here, so that an invalid object does not affect the others.
 
 use bytes::Bytes;
 use prost::Message;
 
-/// Lists, single objects and the objects of watch frames begin with this.
+/// The prefix of lists, single objects and the objects of watch frames.
 const MAGIC: &[u8] = b"k8s\0";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    #[error("it does not begin with `k8s\\0`")]
+    #[error("the message does not begin with `k8s\\0`")]
     Magic,
-    #[error("its content encoding `{0}` is not known")]
+    #[error("unknown content encoding `{0}`")]
     Encoding(String),
     #[error(transparent)]
     Message(#[from] prost::DecodeError),
@@ -82,7 +82,7 @@ pub struct ListMeta {
     pub continue_token: String,
 }
 
-/// A frame of a watch: bare, without an envelope of its own.
+/// A frame of a watch; it has no envelope.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct WatchEvent {
     #[prost(string, tag = "1")]
@@ -97,7 +97,7 @@ pub struct RawExtension {
     pub raw: Bytes,
 }
 
-/// Why a request was refused, or how a watch ended.
+/// The status of a failed request or of a watch that ended.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Deserialize)]
 #[serde(default)]
 pub struct Status {

@@ -1,4 +1,4 @@
-//! What the agent of a node reports: CustomNodeResource, in the layout of today and in that of the design.
+//! CustomNodeResource, the report of a node's agent, in the current and in the older layout.
 
 use serde::Deserialize;
 
@@ -32,7 +32,7 @@ pub struct QosTaint {
     pub value: String,
     #[serde(deserialize_with = "nullable")]
     pub effect: String,
-    /// Not in the design, whose one effect says whom it is for.
+    /// Absent in the older layout, whose only effect applies to reclaimed pods.
     #[serde(deserialize_with = "nullable")]
     pub qos_level: String,
 }
@@ -40,10 +40,10 @@ pub struct QosTaint {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CustomNodeResourceStatus {
-    /// The layout of today.
+    /// The current layout.
     #[serde(deserialize_with = "nullable")]
     pub resources: Resources,
-    /// The layout of the design.
+    /// The older layout.
     pub resource_allocatable: Option<ResourceList>,
 }
 

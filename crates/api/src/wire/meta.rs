@@ -1,4 +1,4 @@
-//! What all objects share.
+//! Metadata and types that all objects share.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub struct ObjectMeta {
     pub owner_references: Vec<OwnerReference>,
 }
 
-/// Any object, as far as all are alike.
+/// Any object with its metadata only.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default)]
 pub struct Partial {
@@ -51,9 +51,9 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Which object it is, at least. The API server keeps text that is no UTF-8 where it was sent in protobuf, and a message
-    /// with such text in it cannot be decoded as a whole.
-    pub fn decode_what_can_be(message: &[u8]) -> Result<Self, prost::DecodeError> {
+    /// Decodes at least the identity of the object. The API server stores invalid UTF-8 that it received in protobuf, and a
+    /// message with such text cannot be decoded as a whole.
+    pub fn decode_identity(message: &[u8]) -> Result<Self, prost::DecodeError> {
         Self::decode(message).or_else(|_| {
             let Identified { metadata } = Identified::decode(message)?;
             let metadata = metadata.into();
@@ -68,7 +68,7 @@ struct Identified {
     metadata: Identity,
 }
 
-/// Which object it is: what the API server itself made or checked.
+/// The identity of an object: the fields that the API server sets or validates.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Identity {
@@ -129,7 +129,7 @@ pub struct LabelSelector {
     pub match_expressions: Vec<SelectorRequirement>,
 }
 
-/// Of label selectors and of node selectors.
+/// A requirement of a label selector or a node selector.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default)]
 pub struct SelectorRequirement {
@@ -142,7 +142,7 @@ pub struct SelectorRequirement {
     pub values: Vec<String>,
 }
 
-/// A moment; JSON writes it as RFC 3339.
+/// A time; RFC 3339 in JSON.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Time {
     /// Since the Unix epoch.
@@ -162,7 +162,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A quantity as written; YAML may write it as a number.
+/// A quantity as written; a number is accepted too.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Quantity(#[prost(string, tag = "1")] pub String);
 

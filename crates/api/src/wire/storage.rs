@@ -1,4 +1,4 @@
-//! Volumes, claims and what surrounds them.
+//! Volumes, claims, storage classes and CSI objects.
 
 use serde::Deserialize;
 

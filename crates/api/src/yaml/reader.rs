@@ -1,4 +1,4 @@
-//! From a tree into a type: as strict about types as Kubernetes, and every fault with its place.
+//! Reads a tree into a type, as strict about types as Kubernetes, and records the place of each fault.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -9,17 +9,17 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::tree::{Node, Value, below};
+use super::tree::{Key, Value, YamlNode, below};
 use super::{Finding, suggest};
 
-/// What is known of one attempt to read.
+/// The state of one attempt to read.
 #[derive(Default)]
 pub(super) struct Attempt<'a> {
-    /// Paths that are known to be wrong, and are read as if they were not there.
+    /// Paths with a known fault; they are read as if absent.
     pub(super) wrong: &'a [String],
-    /// The first fault, and where it is.
+    /// The first fault, with its place.
     pub(super) fault: RefCell<Option<Finding>>,
-    /// Fields that nobody asked for.
+    /// Fields that the type does not have.
     pub(super) unread: RefCell<Vec<String>>,
 }
 
@@ -29,46 +29,30 @@ impl Attempt<'_> {
     }
 }
 
-/// Something at a path.
+/// Reads the node at a path.
 #[derive(Clone)]
 pub(super) struct Reader<'de, 'a> {
-    pub(super) node: &'de Node,
+    pub(super) node: &'de YamlNode,
     pub(super) line: u64,
     pub(super) path: String,
     pub(super) attempt: &'a Attempt<'a>,
 }
 
-/// The words of a fault. Where it is stands in the attempt.
+/// The text of a fault; its place is in the attempt.
 #[derive(Debug)]
-pub(super) struct Fault {
-    text: String,
-    is_unknown_field: bool,
-}
+pub(super) struct Fault(String);
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(&self.0)
     }
 }
 
 impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
-    fn custom<T: fmt::Display>(words: T) -> Self {
-        let text = words.to_string();
-        // Whoever erased the type of an error on its way left the words.
-        let unknown = text.strip_prefix("unknown field `");
-        let named = unknown.and_then(|rest| rest.split_once("`, expected "));
-        if let Some((field, known)) = named {
-            let known = known.strip_prefix("one of ").unwrap_or(known).split(", ");
-            let known = known.flat_map(|names| names.split(" or "));
-            return unknown_field(field, known.map(|name| name.trim_matches('`')));
-        }
-        let is_unknown_field = unknown.is_some();
-        Self {
-            text,
-            is_unknown_field,
-        }
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        Self(text.to_string())
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -86,26 +70,20 @@ impl de::Error for Fault {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        unknown_field(field, expected.iter().copied())
+        let known = expected.iter().copied().filter(|name| !name.is_empty());
+        let nearest = suggest(field, known);
+        Self(format!("unknown field `{field}`{nearest}"))
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let nearest = suggest(variant, expected.iter().copied());
         Self::custom(format_args!(
-            "found the text {variant:?}, which is not known{nearest}"
+            "found the text {variant:?}: unknown value{nearest}"
         ))
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::custom(format_args!("`{field}` is missing"))
-    }
-}
-
-fn unknown_field<'a>(field: &str, known: impl Iterator<Item = &'a str>) -> Fault {
-    let nearest = suggest(field, known.filter(|name| !name.is_empty()));
-    Fault {
-        text: format!("unknown field `{field}`{nearest}"),
-        is_unknown_field: true,
+        Self::custom(format_args!("required field `{field}` is missing"))
     }
 }
 
@@ -114,7 +92,7 @@ impl<'de, 'a> Reader<'de, 'a> {
         self.attempt.is_wrong(&self.path)
     }
 
-    /// Notes where a fault is, unless somebody closer to it has.
+    /// Records the place of a fault, unless an inner reader already did.
     fn placed<T>(&self, result: Result<T, Fault>) -> Result<T, Fault> {
         result.inspect_err(|fault| self.note(&self.path, self.line, fault))
     }
@@ -126,7 +104,7 @@ impl<'de, 'a> Reader<'de, 'a> {
             .get_or_insert_with(|| Finding {
                 line: Some(line),
                 field: path.to_owned(),
-                text: fault.text.clone(),
+                text: fault.0.clone(),
             });
     }
 
@@ -146,7 +124,7 @@ impl<'de, 'a> Reader<'de, 'a> {
         let number = match self.node.value {
             _ if self.is_blank() => 0,
             Value::Integer(number) => number,
-            // `4.0` is a whole number too; beyond this a float has not the digits to tell.
+            // `4.0` is a whole number too; a larger float does not have enough digits.
             Value::Float(number) if number.fract() == 0.0 && number.abs() < 9e15 => number as i128,
             _ => return self.only("a whole number"),
         };
@@ -168,19 +146,12 @@ impl<'de, 'a> Reader<'de, 'a> {
             Value::Null => &[],
             _ => return self.only("a map of fields"),
         };
-        let mut map = Entries {
+        let result = visitor.visit_map(Entries {
             reader: &self,
             entries,
             next: 0,
             nulls,
-        };
-        let result = visitor.visit_map(&mut map);
-        let last = map.next.checked_sub(1).map(|last| &entries[last].0);
-        if let (Err(fault), Some(key)) = (&result, last)
-            && fault.is_unknown_field
-        {
-            self.note(&below(&self.path, &key.name), key.line, fault);
-        }
+        });
         self.placed(result)
     }
 
@@ -331,7 +302,7 @@ impl<'de> Deserializer<'de> for Reader<'de, '_> {
     }
 }
 
-/// What an entry without a value is: nothing at all where the fields are known, as in Kubernetes.
+/// How an entry without a value is read: as absent where the fields are known, as in Kubernetes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nulls {
     Kept,
@@ -340,7 +311,7 @@ enum Nulls {
 
 struct Entries<'r, 'de, 'a> {
     reader: &'r Reader<'de, 'a>,
-    entries: &'de [(super::tree::Key, Node)],
+    entries: &'de [(Key, YamlNode)],
     next: usize,
     nulls: Nulls,
 }
@@ -357,13 +328,14 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de, '_> {
             let known = &self.entries[..self.next - 1];
             let is_repeated = known.iter().any(|(known, _)| known.name == key.name);
             let is_left_out = self.nulls == Nulls::LeftOut && value.value == Value::Null;
-            let attempt = self.reader.attempt;
-            if is_repeated || is_left_out || attempt.is_wrong(&below(&self.reader.path, &key.name))
-            {
+            let path = below(&self.reader.path, &key.name);
+            if is_repeated || is_left_out || self.reader.attempt.is_wrong(&path) {
                 continue;
             }
             let name: StrDeserializer<'_, Fault> = key.name[..].into_deserializer();
-            return seed.deserialize(name).map(Some);
+            let read = seed.deserialize(name);
+            let read = read.inspect_err(|fault| self.reader.note(&path, key.line, fault));
+            return read.map(Some);
         }
         Ok(None)
     }
@@ -381,7 +353,7 @@ impl<'de> MapAccess<'de> for Entries<'_, 'de, '_> {
 
 struct Items<'r, 'de, 'a> {
     reader: &'r Reader<'de, 'a>,
-    items: &'de [Node],
+    items: &'de [YamlNode],
     next: usize,
 }
 

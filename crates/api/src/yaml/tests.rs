@@ -115,16 +115,16 @@ share: much
 #[test]
 fn texts_that_are_no_document() {
     for (text, want) in [
-        (
-            "size: 1\nsize: 2\n",
-            "line 2: size: key `size` is given twice",
-        ),
+        ("size: 1\nsize: 2\n", "line 2: size: duplicate key `size`"),
         (
             "size: 1\n---\nsize: 2\n",
-            "line 3: more than one document in a file",
+            "line 3: found several documents: only one is allowed",
         ),
         ("", "the file is empty"),
-        ("name: &a [*a]\n", "line 1: an alias that leads into itself"),
+        (
+            "name: &a [*a]\n",
+            "line 1: found an alias that contains itself",
+        ),
         (
             "size: .inf\n",
             "line 1: found `.inf`: only finite numbers are allowed",
@@ -148,7 +148,7 @@ fn texts_that_are_no_document() {
     assert_eq!(
         faults("size: 1\nsize: 2\nparts: [{name: a, name: b}]\nname: 1\n").len(),
         3,
-        "keys given twice do not hide the rest"
+        "duplicate keys do not hide other faults"
     );
 }
 

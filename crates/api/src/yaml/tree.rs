@@ -1,19 +1,22 @@
-//! A text as a tree in which everything has its line.
+//! A document as a tree in which every node has its line.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
-use serde_saphyr::{DuplicateKeyPolicy, Error, Options, Spanned};
+use serde_saphyr::{
+    DefaultMessageFormatter, DuplicateKeyPolicy, Error, Localizer, Location, Options, Spanned,
+};
 
 use super::Finding;
 
-/// Twice as deep as any file that makes sense. Reading takes kilobytes of the stack for each level.
+/// Twice as deep as any valid file. Reading uses kilobytes of stack for each level.
 const DEEPEST: usize = 32;
 
 /// A value with the line on which it begins, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: u64,
     pub(super) value: Value,
 }
@@ -26,9 +29,9 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// In the order of the text; a key may be there twice.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(Key, YamlNode)>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +40,7 @@ pub(super) struct Key {
     pub(super) line: u64,
 }
 
-/// Which plain words are truth values.
+/// Which plain texts are booleans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Booleans {
     TrueAndFalse,
@@ -45,8 +48,8 @@ pub(crate) enum Booleans {
     Kubernetes,
 }
 
-impl Node {
-    /// Reads one document; if all that is wrong are keys given twice, they come with the tree.
+impl YamlNode {
+    /// Reads one document. If duplicate keys are its only faults, they come with the tree.
     pub(super) fn parse(text: &str, booleans: Booleans) -> Result<(Self, Vec<Finding>), Finding> {
         match Self::parse_with(text, DuplicateKeyPolicy::Error, booleans) {
             Ok(node) if node.value == Value::Null => Err(empty()),
@@ -94,7 +97,7 @@ impl Node {
                         findings.push(Finding {
                             line: Some(key.line),
                             field: path.clone(),
-                            text: format!("key `{}` is given twice", key.name),
+                            text: format!("duplicate key `{}`", key.name),
                         });
                     }
                     value.find_duplicates(&path, findings);
@@ -104,18 +107,18 @@ impl Node {
         }
     }
 
-    /// What is at a path, and the line of its key; keys may have dots in them.
+    /// The node at a path; keys may contain dots.
     pub(super) fn find(&self, path: &str) -> Option<&Self> {
         let (found, rest, _) = self.walk(path);
         rest.is_empty().then_some(found)
     }
 
-    /// The line of a field, or of the nearest thing around it that the text has.
+    /// The line of a field, or of the nearest node around it.
     pub(super) fn line_of(&self, path: &str) -> Option<u64> {
         self.walk(path).2
     }
 
-    /// As far down as the path goes: what is there, what is left of the path, and the line.
+    /// Follows a path as far as possible: the last node, the rest of the path, and the line.
     fn walk<'a, 'p>(&'a self, mut path: &'p str) -> (&'a Self, &'p str, Option<u64>) {
         let (mut node, mut line) = (self, None);
         loop {
@@ -160,7 +163,7 @@ impl Node {
     }
 }
 
-/// `[3]` and what comes behind it.
+/// The index in `[3]`, and the rest of the path.
 fn index(step: &str) -> Option<(usize, &str)> {
     let (number, rest) = step.strip_prefix('[')?.split_once(']')?;
     Some((number.parse().ok()?, rest))
@@ -176,7 +179,7 @@ pub(super) fn below(path: &str, key: &str) -> String {
 }
 
 impl fmt::Display for Value {
-    /// As it is called when something else was to be there.
+    /// As error messages describe a value of the wrong type.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONG: usize = 60;
         match self {
@@ -203,27 +206,35 @@ fn empty() -> Finding {
     }
 }
 
+/// Leaves the location out of messages: a finding has it apart.
+struct NoLocation;
+
+impl Localizer for NoLocation {
+    fn attach_location<'a>(&self, base: Cow<'a, str>, _: Location) -> Cow<'a, str> {
+        base
+    }
+}
+
 fn explain(error: &Error) -> Finding {
     let error = error.without_snippet();
     let line = error.location().map(|location| location.line());
     let text = match error {
-        // What is wrong where the alias leads.
+        // The fault is in the alias's target.
         Error::AliasError { error, .. } => return explain(error),
-        Error::MultipleDocuments { .. } => "more than one document in a file".to_owned(),
+        Error::MultipleDocuments { .. } => {
+            "found several documents: only one is allowed".to_owned()
+        }
         Error::Eof { .. } => return empty(),
         Error::DuplicateMappingKey { key, .. } => {
-            format!(
-                "key `{}` is given twice",
-                key.as_deref().unwrap_or_default()
-            )
+            format!("duplicate key `{}`", key.as_deref().unwrap_or_default())
         }
         Error::Budget {
             breach: BudgetBreach::Depth { depth },
             ..
         } => format!("found {depth} levels of lists and maps: only {DEEPEST} are allowed"),
-        Error::Budget { .. } => "the text is too large, aliases written out".to_owned(),
+        Error::Budget { .. } => "the text with its aliases expanded is too large".to_owned(),
         Error::RecursiveReferencesRequireWeakTypes { .. } => {
-            "an alias that leads into itself".to_owned()
+            "found an alias that contains itself".to_owned()
         }
         Error::NonFiniteFloat { value, .. } => {
             format!("found `{value}`: only finite numbers are allowed")
@@ -233,11 +244,9 @@ fn explain(error: &Error) -> Finding {
             ..
         } => "found a list or a map as a key: only text is allowed".to_owned(),
         error => {
-            let text = error.to_string();
-            let text = text.lines().next().unwrap_or_default();
-            text.split_once(" at line ")
-                .map_or(text, |(text, _)| text)
-                .to_owned()
+            let text =
+                error.render_with_formatter(&DefaultMessageFormatter.with_localizer(&NoLocation));
+            text.lines().next().unwrap_or_default().to_owned()
         }
     };
     Finding {
@@ -247,7 +256,7 @@ fn explain(error: &Error) -> Finding {
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let spanned = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Self {

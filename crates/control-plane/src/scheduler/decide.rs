@@ -311,7 +311,7 @@ mod tests {
     fn driver(pods: usize) -> Driver {
         let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
             let entry = plugins::find(name).unwrap();
-            Enabled::new(entry, i64::from(*weight).max(1)).unwrap()
+            Enabled::new(entry, (*weight).max(1)).unwrap()
         });
         let profile = Profile::new("default-scheduler", enabled.collect());
         let mut engine = Scheduler::new(vec![profile], Settings::default()).unwrap();

@@ -505,7 +505,7 @@ pub(super) fn get(uri: String, accept: &'static str) -> Result<Request<Body>, Tr
 fn partial(raw: &Raw) -> Option<Partial> {
     match raw {
         Raw::Json(bytes) => serde_json::from_slice(bytes).ok(),
-        Raw::Protobuf(bytes) => Partial::decode_what_can_be(bytes).ok(),
+        Raw::Protobuf(bytes) => Partial::decode_identity(bytes).ok(),
     }
 }
 

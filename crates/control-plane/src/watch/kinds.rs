@@ -534,7 +534,7 @@ mod tests {
         };
         assert_eq!((&*told.uid, &*told.scheduler_name), ("u", "s"));
         assert_eq!(&*note.version, "7");
-        let known = api::wire::meta::Partial::decode_what_can_be(&bytes).unwrap();
+        let known = api::wire::meta::Partial::decode_identity(&bytes).unwrap();
         assert_eq!(known.metadata.name, "p");
     }
 

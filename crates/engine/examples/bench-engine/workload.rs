@@ -20,7 +20,7 @@ const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
 /// Plugins that give way to those of co-location.
 const REPLACED: [&str; 2] = ["NodeResourcesBalancedAllocation", "DefaultPreemption"];
-const COLOCATION: [(&str, i32); 4] = [
+const COLOCATION: [(&str, i64); 4] = [
     ("QoSAwareNodeResourcesFit", 4),
     ("QoSAwareNodeResourcesBalancedAllocation", 1),
     ("QoSAwareTaintToleration", 1),
@@ -281,11 +281,11 @@ fn colocation_profile() -> Profile {
 }
 
 /// Everything that Kubernetes enables by default, or something like it.
-fn default_profile(names: &[(&'static str, i32)]) -> Profile {
+fn default_profile(names: &[(&'static str, i64)]) -> Profile {
     let colocation = names.contains(&COLOCATION[0]);
     let enabled = names.iter().map(|(name, weight)| {
         let entry = plugins::find(name).unwrap_or_else(|| panic!("no plugin {name}"));
-        let weight = i64::from(*weight).max(1);
+        let weight = (*weight).max(1);
         if colocation && *name == FIT {
             return filtering_fit(entry);
         }

@@ -1,9 +1,9 @@
-//! Facts that more than one plugin asks for: written once, so that they are evaluated once.
+//! Facts that several plugins use; equal facts are evaluated once.
 
 use super::{Fact, NodeRule};
 use crate::model::{Effect, Name, NodeSpec, RequiredNodes, Toleration, tolerated};
 
-/// 0 where no taint forbids a pod with these tolerations to come.
+/// 0 where every taint that repels pods is tolerated.
 pub fn forbidding_taint(tolerations: &[Toleration]) -> Fact {
     Fact::new(ForbiddingTaint(tolerations.to_vec()))
 }
@@ -18,7 +18,7 @@ pub fn lacks_labels(keys: impl IntoIterator<Item = Name>) -> Fact {
     Fact::new(LacksLabels(keys.into_iter().collect()))
 }
 
-/// How many taints that pods should rather avoid are not tolerated.
+/// The number of PreferNoSchedule taints that are not tolerated.
 pub fn avoided_taints(tolerations: &[Toleration]) -> Fact {
     let relevant = |t: &&Toleration| {
         t.effect

@@ -1,4 +1,4 @@
-//! Opaque checks: they see a whole node, so what they read is unknown and nothing can be remembered of them.
+//! Opaque checks: they see a whole node, so the evaluator cannot know what they read and cannot cache results.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use super::verdict::Rejection;
 use crate::cluster::Catalog;
 use crate::model::{NodeSpec, Pod};
 
-/// A node with the pods on it. In a question about a changed world, the pods of that world.
+/// A node with the pods on it, including hypothetical changes such as evicted victims.
 pub struct NodeView<'a> {
     pub spec: &'a NodeSpec,
     pub pods: &'a [&'a Arc<Pod>],
     pub catalog: &'a Catalog,
 }
 
-/// Says no by anything about a node. Of ours, only plugins whose state is neither number nor count may use it.
+/// Filters by anything about a node. Built-in plugins use it only for state that is neither a number nor a count.
 pub trait NodeFilter: Send + 'static {
     fn filter(&self, node: NodeView) -> Result<(), Rejection>;
 }

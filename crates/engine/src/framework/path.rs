@@ -1,34 +1,34 @@
-//! What a plugin says at the points around the choice of a node.
+//! Results of plugins at the extension points after Filter and Score.
 
 use std::time::Duration;
 
 use super::verdict::Reason;
 use crate::model::Name;
 
-/// What can be done for a pod that no node would take.
+/// The result of PostFilter for a pod that fits on no node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PostFilter {
-    /// Nothing; the next plugin is asked.
+    /// This plugin cannot help; the next plugin runs.
     Nothing(Reason),
-    /// Something broke; no other plugin is asked.
+    /// An error; no other plugin runs.
     Failed(Reason),
-    /// Look for pods of lower priority whose eviction would make room.
+    /// Search for pods of lower priority whose eviction lets the pod fit.
     Preempt,
 }
 
-/// A yes at Permit.
+/// The result of Permit for a pod that is not rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permit {
     Go,
-    /// Hold the pod on its node until somebody allows it; after this long it is rejected.
+    /// Keep the pod waiting on its node until it is allowed; after this time it is rejected.
     Wait(Duration),
 }
 
-/// Work in the world that must be done before a pod can be bound.
+/// API writes and waits that must finish before the pod can be bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preparation {
     pub steps: Vec<Step>,
-    /// How long it may take until all of it shows.
+    /// The timeout until all results are observed.
     pub within: Duration,
 }
 
@@ -40,12 +40,12 @@ pub enum Step {
         namespace: Name,
         claim: Name,
     },
-    /// Have a volume made for the claim, where this node can reach it.
+    /// Request a new volume for the claim that this node can reach.
     ProvisionVolume {
         namespace: Name,
         claim: Name,
         node: Name,
     },
-    /// Wait until the claim is bound, whoever does it.
+    /// Wait until the claim is bound.
     AwaitClaim { namespace: Name, claim: Name },
 }

@@ -1,9 +1,9 @@
-//! Place checks: facts and counts, through which other nodes and pods matter.
+//! Place checks: they read facts and counts, and so depend on other nodes and pods.
 
 use super::plan::{CountId, FactId};
 use super::verdict::{Reason, Verdict};
 
-/// What is known about a count over all its domains.
+/// A count, summed up over all its domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// The smallest count of a domain that has an included node; 0 if there is none.
@@ -12,7 +12,7 @@ pub struct Tally {
     pub domains: u32,
     /// Over all domains.
     pub total: i64,
-    /// The total before any pod was added or taken away for the sake of the question.
+    /// The total before hypothetical pods were added or removed.
     pub first_total: i64,
 }
 
@@ -85,20 +85,20 @@ impl<'a> Feasible<'a> {
     }
 }
 
-/// Says no by facts and counts.
+/// Filters by facts and counts.
 pub trait PlaceFilter: Send + 'static {
     fn filter(&self, at: Place) -> Verdict;
-    /// The words for a code that `filter` gave.
+    /// The message for a code of `filter`.
     fn reason(&self, code: u8) -> Reason;
 }
 
 /// Scores by facts and counts.
 pub trait PlaceScore: Send + 'static {
-    /// Looks once over all feasible places before any is scored.
+    /// Runs once over all feasible places before any is scored.
     fn survey(&mut self, _feasible: Feasible) {}
     /// Any number; `normalize` brings it into 0..=100.
     fn score(&self, at: Place) -> i64;
-    /// Brings the scores of the feasible places, in their order, into 0..=100, looking only at which values occur.
+    /// Scales the scores of the feasible places, in their order, to 0..=100. It may use only which values occur.
     fn normalize(&self, _feasible: Feasible, _scores: &mut [i64]) {}
 }
 
@@ -108,7 +108,7 @@ pub trait PlaceTier: Send + 'static {
 }
 
 pub(crate) trait ErasedPlaceFilter: Send {
-    /// Judges places `from..from + out.len()`.
+    /// Filters places `from..from + out.len()`.
     fn filter_range(&self, places: &Places, from: usize, out: &mut [Verdict]);
     fn reason(&self, code: u8) -> Reason;
 }

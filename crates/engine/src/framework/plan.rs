@@ -1,4 +1,4 @@
-//! What one pod's plugins declared: the evaluators' whole input besides the truth.
+//! The declarations of one pod's plugins: the only input of the evaluators besides the observed cluster state.
 
 use super::opaque::{NodeFilter, NodeScore};
 use super::place::{
@@ -26,14 +26,14 @@ pub struct Plan<'a> {
     /// Index of the column in the rows; `None` reads as 0, for resources that no node offers.
     pub(crate) columns: Vec<Option<usize>>,
     pub(crate) plugins: Vec<PluginPlan>,
-    /// When each fact and each count is first needed.
+    /// At which step each fact and each count is first needed.
     fact_needs: Vec<Need>,
     count_needs: Vec<Need>,
-    /// What the current plugin has got so far: a check of its can look at nothing else.
+    /// The declarations of the current plugin so far: its checks can read nothing else.
     got: (Vec<FactId>, Vec<CountId>),
 }
 
-/// When something must be known of all nodes.
+/// The step at which a value is needed for all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// Counts of filters, and what they are made from.
@@ -49,7 +49,7 @@ pub(crate) struct PlannedCount {
     pub(crate) domain: Option<(FactId, Vec<FactId>)>,
 }
 
-/// What one plugin declared.
+/// The declarations of one plugin.
 #[derive(Default)]
 pub struct PluginPlan {
     pub(crate) filters: Vec<Check>,
@@ -63,17 +63,17 @@ pub struct PluginPlan {
 }
 
 impl PluginPlan {
-    /// Whether the filters are to be asked, given the tallies of all counts.
+    /// Whether the filters run, given the tallies of all counts.
     pub(crate) fn filters_run(&self, tallies: &[Tally]) -> bool {
         !self.filters.is_empty() && any(&self.filters_need, tallies)
     }
 
-    /// Whether it has nothing to say from PreFilter to Filter.
+    /// Whether it skips PreFilter and Filter.
     pub(crate) fn skips_filters(&self, tallies: &[Tally]) -> bool {
         self.rejection.is_none() && self.only.is_none() && !self.filters_run(tallies)
     }
 
-    /// Whether it has nothing to say from PreScore to Score.
+    /// Whether it skips PreScore and Score.
     pub(crate) fn skips_scores(&self, tallies: &[Tally]) -> bool {
         self.score_error.is_none() && (self.scores.is_empty() || !self.scores_run(tallies))
     }
@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
         self.count_needs[count]
     }
 
-    /// Declarations from here on are the next plugin's.
+    /// Starts the declarations of the next plugin.
     pub(crate) fn next_plugin(&mut self) {
         self.plugins.push(PluginPlan::default());
         self.got.0.clear();
@@ -170,7 +170,7 @@ impl<'a> Plan<'a> {
         ColumnId(position_or_push(&mut self.columns, column))
     }
 
-    /// The same of what nodes lend and pods borrow; 0 everywhere while nobody does.
+    /// The same for reclaimed resources; 0 everywhere if no node reports any.
     pub fn reclaimed_column(&mut self, resource: ReclaimedResource, part: Part) -> ColumnId {
         let column = self.catalog.accounts().reclaimed_column(resource, part);
         ColumnId(position_or_push(&mut self.columns, column))
@@ -211,7 +211,7 @@ impl<'a> Plan<'a> {
         count
     }
 
-    /// A filter comes that may look at anything the plugin has got.
+    /// Prepares for a filter that may read all declarations of the plugin.
     fn needed_by_filter(&mut self) {
         for fact in &self.got.0 {
             let need = &mut self.fact_needs[fact.0];
@@ -226,7 +226,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Filter: the fact must be 0, or the node is rejected for good (no preemption changes a node's object).
+    /// Filter: the fact must be 0, or the node is unresolvable: preemption does not change a node's object.
     pub fn gate(&mut self, fact: Fact, reason: impl Into<Reason>) {
         let fact = self.fact(fact);
         self.needed_by_filter();
@@ -257,7 +257,7 @@ impl<'a> Plan<'a> {
         self.plugin().scores.push(Score::Places(Box::new(check)));
     }
 
-    /// Places of a lower tier win whatever the scores. With several tiers, earlier plugins' go first.
+    /// Places of a lower tier win regardless of scores. With several tiers, those of earlier plugins are compared first.
     pub fn tier(&mut self, check: impl PlaceTier) {
         self.plugin().tiers.push(Box::new(check));
     }
@@ -272,18 +272,18 @@ impl<'a> Plan<'a> {
         self.plugin().scores.push(Score::Nodes(Box::new(check)));
     }
 
-    /// PreFilter: no other nodes than these need be looked at.
+    /// PreFilter: only these nodes are candidates.
     pub fn only(&mut self, nodes: Vec<Name>) {
         self.plugin().only = Some(nodes);
     }
 
-    /// PreFilter: no node will do.
+    /// PreFilter: no node is feasible.
     pub fn reject(&mut self, rejection: Rejection) {
         self.plugin().rejection = Some(rejection);
     }
 
-    /// PreFilter: skips the plugin's filters unless one of these counts found a pod somewhere. Pods that are added for
-    /// the sake of a question come too late: a plugin that skipped does not see them.
+    /// PreFilter: skips the plugin's filters unless one of these counts found a pod somewhere. Hypothetical pods
+    /// come too late: a plugin that skipped does not see them.
     pub fn filter_only_with(&mut self, counts: Vec<CountId>) {
         self.needed_by_filter();
         self.plugin().filters_need = Some(counts);
@@ -294,7 +294,7 @@ impl<'a> Plan<'a> {
         self.plugin().scores_need = Some(counts);
     }
 
-    /// PreScore: something is wrong that only shows when nodes are to be compared; it aborts the cycle then.
+    /// PreScore: an error that aborts the cycle only if nodes must be scored.
     pub fn fail_scoring(&mut self, text: impl Into<String>) {
         self.plugin().score_error = Some(text.into());
     }

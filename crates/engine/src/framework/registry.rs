@@ -5,10 +5,10 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::{Catalog, EventPattern, Plan, Plugin};
+use super::{ArgOverride, Catalog, ConfigRules, ConfigVersion, EventPattern, Plan, Plugin};
 use crate::model::Pod;
 
-/// The extension points, in the order of a pod's path.
+/// The extension points, in the order in which a pod passes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
     PreEnqueue,
@@ -41,7 +41,7 @@ impl Point {
         Self::PostBind,
     ];
 
-    /// Its field in a configuration.
+    /// The name of its field in a configuration.
     pub const fn field(self) -> &'static str {
         match self {
             Self::PreEnqueue => "preEnqueue",
@@ -95,16 +95,26 @@ pub trait Configure: Plugin + Sized + 'static {
     const NAME: &'static str;
     /// The points at which it can be enabled.
     const POINTS: Points;
+    /// How configurations treat the plugin.
+    const RULES: ConfigRules = ConfigRules::NONE;
     /// Defaults come from `Default`; unknown fields must be refused (`deny_unknown_fields`).
     type Args: DeserializeOwned + Serialize + Default;
 
-    /// Fills in what is not given, so that the arguments say all that the plugin does.
+    /// Fills in the arguments that are not given.
     fn complete(_: &mut Self::Args) {}
 
-    /// Checks the arguments, which are complete; every fault is reported, not only the first.
+    /// Checks the arguments, which are complete, and reports every fault.
     fn new(args: Self::Args) -> Result<Self, Vec<ArgsError>>;
 
-    /// From arguments as they are given.
+    /// What a version of the configuration implies when these arguments are given.
+    fn args_in(
+        _version: ConfigVersion,
+        _given: &[String],
+    ) -> Result<Option<ArgOverride>, ArgsError> {
+        Ok(None)
+    }
+
+    /// Builds the plugin from arguments that may be incomplete.
     fn with(mut args: Self::Args) -> Result<Self, Vec<ArgsError>> {
         Self::complete(&mut args);
         Self::new(args)
@@ -119,7 +129,7 @@ pub struct NoArgs {}
 /// One fault in a plugin's arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArgsError {
-    /// Path of the field below the arguments, as `scoringStrategy.resources[0].weight`.
+    /// Path of the field below the arguments, such as `scoringStrategy.resources[0].weight`.
     pub field: String,
     pub text: String,
 }
@@ -141,7 +151,7 @@ impl fmt::Display for ArgsError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigureError {
-    /// A name that is known only to be refused.
+    /// A plugin of an older Kubernetes that nothing replaces.
     #[error("plugin {name} is not supported: {instead}")]
     Refused {
         name: &'static str,
@@ -161,21 +171,23 @@ type Args<'a, 'de> = &'a mut dyn erased_serde::Deserializer<'de>;
 type Configured = Result<Box<dyn Plugin>, ConfigureError>;
 type Completed = Result<Option<Box<dyn erased_serde::Serialize>>, ConfigureError>;
 
-/// A plugin in the list of plugins.
+/// A plugin in the list of plugins: its name, points and rules, and how to build it.
 #[derive(Clone, Copy)]
 pub struct Entry {
     pub name: &'static str,
     pub points: Points,
-    kind: Kind,
+    pub rules: ConfigRules,
+    support: Support,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum Support {
     Active {
         build: fn(Option<Args<'_, '_>>) -> Configured,
         complete: fn(Option<Args<'_, '_>>) -> Completed,
+        args_in: fn(ConfigVersion, &[String]) -> Result<Option<ArgOverride>, ArgsError>,
     },
-    /// Accepted with whatever arguments, and without effect.
+    /// Accepted with any arguments, without effect.
     Neutral {
         why: &'static str,
     },
@@ -186,39 +198,73 @@ enum Kind {
 
 impl Entry {
     pub const fn of<P: Configure>() -> Self {
+        let support = Support::Active {
+            build: build::<P>,
+            complete: complete::<P>,
+            args_in: P::args_in,
+        };
         Self {
             name: P::NAME,
             points: P::POINTS,
-            kind: Kind::Active {
-                build: build::<P>,
-                complete: complete::<P>,
+            rules: P::RULES,
+            support,
+        }
+    }
+
+    /// A plugin of an older Kubernetes that is accepted without effect.
+    pub const fn neutral(
+        name: &'static str,
+        points: Points,
+        removed_in: ConfigVersion,
+        why: &'static str,
+    ) -> Self {
+        Self::retired(name, points, removed_in, Support::Neutral { why })
+    }
+
+    /// A plugin of an older Kubernetes that is refused.
+    pub const fn refused(
+        name: &'static str,
+        points: Points,
+        removed_in: ConfigVersion,
+        instead: &'static str,
+    ) -> Self {
+        Self::retired(name, points, removed_in, Support::Refused { instead })
+    }
+
+    const fn retired(
+        name: &'static str,
+        points: Points,
+        removed_in: ConfigVersion,
+        support: Support,
+    ) -> Self {
+        Self {
+            name,
+            points,
+            rules: ConfigRules {
+                removed_in: Some(removed_in),
+                ..ConfigRules::NONE
             },
+            support,
         }
     }
 
-    /// A name from older days whose work is done elsewhere, or by nobody without harm.
-    pub const fn neutral(name: &'static str, points: Points, why: &'static str) -> Self {
-        Self {
-            name,
-            points,
-            kind: Kind::Neutral { why },
-        }
-    }
-
-    /// A name from older days whose work nobody does.
-    pub const fn refused(name: &'static str, points: Points, instead: &'static str) -> Self {
-        Self {
-            name,
-            points,
-            kind: Kind::Refused { instead },
-        }
-    }
-
-    /// What somebody who configures this plugin should be told.
+    /// The warning for configurations that enable this plugin.
     pub fn warning(&self) -> Option<String> {
-        match self.kind {
-            Kind::Neutral { why } => Some(format!("plugin {} has no effect: {why}", self.name)),
-            Kind::Active { .. } | Kind::Refused { .. } => None,
+        match self.support {
+            Support::Neutral { why } => Some(format!("plugin {} has no effect: {why}", self.name)),
+            Support::Active { .. } | Support::Refused { .. } => None,
+        }
+    }
+
+    /// See [`Configure::args_in`].
+    pub fn args_in(
+        &self,
+        version: ConfigVersion,
+        given: &[String],
+    ) -> Result<Option<ArgOverride>, ArgsError> {
+        match self.support {
+            Support::Active { args_in, .. } => args_in(version, given),
+            Support::Neutral { .. } | Support::Refused { .. } => Ok(None),
         }
     }
 
@@ -231,24 +277,24 @@ impl Entry {
         self.configure(Some(args))
     }
 
-    /// The arguments with everything that was left out; `None` for names without effect.
+    /// The arguments with all defaults; `None` for a plugin without effect.
     pub fn complete(&self, args: Option<Args<'_, '_>>) -> Completed {
-        match self.kind {
-            Kind::Active { complete, .. } => complete(args),
-            Kind::Neutral { .. } | Kind::Refused { .. } => Ok(None),
+        match self.support {
+            Support::Active { complete, .. } => complete(args),
+            Support::Neutral { .. } | Support::Refused { .. } => Ok(None),
         }
     }
 
     fn configure(&self, args: Option<Args<'_, '_>>) -> Configured {
-        if let Kind::Active { build, .. } = self.kind {
+        if let Support::Active { build, .. } = self.support {
             return build(args);
         }
         if let Some(args) = args {
-            // Whoever reads the text goes on behind them.
+            // The reader of the text continues behind the arguments.
             erased_serde::deserialize::<IgnoredAny>(args).map_err(ConfigureError::Read)?;
         }
-        match self.kind {
-            Kind::Refused { instead } => Err(ConfigureError::Refused {
+        match self.support {
+            Support::Refused { instead } => Err(ConfigureError::Refused {
                 name: self.name,
                 instead,
             }),

@@ -1,11 +1,11 @@
-//! Row checks: the numbers of a node's own accounts, sixty-four nodes at a time.
+//! Row checks: they read the numbers of a node's own accounts, sixty-four nodes at a time.
 
 use super::verdict::{Reason, Verdict};
 
 /// Nodes per block.
 pub const BLOCK: usize = 64;
 
-/// A declared column of the rows: what [`super::Plan::column`] gave, and the only way to read one.
+/// A declared column of the rows, from [`super::Plan::column`]; the only way to read one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ColumnId(pub(super) usize);
 
@@ -50,12 +50,12 @@ impl Row<'_> {
     }
 }
 
-/// Says no by the node's own numbers. Equal checks give equal answers to equal rows.
+/// Filters by the node's own numbers. Equal checks give equal results for equal rows.
 pub trait RowFilter: PartialEq + Send + 'static {
     fn filter(&self, row: Row) -> Verdict;
-    /// The reasons for a row that `filter` refused, by codes of its own, in the order of their words.
+    /// The codes of all reasons why `filter` rejected a row, in the order of their messages.
     fn reasons(&self, row: Row, each: &mut dyn FnMut(u32));
-    /// The words for one of them.
+    /// The message for a code.
     fn reason(&self, code: u32) -> Reason;
 }
 
@@ -63,7 +63,7 @@ pub trait RowFilter: PartialEq + Send + 'static {
 pub trait RowScore: PartialEq + Send + 'static {
     fn score(&self, row: Row) -> i64;
 
-    /// The same for all rows of a block. A check that nearly every pod brings may be worth a loop of its own.
+    /// The same for all rows of a block. A check that nearly every pod uses may override it with a faster loop.
     fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
         for (lane, score) in out.iter_mut().enumerate() {
             *score = self.score(block.row(lane));
@@ -71,7 +71,7 @@ pub trait RowScore: PartialEq + Send + 'static {
     }
 }
 
-/// One virtual call per block: the loop is here, where the check's code is known.
+/// One virtual call per block: the loop is where the compiler can inline the check.
 pub(crate) trait ErasedRowFilter: Send {
     fn filter_block(&self, block: &Block, out: &mut [Verdict; BLOCK]);
     fn filter_row(&self, row: Row) -> Verdict;

@@ -1,4 +1,4 @@
-//! Rules: what a fact is of a node, and how often a pod counts. A rule's fields are its identity.
+//! Rules: how a fact follows from a node, and how often a pod counts. A rule's fields are its identity.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ use crate::model::{Name, NodeSpec, PodKind};
 
 /// A number that follows from the node's object alone.
 pub trait NodeRule: Debug + Eq + Hash + Send + Sync + 'static {
-    /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise it means what the check makes of it.
+    /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise the check defines its meaning.
     fn of(&self, node: &NodeSpec) -> u32;
 }
 
@@ -18,12 +18,12 @@ pub trait PodRule: Debug + Eq + Hash + Send + Sync + 'static {
     /// For pods that are on nodes when the decision begins, assumed ones included.
     fn counts(&self, pod: &PodKind) -> i64;
 
-    /// For pods that are added or taken away for the sake of a question: nominated pods, victims of preemption.
+    /// For hypothetical changes: nominated pods that are added, victims of preemption that are removed.
     fn moves(&self, pod: &PodKind) -> i64 {
         self.counts(pod)
     }
 
-    /// If pods of one namespace only can count: then the others are not looked at, neither for counts nor for moves.
+    /// The only namespace whose pods can count, if there is one: pods of others are skipped.
     fn namespace(&self) -> Option<&Name> {
         None
     }
@@ -94,7 +94,7 @@ impl Fact {
 /// The id of the empty value under every key.
 pub(crate) const EMPTY_DOMAIN: u32 = 1;
 
-/// What facts are evaluated on.
+/// The input of facts.
 pub(crate) trait NodeFacts {
     fn spec(&self) -> &NodeSpec;
     /// The id of the value under the key, 0 if it is missing. `hint` is where the key was on the node before.
@@ -136,7 +136,7 @@ pub struct Count {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Within {
     Node,
-    /// In the domain that the fact names; only nodes where all of `include` are 0 are counted, but all may ask.
+    /// In the domain that the fact names. Only nodes where all of `include` are 0 are counted; all nodes can read it.
     Domain {
         of: Fact,
         include: Vec<Fact>,

@@ -1,11 +1,11 @@
-//! What a filter says: a small code on the hot path, words on demand.
+//! The result of a filter: a small code on the hot path, a message on demand.
 
 use std::borrow::Cow;
 
 /// The text of one reason. Most are fixed; a few carry a name.
 pub type Reason = Cow<'static, str>;
 
-/// A filter's answer for one node: it fits, or a code of the check's own.
+/// A filter's result for one node: it fits, or a code that the check defines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdict(u8);
 
@@ -14,13 +14,13 @@ const UNRESOLVABLE: u8 = 0x80;
 impl Verdict {
     pub const FITS: Self = Self(0);
 
-    /// No, but removing pods from the node might help. `code` is 1..=127.
+    /// Unschedulable: evicting pods from the node may help. `code` is 1..=127.
     pub const fn unschedulable(code: u8) -> Self {
         assert!(code > 0 && code < UNRESOLVABLE);
         Self(code)
     }
 
-    /// No, and no preemption on this node can change it. `code` is 1..=127.
+    /// Unresolvable: preemption on this node cannot help. `code` is 1..=127.
     pub const fn unresolvable(code: u8) -> Self {
         assert!(code > 0 && code < UNRESOLVABLE);
         Self(code | UNRESOLVABLE)
@@ -30,7 +30,7 @@ impl Verdict {
         self.0 == 0
     }
 
-    /// The check's own code, without what removing pods may do; 0 when it fits.
+    /// The check's code without the unresolvable flag; 0 when it fits.
     pub const fn code(self) -> u8 {
         self.0 & !UNRESOLVABLE
     }
@@ -48,19 +48,19 @@ impl Verdict {
     }
 }
 
-/// The ways in which a plugin says no.
+/// Why a plugin rejected a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub enum Status {
-    /// Something broke: the cycle is aborted.
+    /// An error; it aborts the cycle.
     Error,
     Unschedulable,
     #[serde(rename = "UnschedulableAndUnresolvable")]
     Unresolvable,
-    /// Waiting for something that is on its way.
+    /// Waiting for an expected event.
     Pending,
 }
 
-/// A no with its words: from points that are asked once per pod, and from opaque checks.
+/// A rejection with its message: from points that run once per pod, and from opaque checks.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Rejection {
     pub status: Status,
@@ -96,7 +96,7 @@ impl Rejection {
     }
 }
 
-/// Several errors in one line, as Kubernetes writes them: a single one alone, more in brackets, none twice.
+/// Several errors in one line, as Kubernetes writes them: a single one alone, more in brackets, without duplicates.
 pub fn error_list(errors: &[String]) -> String {
     let mut distinct: Vec<&str> = Vec::new();
     for error in errors {

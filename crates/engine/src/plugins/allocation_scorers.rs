@@ -1,14 +1,34 @@
-//! The scorers of v1beta1 configurations that NodeResourcesFit has since taken over, as plugins of their own.
+//! The scorers of v1beta1 configurations. Since v1beta2 they are strategies of NodeResourcesFit.
 
 use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::{
     Fullness, Strategy, UtilizationShapePoint, WeightedResource, check_weights, shape,
 };
-use crate::framework::{ArgsError, Catalog, Configure, EventPattern, Plan, Plugin, Point, Points};
+use crate::framework::{
+    ArgsError, Catalog, ConfigRules, ConfigVersion, Configure, EventPattern, Plan, Plugin, Point,
+    Points, Successor,
+};
 use crate::model::{Pod, Resource};
 
 const POINTS: Points = Points::of(&[Point::Score]);
+
+/// The strategy of NodeResourcesFit that replaces a plugin, with the arguments that move there.
+const fn replaced_by(
+    kind: &'static str,
+    args: &'static [(&'static str, &'static str)],
+) -> ConfigRules {
+    ConfigRules {
+        removed_in: Some(ConfigVersion::V1beta2),
+        successor: Some(Successor {
+            plugin: "NodeResourcesFit",
+            field: "scoringStrategy",
+            kind,
+            args,
+        }),
+        ..ConfigRules::NONE
+    }
+}
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -25,18 +45,19 @@ pub struct RequestedToCapacityRatioArgs {
     pub resources: Vec<WeightedResource>,
 }
 
-/// Prefers nodes with the most left.
+/// Prefers nodes with the most free capacity.
 pub struct NodeResourcesLeastAllocated(Fullness);
 
-/// Prefers nodes with the least left.
+/// Prefers nodes with the least free capacity.
 pub struct NodeResourcesMostAllocated(Fullness);
 
-/// Prefers nodes by a function of how full they would be.
+/// Prefers nodes by a function of their utilization.
 pub struct RequestedToCapacityRatio(Fullness);
 
 impl Configure for NodeResourcesLeastAllocated {
     const NAME: &'static str = "NodeResourcesLeastAllocated";
     const POINTS: Points = POINTS;
+    const RULES: ConfigRules = replaced_by("LeastAllocated", &[("resources", "resources")]);
     type Args = ResourcesArgs;
 
     fn complete(args: &mut ResourcesArgs) {
@@ -51,6 +72,7 @@ impl Configure for NodeResourcesLeastAllocated {
 impl Configure for NodeResourcesMostAllocated {
     const NAME: &'static str = "NodeResourcesMostAllocated";
     const POINTS: Points = POINTS;
+    const RULES: ConfigRules = replaced_by("MostAllocated", &[("resources", "resources")]);
     type Args = ResourcesArgs;
 
     fn complete(args: &mut ResourcesArgs) {
@@ -65,6 +87,13 @@ impl Configure for NodeResourcesMostAllocated {
 impl Configure for RequestedToCapacityRatio {
     const NAME: &'static str = "RequestedToCapacityRatio";
     const POINTS: Points = POINTS;
+    const RULES: ConfigRules = replaced_by(
+        "RequestedToCapacityRatio",
+        &[
+            ("resources", "resources"),
+            ("shape", "requestedToCapacityRatio.shape"),
+        ],
+    );
     type Args = RequestedToCapacityRatioArgs;
 
     fn complete(args: &mut RequestedToCapacityRatioArgs) {

@@ -1,5 +1,5 @@
-//! Volumes of the old in-tree plugins as volumes of the CSI drivers that serve them today: whose they are, under which
-//! handle, and from which nodes they can be reached. The rules are those that kube-scheduler v1.36.4 shows.
+//! CSI migration: volumes of in-tree plugins as volumes of the CSI drivers that replaced these plugins: the driver, the
+//! volume handle, and the nodes that can reach the volume. The rules are those of kube-scheduler v1.36.4.
 
 use crate::model::{Labels, Name, NodeSelector, PersistentVolume, Requirement, VolumeHandle};
 
@@ -12,7 +12,7 @@ pub(super) const ZONE_SEPARATOR: &str = "__";
 const AWS: &str = "kubernetes.io/aws-ebs";
 const GCE: &str = "kubernetes.io/gce-pd";
 
-/// The driver in whose name volumes of an in-tree plugin are counted; `None` if they are not.
+/// The driver under which volumes of an in-tree plugin are counted; `None` if they are not counted.
 pub(super) fn driver(plugin: &str) -> Option<&'static str> {
     Some(match plugin {
         AWS => "ebs.csi.aws.com",
@@ -30,7 +30,7 @@ pub(super) fn is_driver(provisioner: &str) -> bool {
     !provisioner.is_empty() && driver(provisioner).is_none() && !UNCOUNTED.contains(&provisioner)
 }
 
-/// The label by which the driver of a plugin says in which zone a node is.
+/// The label in which the driver of a plugin stores the zone of a node.
 fn zone_label(plugin: &str) -> Option<&'static str> {
     Some(match plugin {
         AWS => "topology.ebs.csi.aws.com/zone",
@@ -40,7 +40,7 @@ fn zone_label(plugin: &str) -> Option<&'static str> {
     })
 }
 
-/// What the driver calls a volume of the plugin. `labels` are those of the volume's object, if it has one.
+/// The driver's handle of a volume of the plugin. `labels` are those of the PersistentVolume, if there is one.
 pub(super) fn handle(plugin: &str, id: &Name, labels: Option<&Labels>) -> Result<Name, String> {
     match plugin {
         AWS => aws_handle(id),
@@ -54,7 +54,7 @@ pub(super) fn handle(plugin: &str, id: &Name, labels: Option<&Labels>) -> Result
     }
 }
 
-/// `vol-1`, whether or not it is written as `aws://zone/vol-1`.
+/// `vol-1`, also from `aws://zone/vol-1`.
 fn aws_handle(id: &Name) -> Result<Name, String> {
     let Some(rest) = id.strip_prefix("aws://") else {
         return Ok(id.clone());
@@ -101,7 +101,7 @@ fn gce_place(zone: &str) -> Result<String, String> {
     }
 }
 
-/// From which nodes a volume can be reached where its plugin is served by the driver.
+/// The nodes that can reach a volume if the driver serves its plugin.
 pub(super) fn reach(volume: &PersistentVolume) -> Result<Option<NodeSelector>, String> {
     let affinity = volume.node_affinity.clone();
     let VolumeHandle::InTree { plugin, id } = &volume.source else {
@@ -111,7 +111,7 @@ pub(super) fn reach(volume: &PersistentVolume) -> Result<Option<NodeSelector>, S
     let Some(label) = zone_label(plugin) else {
         return Ok(affinity);
     };
-    // The affinity says which of the two labels counts, the volume's own labels if it names neither.
+    // The affinity decides which of the two labels counts; if it names neither, the volume's own labels decide.
     let in_affinity = |key: &&&str| affinity.as_ref().and_then(|a| a.has_values(key)).is_some();
     let in_labels = |key: &&&str| volume.labels.get(key).is_some();
     let keys = [ZONE, BETA_ZONE];
@@ -125,7 +125,7 @@ pub(super) fn reach(volume: &PersistentVolume) -> Result<Option<NodeSelector>, S
     if affinity.as_ref().and_then(|a| a.has_values(key)) == Some(true) {
         return Ok(affinity.map(|affinity| affinity.renaming(key, label)));
     }
-    // Without a zone in its affinity, the volume is where its label says.
+    // Without a zone in the affinity, the label of the volume decides.
     let zones: Vec<Name> = volume
         .labels
         .get(key)

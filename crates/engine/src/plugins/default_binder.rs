@@ -1,4 +1,4 @@
-//! Binds a pod to its node through the API. The engine only names it: the binding itself is the caller's to send.
+//! Binds a pod to its node through the API. The engine only selects the plugin; the driver sends the binding.
 
 use crate::framework::{
     ArgsError, Catalog, Configure, EventPattern, NoArgs, Plan, Plugin, Point, Points,

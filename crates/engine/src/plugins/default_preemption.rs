@@ -1,14 +1,16 @@
-//! Makes room for a pod that fits nowhere by evicting pods of lower priority; [`PostFilter::Preempt`] has the rules.
+//! Preemption: evicts pods of lower priority for a pod that fits on no node; see [`PostFilter::Preempt`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Configure, Event, EventPattern, Plan, Plugin, Point, Points,
-    PostFilter, Rejection, Watched,
+    Actions, ArgsError, Catalog, ConfigRules, Configure, Event, EventPattern, Plan, Plugin, Point,
+    Points, PostFilter, Rejection, Watched,
 };
 use crate::model::Pod;
 
-/// Accepted and checked, without effect: every node that may help is looked at, not a sample.
+const EVERY_NODE: &str = "has no effect: preemption considers every node";
+
+/// Accepted and checked, without effect: preemption considers every node, not a sample.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct DefaultPreemptionArgs {
@@ -30,6 +32,13 @@ pub struct DefaultPreemption;
 impl Configure for DefaultPreemption {
     const NAME: &'static str = "DefaultPreemption";
     const POINTS: Points = Points::of(&[Point::PreEnqueue, Point::PostFilter]);
+    const RULES: ConfigRules = ConfigRules {
+        ignored_args: &[
+            ("minCandidateNodesPercentage", EVERY_NODE),
+            ("minCandidateNodesAbsolute", EVERY_NODE),
+        ],
+        ..ConfigRules::NONE
+    };
     type Args = DefaultPreemptionArgs;
 
     fn new(args: DefaultPreemptionArgs) -> Result<Self, Vec<ArgsError>> {
@@ -77,12 +86,12 @@ impl Plugin for DefaultPreemption {
         PostFilter::Preempt
     }
 
-    /// A pod that waits for its victims to go is looked at again when pods go.
+    /// A pod that waits for its victims is tried again when pods are deleted.
     fn events(&self) -> Vec<EventPattern> {
         vec![EventPattern::new(Watched::Pod, Actions::DELETE)]
     }
 
-    /// That by itself helps nobody: those who rejected the pod must say so.
+    /// The hints of the plugins that rejected the pod decide.
     fn helps(&self, _: &Pod, _: &Event, _: &Catalog) -> bool {
         false
     }

@@ -1,5 +1,4 @@
-//! Stands where Kubernetes allocates devices to resource claims. Pods without claims pass unharmed; pods with claims
-//! are refused in plain words, because nothing here allocates devices yet.
+//! Rejects pods with resource claims, because this scheduler does not allocate devices yet. Pods without claims pass.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +11,9 @@ use crate::model::{Pod, parse_duration, write_duration};
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct DynamicResourcesArgs {
-    /// How long the search for devices on one node may take: `10s` when not given, `0s` for no limit.
+    /// Timeout of the search for devices on one node: `10s` when not given, `0s` for no limit.
     pub filter_timeout: Option<String>,
-    /// How long to wait for devices to become ready: `600s` when not given, at least `1s`.
+    /// Timeout until devices are ready: `600s` when not given, at least `1s`.
     pub binding_timeout: Option<String>,
 }
 
@@ -83,7 +82,7 @@ impl Plugin for DynamicResources {
         plan.score_places(NoDevices);
     }
 
-    /// Before the plugins after it, which may preempt. Kubernetes stumbles here if PreFilter never got this far.
+    /// Runs before the plugins that may preempt. kube-scheduler reports an error if PreFilter ended before this plugin.
     fn post_filter(&self, _: &Pod, _: &Catalog, asked: bool) -> PostFilter {
         if asked {
             PostFilter::Nothing("no new claims to deallocate".into())
@@ -92,13 +91,13 @@ impl Plugin for DynamicResources {
         }
     }
 
-    /// Nothing that happens to nodes, claims or devices helps a pod that needs some, because nothing here allocates them.
+    /// No event helps, because this scheduler does not allocate devices.
     fn events(&self) -> Vec<EventPattern> {
         Vec::new()
     }
 }
 
-/// Kubernetes counts the plugin among the scorers of every pod, though only claims can give it something to count.
+/// kube-scheduler counts the plugin among the scorers of every pod, although it scores only pods with claims.
 struct NoDevices;
 
 impl PlaceScore for NoDevices {

@@ -1,4 +1,4 @@
-//! Prefers nodes that already have the pod's images, large ones more, and those that few nodes have less.
+//! Prefers nodes that already have the pod's images. Large images count more, images that few nodes have count less.
 
 use crate::framework::{
     ArgsError, Catalog, Configure, EventPattern, Fact, FactId, NoArgs, NodeRule, Place, PlaceScore,
@@ -19,14 +19,14 @@ impl Configure for ImageLocality {
 }
 
 const MIB: i64 = 1 << 20;
-/// What is on the node must be more than this to count.
+/// Images of a smaller total size do not count.
 const LEAST: i64 = 23 * MIB;
-/// Per container, more than this makes no difference.
+/// The largest size that counts per container.
 const MOST_PER_CONTAINER: i64 = 1000 * MIB;
 
 impl Plugin for ImageLocality {
     fn prepare(&self, pod: &Pod, catalog: &Catalog, plan: &mut Plan) {
-        // Image volumes can be there, but do not raise the limit.
+        // Image volumes count, but do not raise the limit.
         let wanted: Vec<(Name, i64)> = pod
             .images
             .iter()
@@ -53,7 +53,7 @@ impl Plugin for ImageLocality {
     }
 }
 
-/// The name under which nodes list an image that is written without a tag.
+/// The name under which nodes list an image without a tag.
 fn with_tag(image: &Name) -> Name {
     let tagged = match (image.rfind(':'), image.rfind('/')) {
         (Some(colon), Some(slash)) => colon > slash,
@@ -66,8 +66,8 @@ fn with_tag(image: &Name) -> Name {
     }
 }
 
-/// What it is worth to have the image: its size, scaled by the share of nodes that have it, so that not all pods run
-/// after the one node that happens to have a rare image.
+/// The value of an image: its size, scaled by the share of nodes that have it, so that a rare image does not attract all
+/// pods to one node.
 fn worth(image: &str, catalog: &Catalog) -> Option<i64> {
     let state = catalog.image(image)?;
     let spread = state.nodes as f64 / catalog.node_count() as f64;
@@ -86,7 +86,7 @@ impl NodeRule for Present {
 }
 
 struct Locality {
-    /// Which images are there, and what each is worth.
+    /// The images on the node, and the value of each.
     groups: Vec<(FactId, Vec<i64>)>,
     most: i64,
 }

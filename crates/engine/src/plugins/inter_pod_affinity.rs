@@ -1,7 +1,7 @@
-//! Keeps pods near the pods they seek, away from those they avoid, and away from those that avoid them.
+//! Inter-pod affinity and anti-affinity, including the anti-affinity of pods that are already placed.
 //!
-//! Terms of the pod itself count the pods they mean; terms that others carry count their carriers. Either way, the
-//! count of a node is that of its domain under the term's topology key.
+//! Terms of the incoming pod count the pods that they match; terms of placed pods count these pods. The count of a node
+//! is that of its domain under the term's topology key.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::model::{Labels, Name, Node, Pod, PodKind, PodTerm, PreferredPodTerm, 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct InterPodAffinityArgs {
-    /// How much a placed pod that requires the new one near it speaks for its domain, 0 to 100.
+    /// The weight of a required affinity term of a placed pod that matches the incoming pod, 0 to 100.
     pub hard_pod_affinity_weight: i32,
-    /// Preferences of placed pods are left out for pods that have none themselves.
+    /// Ignores preferences of placed pods for pods without preferences.
     pub ignore_preferred_terms_of_existing_pods: bool,
 }
 
@@ -101,11 +101,11 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-/// The pod that is to be placed, with what its terms and those of others mean to it.
+/// The incoming pod, with the terms that concern it.
 struct Incoming<'a> {
     pod: &'a Pod,
     catalog: &'a Catalog,
-    /// Of the pod's namespace; none if it is not known.
+    /// Labels of the pod's namespace; empty if the namespace is unknown.
     namespace_labels: Labels,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Whether a term that another pod carries means this pod.
+    /// Whether a term of another pod matches this pod.
     fn is_meant_by(&self, term: &PodTerm) -> bool {
         let labels = self.pod.labels();
         term.matches(self.pod.namespace(), labels, &self.namespace_labels)
@@ -127,8 +127,8 @@ impl<'a> Incoming<'a> {
 
     /// A term of this pod with its namespace selector resolved into names.
     ///
-    /// Kubernetes 1.36 keeps the selector beside the names and asks it about no labels at all. So one that is content
-    /// with missing labels, such as `team NotIn red`, reaches every namespace. That is copied here.
+    /// Kubernetes 1.36 keeps the selector beside the names and matches it against no labels. So one that matches missing
+    /// labels, such as `team NotIn red`, selects every namespace. This code does the same.
     fn resolved(&self, term: &PodTerm) -> PodTerm {
         let selector = &term.namespace_selector;
         if selector.matches(&Labels::default()) {
@@ -234,7 +234,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Preferences of other pods that mean this one.
+    /// Preferences of other pods that match this one.
     fn meaning_us<'t>(
         &self,
         terms: impl Iterator<Item = &'t (i64, PodTerm)>,
@@ -247,7 +247,7 @@ impl<'a> Incoming<'a> {
         .collect()
     }
 
-    /// A pod that requires nothing itself was refused for the sake of others, and any change of domains may end that.
+    /// A pod without required terms was rejected because of terms of others, and any change of domains may help.
     fn node_helps(&self, old: Option<&Node>, new: &Node) -> bool {
         let PodKind {
             affinity,
@@ -265,8 +265,8 @@ impl<'a> Incoming<'a> {
                 .any(|term| old.is_none() || leaves(term))
     }
 
-    /// Where Kubernetes waits for a pod that all of the avoided terms mean, one that any of them means is enough here:
-    /// any of them can be what refused this pod.
+    /// kube-scheduler waits for a pod that all anti-affinity terms match. Here one match is enough, because any term can
+    /// have rejected this pod.
     fn pod_helps(&self, old: Option<&Pod>, new: Option<&Pod>) -> bool {
         let kind = &self.pod.kind;
         let sought = MeantByAll(self.required(&kind.affinity));
@@ -288,7 +288,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// One count per topology key, in the order in which keys first appear, over the pods that the key's terms make.
+/// One count per topology key, in the order in which keys first appear, over the pods of the key's terms.
 fn counts<T: AsRef<PodTerm> + Clone, R: PodRule>(
     plan: &mut Plan,
     terms: &[T],
@@ -313,7 +313,7 @@ fn counts<T: AsRef<PodTerm> + Clone, R: PodRule>(
     groups.into_iter().map(&mut count).collect()
 }
 
-/// Pods that every one of these resolved terms means.
+/// Pods that all of these resolved terms match.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct MeantByAll(Vec<PodTerm>);
 
@@ -328,7 +328,7 @@ impl PodRule for MeantByAll {
     }
 }
 
-/// Pods that these resolved terms mean, as often as their weights say.
+/// Pods that these resolved terms match, counted by weight.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Meant(Vec<PreferredPodTerm>);
 
@@ -361,7 +361,7 @@ enum Role {
     AntiAffinity,
 }
 
-/// Pods that carry one of these terms as a requirement.
+/// Pods that have one of these terms as a requirement.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Requiring {
     role: Role,
@@ -380,7 +380,7 @@ impl PodRule for Requiring {
     }
 }
 
-/// Pods that carry one of these terms as a preference, as often as its weight says.
+/// Pods that have one of these terms as a preference, counted by weight.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Preferring {
     role: Role,
@@ -398,15 +398,15 @@ impl PodRule for Preferring {
     }
 }
 
-/// Whom the pod requires near it and whom away from it, and who requires the pod away.
+/// The required terms: affinity and anti-affinity of the pod, and anti-affinity of other pods.
 struct Company {
-    /// Pods that the pod seeks, once per topology key.
+    /// Pods that match the affinity, once per topology key.
     near: Vec<CountId>,
-    /// Whether the pod is one of those that it seeks.
+    /// Whether the pod matches its own affinity.
     seeks_itself: bool,
-    /// Pods that it avoids, once per topology key.
+    /// Pods that match the anti-affinity, once per topology key.
     own: Vec<CountId>,
-    /// Pods that avoid it, once per topology key.
+    /// Pods whose anti-affinity matches the pod, once per topology key.
     others: Vec<CountId>,
 }
 
@@ -420,7 +420,7 @@ impl Company {
             return false;
         }
         self.near.iter().all(|count| at.count(*count) > 0)
-            // The first of a group that seeks its own kind may go anywhere.
+            // The first pod of a group that matches its own affinity may run anywhere.
             || self.seeks_itself && self.near.iter().all(|count| at.tally(*count).total == 0)
     }
 }
@@ -449,7 +449,7 @@ impl PlaceFilter for Company {
     }
 }
 
-/// What draws the pod to a domain or drives it away, with its sign.
+/// Preferences for and against a domain, with their signs.
 struct Attraction(Vec<(i64, CountId)>);
 
 impl PlaceScore for Attraction {

@@ -1,4 +1,4 @@
-//! Keeps pods on the nodes that they, or the scheduler's configuration, ask for, and favours those that they prefer.
+//! Node selectors and node affinity, of the pod and of the scheduler's configuration.
 
 mod args;
 
@@ -17,9 +17,9 @@ use crate::model::{
 pub use args::NodeAffinityArgs;
 
 pub struct NodeAffinity {
-    /// Required by the configuration of every pod, besides what the pod itself requires.
+    /// Required by the configuration for every pod, in addition to the pod's own requirements.
     added: Option<RequiredNodes>,
-    /// Preferred by the configuration; `None` when nothing is, which is not the same as preferences without effect.
+    /// Preferred by the configuration; `None` if it has no preferences, unlike preferences without effect.
     added_preferences: Option<Vec<PreferredNodeTerm>>,
 }
 
@@ -106,9 +106,9 @@ impl NodeAffinity {
     }
 }
 
-/// The only nodes that can match, if every term has a say about the node's name.
+/// The only nodes that can match, if every term names nodes.
 ///
-/// Kubernetes takes a list of names here, though the same term then matches no node because of it.
+/// Kubernetes accepts a list of names here, although such a term matches no node.
 fn named_nodes(required: &NodeSelector) -> Option<Vec<Name>> {
     const NAME: &str = "metadata.name";
     let mut all = Vec::new();
@@ -136,7 +136,7 @@ fn effective(preferred: &[PreferredNodeTerm]) -> impl Iterator<Item = PreferredN
         .cloned()
 }
 
-/// Every fault with the place of its term. A term of weight 0 is not even read.
+/// Every fault with the place of its term. A term of weight 0 is not checked.
 fn errors_of(preferred: &[PreferredNodeTerm]) -> Vec<String> {
     let read = preferred
         .iter()

@@ -1,4 +1,4 @@
-//! Keeps a pod that names its node off all others.
+//! Restricts a pod with `spec.nodeName` to that node.
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Configure, EventPattern, Fact, NoArgs, NodeRule, Plan, Plugin,

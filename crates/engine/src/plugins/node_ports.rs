@@ -1,4 +1,4 @@
-//! Keeps pods off nodes where a host port that they want is taken.
+//! Rejects nodes on which a host port of the pod is in use.
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, NoArgs,
@@ -24,7 +24,7 @@ impl Plugin for NodePorts {
         if !wanted.is_empty() {
             let in_the_way = PodSet::new(Conflicting(wanted.clone()));
             let count = plan.count(Count::on_node(in_the_way));
-            plan.filter_places(Free(count));
+            plan.filter_places(FreePorts(count));
         }
     }
 
@@ -54,7 +54,7 @@ fn conflicts(wanted: &[HostPort], used: &[HostPort]) -> bool {
 }
 
 fn conflict(one: &HostPort, other: &HostPort) -> bool {
-    /// Stands for every address of the host; `::` does not.
+    /// Means every address of the host; `::` does not.
     const EVERY_IP: &str = "0.0.0.0";
     let is_every = |port: &HostPort| *port.ip == *EVERY_IP;
     one.port == other.port
@@ -72,10 +72,10 @@ impl PodRule for Conflicting {
     }
 }
 
-/// No pod that is in the way is on the node.
-struct Free(CountId);
+/// Passes if no pod on the node uses the ports.
+struct FreePorts(CountId);
 
-impl PlaceFilter for Free {
+impl PlaceFilter for FreePorts {
     fn filter(&self, at: Place) -> Verdict {
         if at.count(self.0) == 0 {
             Verdict::FITS

@@ -1,6 +1,6 @@
-//! Prefers nodes whose resources the pod would bring closer to being used in equal shares.
+//! Prefers nodes on which the pod makes the utilization of resources more equal.
 //!
-//! What counts is the change: 75 says that the balance stays as it was, less that it gets worse.
+//! The score depends on the change: 75 means no change, less means that the balance gets worse.
 
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +45,7 @@ impl Configure for NodeResourcesBalancedAllocation {
     }
 }
 
-/// Every resource once, and all with the same weight.
+/// Each resource once, all with the same weight.
 pub fn check_equal(field: &str, resources: &[WeightedResource], errors: &mut Vec<ArgsError>) {
     for (i, resource) in resources.iter().enumerate() {
         let name = &resource.name;
@@ -93,7 +93,7 @@ impl Plugin for NodeResourcesBalancedAllocation {
     }
 }
 
-/// How evenly resources of a node are used.
+/// How equal the utilization of the resources of a node is.
 #[derive(PartialEq)]
 pub struct Balance(pub Vec<Usage>);
 
@@ -136,7 +136,7 @@ impl RowScore for Balance {
     }
 }
 
-/// 75 if nothing changes. Nonsensical amounts wrap; a score out of range is found by the framework.
+/// 75 if nothing changes. Invalid amounts wrap; the framework rejects a score out of range.
 fn improvement(before: i64, after: i64) -> i64 {
     50 + after.wrapping_sub(before).wrapping_add(50) / 2
 }
@@ -150,7 +150,7 @@ fn evenness(deviation: f64) -> i64 {
 }
 
 impl Balance {
-    /// 100 when all resources are used in equal shares, less the more their shares deviate.
+    /// 100 when all utilizations are equal, less the more they deviate.
     pub fn balance(&self, row: Row, added: impl Fn(&Usage) -> i64) -> i64 {
         let shares = self.0.iter().filter_map(|usage| {
             let allocatable = row.get(usage.allocatable);

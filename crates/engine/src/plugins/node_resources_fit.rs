@@ -1,4 +1,4 @@
-//! Keeps pods off nodes that have not enough left, and scores nodes by how full they would be.
+//! Rejects nodes without enough free resources, and scores nodes by their utilization with the pod.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,8 +6,9 @@ use super::resource_strategy::{
     Fullness, Strategy, UtilizationShapePoint, WeightedResource, check_weights, shape,
 };
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Part, Plan,
-    Plugin, Point, Points, Reason, Row, RowFilter, Verdict, Watched,
+    Actions, ArgOverride, ArgsError, Catalog, Changed, ColumnId, ConfigRules, ConfigVersion,
+    Configure, Event, EventPattern, Part, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
+    Verdict, Watched,
 };
 use crate::model::{Node, Pod, RECLAIMED_GROUPS, Resource, qualified_name_faults};
 
@@ -31,12 +32,12 @@ pub struct ScoringStrategy {
     pub kind: String,
     pub resources: Vec<WeightedResource>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatioParam>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RequestedToCapacityRatio {
+pub struct RequestedToCapacityRatioParam {
     pub shape: Vec<UtilizationShapePoint>,
 }
 
@@ -54,6 +55,10 @@ impl Configure for NodeResourcesFit {
         Point::PreScore,
         Point::Score,
     ]);
+    const RULES: ConfigRules = ConfigRules {
+        extender_resources_arg: Some("ignoredResources"),
+        ..ConfigRules::NONE
+    };
     type Args = NodeResourcesFitArgs;
 
     fn complete(args: &mut NodeResourcesFitArgs) {
@@ -88,6 +93,16 @@ impl Configure for NodeResourcesFit {
             ignored_groups: args.ignored_resource_groups,
             scorer,
         })
+    }
+
+    /// In v1beta1 other plugins give the scores.
+    fn args_in(version: ConfigVersion, given: &[String]) -> Result<Option<ArgOverride>, ArgsError> {
+        let field = "scoringStrategy";
+        if version == ConfigVersion::V1beta1 && given.iter().any(|name| name == field) {
+            let text = "unknown field in v1beta1, where NodeResourcesFit does not score: it was added in v1beta2";
+            return Err(ArgsError::new(field, text));
+        }
+        Ok(None)
     }
 }
 
@@ -145,7 +160,7 @@ impl Plugin for NodeResourcesFit {
             allowed_pods: plan.column(&Resource::Pods, Part::Allocatable),
             wants: wanted(pod)
                 .filter(|(resource, _)| !self.ignores(resource))
-                .map(|(resource, amount)| Want {
+                .map(|(resource, amount)| CheckedRequest {
                     amount,
                     allocatable: plan.column(resource, Part::Allocatable),
                     requested: plan.column(resource, Part::Requested),
@@ -189,7 +204,7 @@ impl Plugin for NodeResourcesFit {
     }
 }
 
-/// What is checked at all. Cpu, memory and storage count when positive, other resources when not zero.
+/// The requests that are checked: cpu, memory and storage if positive, other resources if not zero.
 fn wanted(pod: &Pod) -> impl Iterator<Item = (&Resource, i64)> {
     pod.requests
         .wanted
@@ -221,7 +236,7 @@ impl NodeResourcesFit {
                     .is_some_and(|(group, _)| self.ignores_group(group)))
     }
 
-    /// The group of reclaimed resources as the design names it is also the one of today.
+    /// Both names of the group of reclaimed resources mean the same.
     fn ignores_group(&self, group: &str) -> bool {
         let [today, design] = RECLAIMED_GROUPS;
         self.ignored_groups
@@ -234,11 +249,11 @@ impl NodeResourcesFit {
 struct Fits {
     pods: ColumnId,
     allowed_pods: ColumnId,
-    wants: Vec<Want>,
+    wants: Vec<CheckedRequest>,
 }
 
 #[derive(PartialEq)]
-struct Want {
+struct CheckedRequest {
     amount: i64,
     allocatable: ColumnId,
     requested: ColumnId,
@@ -251,7 +266,7 @@ impl Fits {
     }
 }
 
-impl Want {
+impl CheckedRequest {
     fn is_insufficient(&self, row: Row) -> bool {
         self.amount
             > row
@@ -259,7 +274,7 @@ impl Want {
                 .wrapping_sub(row.get(self.requested))
     }
 
-    /// The node could not hold the pod even when empty.
+    /// The pod does not fit even on the empty node.
     fn is_hopeless(&self, row: Row) -> bool {
         self.amount > row.get(self.allocatable)
     }
@@ -283,7 +298,7 @@ impl RowFilter for Fits {
         }
     }
 
-    /// 0 is the number of pods, then come the wants.
+    /// 0 is the number of pods; the requests follow.
     fn reasons(&self, row: Row, each: &mut dyn FnMut(u32)) {
         if self.too_many_pods(row) {
             each(0);

@@ -1,5 +1,5 @@
-//! Scores nodes by how full they would be, with a strategy and a weight for each resource: GPU machines are filled while
-//! cpu is spread. Only what the pod asks for counts. It keeps no pod off any node.
+//! Scores nodes by their utilization with the pod, with a strategy and a weight for each resource: for example, pack GPUs
+//! and spread cpu. Only resources that the pod requests count. It does not filter.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::resource_strategy::{Strategy, resource_name_fault, weight_fault};
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{
-    ArgsError, Catalog, ColumnId, Configure, EventPattern, Part, Plan, Plugin, Point, Points, Row,
-    RowScore,
+    ArgsError, Catalog, ColumnId, ConfigRules, Configure, EventPattern, Part, Plan, Plugin, Point,
+    Points, Row, RowScore,
 };
 use crate::model::{Pod, Resource};
 
@@ -36,6 +36,11 @@ pub struct NodeResourcesFitPlus {
 impl Configure for NodeResourcesFitPlus {
     const NAME: &'static str = "NodeResourcesFitPlus";
     const POINTS: Points = Points::of(&[Point::PreScore, Point::Score]);
+    const RULES: ConfigRules = ConfigRules {
+        args_kind_alias: Some("ResourceTypesArgs"),
+        overlaps: &["NodeResourcesFit"],
+        ..ConfigRules::NONE
+    };
     type Args = NodeResourcesFitPlusArgs;
 
     fn new(args: NodeResourcesFitPlusArgs) -> Result<Self, Vec<ArgsError>> {
@@ -94,7 +99,7 @@ impl Plugin for NodeResourcesFitPlus {
                 Resource::Cpu | Resource::Memory => Part::NonZeroRequested,
                 _ => Part::Requested,
             };
-            Share {
+            ScoredResource {
                 allocatable: plan.column(resource, Part::Allocatable),
                 requested: plan.column(resource, requested),
                 added: pod.requests.scored.get(resource),
@@ -102,7 +107,7 @@ impl Plugin for NodeResourcesFitPlus {
                 weight: *weight,
             }
         });
-        let check = Shares(shares.collect());
+        let check = ScoredResources(shares.collect());
         plan.score_rows(check);
     }
 
@@ -117,10 +122,10 @@ impl Plugin for NodeResourcesFitPlus {
 }
 
 #[derive(PartialEq)]
-struct Shares(Vec<Share>);
+struct ScoredResources(Vec<ScoredResource>);
 
 #[derive(PartialEq)]
-struct Share {
+struct ScoredResource {
     allocatable: ColumnId,
     requested: ColumnId,
     added: i64,
@@ -128,8 +133,8 @@ struct Share {
     weight: i64,
 }
 
-impl RowScore for Shares {
-    /// What the node lacks counts as 0. A pod that asks for nothing that is configured is welcome everywhere.
+impl RowScore for ScoredResources {
+    /// A resource that the node lacks scores 0. If the pod requests no configured resource, all nodes get the full score.
     fn score(&self, row: Row) -> i64 {
         let (mut sum, mut weights) = (0_i64, 0_i64);
         for share in &self.0 {

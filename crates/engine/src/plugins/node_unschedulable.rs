@@ -1,4 +1,4 @@
-//! Keeps pods off cordoned nodes, unless they tolerate the taint that cordoning stands for.
+//! Rejects cordoned nodes, unless the pod tolerates the `unschedulable` taint.
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
@@ -52,7 +52,7 @@ impl Plugin for NodeUnschedulable {
     }
 }
 
-/// The node's own taints do not matter: only the flag does, as if it were this taint.
+/// Only the flag counts, as if it were this taint; the node's own taints do not.
 fn tolerates_cordon(pod: &Pod) -> bool {
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".into(),

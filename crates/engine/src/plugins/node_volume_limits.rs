@@ -1,4 +1,4 @@
-//! Keeps pods off nodes that cannot attach one more volume of a CSI driver.
+//! Rejects nodes that have reached the volume limit of a CSI driver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ fn may_attach(pod: &Pod) -> bool {
     })
 }
 
-/// Whether a node can take more volumes of some driver.
+/// Whether a node can attach more volumes of some driver.
 fn grew(old: &CsiLimits, new: &CsiLimits) -> bool {
     new.drivers.iter().any(|(driver, limit)| {
         let before = old.drivers.iter().find(|(known, _)| known == driver);
@@ -83,7 +83,7 @@ fn grew(old: &CsiLimits, new: &CsiLimits) -> bool {
     })
 }
 
-/// A volume as its driver knows it; until there is one, as the claim it will be made for.
+/// A volume by its driver's handle, or by its claim until it is provisioned.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Handle {
     Volume(Name),
@@ -96,8 +96,8 @@ struct Attached {
     handle: Handle,
 }
 
-/// Volumes of a pod that drivers attach, or why they cannot be told. What drivers do for in-tree plugins applies only
-/// where there is a CSINode, hence apart.
+/// Volumes of a pod that drivers attach, or the error that prevents counting them. Migrated in-tree volumes are separate,
+/// because they count only on nodes with a CSINode.
 #[derive(Default)]
 struct Volumes {
     csi: BTreeSet<Attached>,
@@ -107,7 +107,7 @@ struct Volumes {
 }
 
 enum Fault {
-    /// Of the pod that is to come only: it waits for a claim.
+    /// Only for the incoming pod: it waits for a claim.
     NoClaim(Rejection),
     Broken(Rejection),
     /// Only where drivers serve in-tree plugins.
@@ -181,7 +181,7 @@ fn of_claim(claim: &Claim, storage: &Storage, found: &mut Volumes) {
         }
         VolumeHandle::InTree { plugin, id } => {
             let handle = csi_migration::handle(plugin, id, Some(&volume.labels));
-            // What has no handle under its driver is not counted, and no fault of the pod.
+            // A volume without a handle of its driver is not counted, and is no error.
             if let (Some(driver), Ok(handle)) = (csi_migration::driver(plugin), handle) {
                 found.migrated.insert(Attached {
                     driver: driver.into(),
@@ -193,7 +193,7 @@ fn of_claim(claim: &Claim, storage: &Storage, found: &mut Volumes) {
     }
 }
 
-/// A volume that does not exist yet is counted by its class.
+/// A volume that is not provisioned yet is counted by its storage class.
 fn to_be_made(claim: &Claim, storage: &Storage, found: &mut Volumes) {
     let class = claim
         .class
@@ -218,7 +218,7 @@ impl Volumes {
         all
     }
 
-    /// The first thing that makes it impossible to count, for the pod to come or for one that is there.
+    /// The first error that prevents counting, for the incoming pod or for one on the node.
     fn fault(&self, has_csi_node: bool, is_new: bool) -> Option<&Rejection> {
         self.faults.iter().find_map(|fault| match fault {
             Fault::NoClaim(rejection) => is_new.then_some(rejection),
@@ -252,8 +252,8 @@ impl NodeFilter for Attachable {
             attached.extend(volumes.all());
         }
         new.retain(|volume| !attached.contains(*volume));
-        // Volumes that no pod uses any more are still attached for a while. A pod that wants one of them again is
-        // charged twice, as in Kubernetes.
+        // Volumes that no pod uses any more stay attached for a while. A pod that uses one of them again is counted
+        // twice, as in kube-scheduler.
         attached.extend(still_attached(&node.spec.name, storage));
         let mut counts: BTreeMap<&Name, i64> = BTreeMap::new();
         for volume in &new {

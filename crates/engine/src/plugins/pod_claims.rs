@@ -1,8 +1,8 @@
-//! The claims behind a pod's volumes, also those that were made for the pod.
+//! The PersistentVolumeClaims of a pod's volumes, including generic ephemeral volumes.
 
 use crate::model::{Claim, Name, Pod, Volume, VolumeSource};
 
-/// The claim that a volume names, or that is made for it under the pod's and the volume's name.
+/// The claim of a volume: named in the volume, or created for it with the names of the pod and the volume.
 pub(super) fn claim_of(pod: &Pod, volume: &Volume) -> Option<Name> {
     match &volume.source {
         VolumeSource::Claim(name) => Some(name.clone()),
@@ -11,7 +11,7 @@ pub(super) fn claim_of(pod: &Pod, volume: &Volume) -> Option<Name> {
     }
 }
 
-/// What is wrong if a claim has the name of one that is made for the pod, but was not.
+/// The error if a claim has the name of an ephemeral volume's claim, but does not belong to the pod.
 pub(super) fn not_made_for(pod: &Pod, volume: &Volume, claim: &Claim) -> Option<String> {
     let is_ours = claim
         .owner

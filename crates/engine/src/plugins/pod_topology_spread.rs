@@ -1,12 +1,12 @@
-//! Spreads pods that are alike evenly over domains: hosts, zones, racks.
+//! Spreads matching pods evenly over topology domains: hosts, zones, racks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::{MAX_SCORE, ln};
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Fact,
-    FactId, Feasible, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point, Points,
-    Reason, Rejection, Verdict, Watched, facts,
+    Actions, ArgOverride, ArgsError, Catalog, Changed, ConfigVersion, Configure, Count, CountId,
+    Event, EventPattern, Fact, FactId, Feasible, Place, PlaceFilter, PlaceScore, Plan, Plugin,
+    PodRule, PodSet, Point, Points, Reason, Rejection, Verdict, Watched, facts,
 };
 use crate::model::{
     Inclusion, Name, Node, Pod, PodKind, Requirement, Selector, SpreadConstraint, Unsatisfiable,
@@ -33,7 +33,7 @@ pub struct DefaultConstraint {
     pub when_unsatisfiable: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_domains: Option<i32>,
-    /// Must not be given: the selector follows from services and owners.
+    /// Must not be given: services and owners define the selector.
     #[serde(skip_serializing)]
     pub label_selector: Option<serde::de::IgnoredAny>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -64,6 +64,15 @@ impl Configure for PodTopologySpread {
         if args.defaulting_type.is_empty() {
             "System".clone_into(&mut args.defaulting_type);
         }
+    }
+
+    /// v1beta1 has no defaulting type: constraints that are given replace those of the system.
+    fn args_in(version: ConfigVersion, given: &[String]) -> Result<Option<ArgOverride>, ArgsError> {
+        let has = |field: &str| given.iter().any(|name| name == field);
+        let is_list = version == ConfigVersion::V1beta1
+            && has("defaultConstraints")
+            && !has("defaultingType");
+        Ok(is_list.then(|| ArgOverride::Text("defaultingType", "List".to_owned())))
     }
 
     fn new(args: PodTopologySpreadArgs) -> Result<Self, Vec<ArgsError>> {
@@ -240,7 +249,7 @@ impl PodTopologySpread {
     }
 }
 
-/// What the pod's services and its owner select by, all of it together.
+/// The selectors of the pod's services and its owner, combined.
 fn default_selector(pod: &Pod, catalog: &Catalog) -> Selector {
     let mut requirements: Vec<Requirement> = Vec::new();
     for service in catalog.services(pod.namespace()) {
@@ -256,7 +265,7 @@ fn default_selector(pod: &Pod, catalog: &Catalog) -> Selector {
     if let Some(workload) = owner {
         let own = workload.selector.requirements();
         if kind == Some(WorkloadKind::ReplicationController) {
-            // Like services it has pairs only. They end up in one map, and its own are the last to be put there.
+            // Like a service it has pairs only. All pairs go into one map, and these are added last.
             requirements.retain(|known| own.iter().all(|own| own.key() != known.key()));
         }
         requirements.extend_from_slice(own);
@@ -365,7 +374,7 @@ fn node_helps(hard: &[SpreadConstraint], old: Option<&Node>, new: Option<&Node>)
 
 impl PodTopologySpread {
     fn prepare_score(&self, pod: &Pod, soft: &[SpreadConstraint], plan: &mut Plan) {
-        // System defaults let nodes without a label take part, under the empty value.
+        // System defaults include nodes without the label, as the domain of the empty value.
         let require_all = !pod.spread.is_empty() || !self.system_defaulted;
         let keys =
             require_all.then(|| facts::lacks_labels(soft.iter().map(|c| c.topology_key.clone())));
@@ -394,7 +403,7 @@ impl PodTopologySpread {
         });
         let constraints = constraints.collect();
         let ignored = keys.map(|keys| plan.fact(keys));
-        plan.score_places(Evenness {
+        plan.score_places(SpreadScore {
             constraints,
             ignored,
         });
@@ -414,7 +423,7 @@ fn included(pod: &Pod, constraint: &SpreadConstraint, keys: Option<&Fact>) -> Ve
 }
 
 fn alike(pod: &Pod, constraint: &SpreadConstraint) -> PodSet {
-    PodSet::new(Alike {
+    PodSet::new(MatchingPods {
         namespace: pod.namespace().clone(),
         selector: constraint.selector.clone(),
     })
@@ -422,19 +431,19 @@ fn alike(pod: &Pod, constraint: &SpreadConstraint) -> PodSet {
 
 /// Pods of a namespace that a selector picks.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Alike {
+struct MatchingPods {
     namespace: Name,
     selector: Selector,
 }
 
-impl PodRule for Alike {
+impl PodRule for MatchingPods {
     fn counts(&self, pod: &PodKind) -> i64 {
         i64::from(
             !self.selector.is_empty() && !pod.terminating && self.selector.matches(&pod.labels),
         )
     }
 
-    /// Kubernetes looks neither at deletion nor for an empty selector here.
+    /// Here kube-scheduler ignores deletion timestamps and empty selectors.
     fn moves(&self, pod: &PodKind) -> i64 {
         i64::from(self.selector.matches(&pod.labels))
     }
@@ -448,11 +457,11 @@ struct Hard {
     count: CountId,
     max_skew: i64,
     min_domains: i32,
-    /// 1 if the pod itself will count.
+    /// 1 if the pod itself counts.
     own: i64,
 }
 
-/// No domain may be too far above the least one.
+/// Limits the skew: the difference between a domain and the smallest one.
 struct Skew(Vec<Hard>);
 
 const TOO_MANY: u8 = 1;
@@ -487,22 +496,22 @@ impl PlaceFilter for Skew {
 
 struct Soft {
     count: CountId,
-    /// Which domain; 0 where the label is missing.
+    /// The domain; 0 where the label is missing.
     label: FactId,
     is_host: bool,
     max_skew: f64,
-    /// Set by the survey: the more domains there are, the more a pod in one of them weighs.
+    /// Set by the survey: with more domains, a pod in one of them has more weight.
     weight: f64,
 }
 
-/// Fewer pods that are alike in a node's domains are better.
-struct Evenness {
+/// Prefers nodes with fewer matching pods in their domains.
+struct SpreadScore {
     constraints: Vec<Soft>,
-    /// Not 0 where a label is missing, if all are needed.
+    /// Not 0 where a required label is missing.
     ignored: Option<FactId>,
 }
 
-impl Evenness {
+impl SpreadScore {
     fn ignores(&self, at: Place) -> bool {
         self.ignored.is_some_and(|ignored| at.fact(ignored) != 0)
     }
@@ -513,7 +522,7 @@ fn domain_or_empty(label: u32) -> u32 {
     label.max(1)
 }
 
-impl PlaceScore for Evenness {
+impl PlaceScore for SpreadScore {
     fn survey(&mut self, feasible: Feasible) {
         let mut hosts = 0_u64;
         let mut domains: Vec<Vec<u32>> = vec![Vec::new(); self.constraints.len()];

@@ -1,4 +1,4 @@
-//! Orders the queue: higher priorities first, and among equals those that have waited longer.
+//! Orders the queue: higher priorities first, then pods that have waited longer.
 
 use crate::framework::{
     ArgsError, Catalog, Configure, EventPattern, NoArgs, Plan, Plugin, Point, Points,

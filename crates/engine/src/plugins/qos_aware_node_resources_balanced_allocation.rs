@@ -1,7 +1,7 @@
-//! Prefers nodes whose resources would be used in equal shares: for reclaimed pods what they lend, for all others what
-//! they have.
+//! Prefers nodes with equal utilization of resources: of reclaimed resources for reclaimed pods, of native resources for
+//! all others.
 //!
-//! What counts is how even it is with the pod there, not what the pod changes about it.
+//! The score depends on the balance with the pod, not on the change that the pod makes.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::model::{Pod, Reclaimed, ReclaimedResource, Resource};
 pub struct QoSAwareNodeResourcesBalancedAllocationArgs {
     /// cpu and memory when not given. Weights must be 1.
     pub resources: Vec<WeightedResource>,
-    /// All that can be lent when not given. Weights must be 1.
+    /// All reclaimed resources when not given. Weights must be 1.
     pub reclaimed_resources: Vec<WeightedResource>,
 }
 
@@ -75,7 +75,7 @@ impl Plugin for QoSAwareNodeResourcesBalancedAllocation {
                 .filter_map(|resource| self.native(pod, resource, plan))
                 .collect()
         };
-        plan.score_rows(Evenness(Balance(usages)));
+        plan.score_rows(BalanceScore(Balance(usages)));
     }
 
     fn events(&self) -> Vec<EventPattern> {
@@ -101,9 +101,9 @@ impl QoSAwareNodeResourcesBalancedAllocation {
 }
 
 #[derive(PartialEq)]
-struct Evenness(Balance);
+struct BalanceScore(Balance);
 
-impl RowScore for Evenness {
+impl RowScore for BalanceScore {
     fn score(&self, row: Row) -> i64 {
         self.0.balance(row, |usage| usage.added)
     }

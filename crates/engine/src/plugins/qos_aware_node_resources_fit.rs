@@ -1,47 +1,49 @@
-//! Keeps pods off nodes that do not lend enough, and scores nodes by how full the pod would make them: reclaimed pods
-//! by what nodes lend, all others by what nodes have.
+//! Rejects nodes without enough reclaimed resources, and scores nodes by their utilization with the pod: reclaimed pods
+//! by reclaimed resources, all others by native resources.
 //!
-//! What counts is the name of a resource: a pod that asks for reclaimed resources is held to what is lent, whatever
-//! level it claims to be of. The assumed pod is in the node's account, so Reserve has nothing left to do.
+//! The name of a resource decides: requests for reclaimed resources are checked for pods of every QoS level. An assumed
+//! pod is in the node's account, so Reserve does nothing.
 
 use serde::{Deserialize, Serialize};
 
-use super::node_resources_fit::RequestedToCapacityRatio;
+use super::node_resources_fit::RequestedToCapacityRatioParam;
 use super::reclaimed_resources::{complete, reclaimed_resources, usage};
 use super::resource_strategy::{
     Fullness, FullnessOfNode, Strategy, WeightedResource, check_weights, shape,
 };
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, ColumnId, Configure, Event, EventPattern, Fact, FactId,
-    NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
-    Verdict, Watched,
+    Actions, AddedArg, ArgsError, Catalog, Changed, ColumnId, Companion, ConfigRules, Configure,
+    Event, EventPattern, Fact, FactId, NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point,
+    Points, Reason, Row, RowFilter, Verdict, Watched,
 };
-use crate::model::{NodeSpec, Pod, PreemptionPolicy, Reclaimed, ReclaimedResource, Resource};
+use crate::model::{
+    NodeSpec, Pod, PreemptionPolicy, RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource,
+};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct QoSAwareNodeResourcesFitArgs {
     /// LeastAllocated over all resources when not given.
-    pub scoring_strategy: Option<ScoringStrategy>,
+    pub scoring_strategy: Option<QoSAwareScoringStrategy>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct ScoringStrategy {
+pub struct QoSAwareScoringStrategy {
     #[serde(rename = "type")]
     pub kind: String,
     /// cpu and memory when not given.
     pub resources: Vec<WeightedResource>,
-    /// All that can be lent when not given.
+    /// All reclaimed resources when not given.
     pub reclaimed_resources: Vec<WeightedResource>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+    pub requested_to_capacity_ratio: Option<RequestedToCapacityRatioParam>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reclaimed_requested_to_capacity_ratio: Option<RequestedToCapacityRatio>,
+    pub reclaimed_requested_to_capacity_ratio: Option<RequestedToCapacityRatioParam>,
 }
 
 pub struct QoSAwareNodeResourcesFit {
-    /// Of pods that are not reclaimed.
+    /// For pods that are not reclaimed.
     native: Fullness,
     reclaimed: Strategy,
     /// With weights.
@@ -56,13 +58,36 @@ impl Configure for QoSAwareNodeResourcesFit {
         Point::Score,
         Point::Reserve,
     ]);
+    const RULES: ConfigRules = ConfigRules {
+        companions: &[
+            Companion {
+                plugin: "QoSAwareTaintToleration",
+                points: &[Point::Filter, Point::Score],
+                replaces: None,
+            },
+            Companion {
+                plugin: "QoSAwarePreemption",
+                points: &[Point::PreEnqueue, Point::PostFilter],
+                replaces: Some(("DefaultPreemption", Point::PostFilter)),
+            },
+        ],
+        // This plugin checks reclaimed resources against the node's report.
+        added_args: &[AddedArg {
+            plugin: "NodeResourcesFit",
+            field: "ignoredResourceGroups",
+            values: &RECLAIMED_GROUPS,
+        }],
+        ..ConfigRules::NONE
+    };
     type Args = QoSAwareNodeResourcesFitArgs;
 
     fn complete(args: &mut Self::Args) {
-        let strategy = args.scoring_strategy.get_or_insert(ScoringStrategy {
-            kind: "LeastAllocated".to_owned(),
-            ..ScoringStrategy::default()
-        });
+        let strategy = args
+            .scoring_strategy
+            .get_or_insert(QoSAwareScoringStrategy {
+                kind: "LeastAllocated".to_owned(),
+                ..QoSAwareScoringStrategy::default()
+            });
         WeightedResource::complete(&mut strategy.resources);
         complete(&mut strategy.reclaimed_resources);
     }
@@ -80,7 +105,7 @@ impl Configure for QoSAwareNodeResourcesFit {
             );
             errors.push(ArgsError::new("scoringStrategy.type", text));
         }
-        let mut strategy = |field: &str, ratio: &Option<RequestedToCapacityRatio>| {
+        let mut strategy = |field: &str, ratio: &Option<RequestedToCapacityRatioParam>| {
             let points = ratio.as_ref().map_or(&[][..], |ratio| &ratio.shape);
             match &given.kind[..] {
                 "MostAllocated" => Strategy::MostAllocated,
@@ -120,7 +145,7 @@ impl Plugin for QoSAwareNodeResourcesFit {
         if !wanted.is_zero() {
             let silent = plan.fact(Fact::new(Silent));
             plan.filter_places(Reporting { silent });
-            let wants = ReclaimedResource::ALL.map(|resource| Want {
+            let wants = ReclaimedResource::ALL.map(|resource| CheckedReclaimed {
                 resource,
                 amount: wanted.get(resource),
                 lent: plan.reclaimed_column(resource, Part::Allocatable),
@@ -141,7 +166,7 @@ impl Plugin for QoSAwareNodeResourcesFit {
         plan.score_rows(FullnessOfNode::new(self.reclaimed.clone(), usages));
     }
 
-    /// What nodes lend has names of its own, which are checked with the arguments.
+    /// Names of reclaimed resources are checked with the arguments.
     fn scored_resources(&self) -> Vec<Resource> {
         self.native.resources()
     }
@@ -172,7 +197,7 @@ impl Plugin for QoSAwareNodeResourcesFit {
             return true;
         }
         match event.changed.pod() {
-            // Any amount of either may be what was lacking.
+            // Either resource may have been insufficient.
             Some((change, held)) => {
                 let gone = change.old.as_ref().filter(|_| held);
                 gone.is_some_and(|gone| gone.requests.reclaimed.is_some())
@@ -182,12 +207,12 @@ impl Plugin for QoSAwareNodeResourcesFit {
     }
 }
 
-/// A resource that the pod does not ask for must not be short either: who borrows too much has to shrink first.
+/// A node whose reclaimed resources are overcommitted is rejected, even for a resource that the pod does not request.
 fn fits(wanted: Reclaimed, left: Reclaimed) -> bool {
     wanted.milli_cpu <= left.milli_cpu && wanted.memory <= left.memory
 }
 
-/// 1 where no agent reports.
+/// 1 on nodes without a report of an agent.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Silent;
 
@@ -218,17 +243,17 @@ impl PlaceFilter for Reporting {
 }
 
 #[derive(PartialEq)]
-struct Lending([Want; 2]);
+struct Lending([CheckedReclaimed; 2]);
 
 #[derive(PartialEq)]
-struct Want {
+struct CheckedReclaimed {
     resource: ReclaimedResource,
     amount: i64,
     lent: ColumnId,
     borrowed: ColumnId,
 }
 
-impl Want {
+impl CheckedReclaimed {
     fn is_insufficient(&self, row: Row) -> bool {
         self.amount > row.get(self.lent).wrapping_sub(row.get(self.borrowed))
     }

@@ -1,12 +1,11 @@
-//! Makes room for a pod that fits nowhere by evicting pods of lower priority, without letting reclaimed pods harm
-//! others; [`PostFilter::Preempt`] has the rules.
+//! Preemption for co-location profiles: the same as DefaultPreemption under its own name; see [`PostFilter::Preempt`].
 //!
-//! That a reclaimed pod evicts reclaimed pods only holds whoever asks for victims; this is the name under which
-//! co-location profiles ask.
+//! In every profile a reclaimed pod can evict only reclaimed pods.
 
 use super::default_preemption::{DefaultPreemption, DefaultPreemptionArgs};
 use crate::framework::{
-    ArgsError, Catalog, Configure, Event, EventPattern, Plan, Plugin, Points, PostFilter, Rejection,
+    ArgsError, Catalog, ConfigRules, Configure, Event, EventPattern, Plan, Plugin, Points,
+    PostFilter, Rejection,
 };
 use crate::model::Pod;
 
@@ -15,6 +14,7 @@ pub struct QoSAwarePreemption(DefaultPreemption);
 impl Configure for QoSAwarePreemption {
     const NAME: &'static str = "QoSAwarePreemption";
     const POINTS: Points = DefaultPreemption::POINTS;
+    const RULES: ConfigRules = DefaultPreemption::RULES;
     type Args = DefaultPreemptionArgs;
 
     fn new(args: DefaultPreemptionArgs) -> Result<Self, Vec<ArgsError>> {

@@ -1,6 +1,6 @@
-//! Keeps pods of one level off nodes whose agents, or those who watch over them, say so, and leaves all others alone.
+//! QoS taints: a CustomNodeResource has taints that apply only to pods of one QoS level.
 //!
-//! Kubernetes knows no tolerations for such taints; an ordinary one is used, with the effect NoSchedule or none.
+//! Kubernetes has no tolerations for such taints; an ordinary toleration with the effect NoSchedule or none is used.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ enum Strength {
     Discourages,
 }
 
-/// How many taints for the level are not tolerated.
+/// The number of taints for the level that are not tolerated.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Untolerated {
     level: QosLevel,

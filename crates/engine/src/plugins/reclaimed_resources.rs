@@ -4,7 +4,7 @@ use super::resource_strategy::{Usage, WeightedResource};
 use crate::framework::{ArgsError, Part, Plan};
 use crate::model::{Reclaimed, ReclaimedResource};
 
-/// An empty list is all that can be lent; a weight of 0 is 1.
+/// An empty list means all reclaimed resources; a weight of 0 means 1.
 pub(super) fn complete(resources: &mut Vec<WeightedResource>) {
     if resources.is_empty() {
         let all = ReclaimedResource::ALL.map(|resource| WeightedResource {
@@ -43,7 +43,7 @@ pub(super) fn reclaimed_resources(
     all
 }
 
-/// The usage of a reclaimed resource by pods and by one more that adds this.
+/// The usage of a reclaimed resource with one more pod.
 pub(super) fn usage(
     plan: &mut Plan,
     resource: ReclaimedResource,

@@ -1,4 +1,4 @@
-//! How full a node is worth what: the three strategies of NodeResourcesFit and of the scorers before it.
+//! Scores by utilization: the three strategies of NodeResourcesFit and of the older scorers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::framework::arithmetic::{BrokenLine, MAX_SCORE};
 use crate::framework::{ArgsError, BLOCK, Block, ColumnId, Part, Plan, Row, RowScore};
 use crate::model::{Pod, Resource};
 
-/// A resource with its share in a score.
+/// A resource with its weight in a score.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WeightedResource {
@@ -24,7 +24,7 @@ impl WeightedResource {
             .to_vec()
     }
 
-    /// An empty list is cpu and memory; a weight of 0 is 1.
+    /// An empty list means cpu and memory; a weight of 0 means 1.
     pub fn complete(resources: &mut Vec<Self>) {
         if resources.is_empty() {
             *resources = Self::cpu_and_memory();
@@ -35,7 +35,7 @@ impl WeightedResource {
     }
 }
 
-/// A point of a broken line, as configured: the score is 0..=10.
+/// A configured point of the score function: the score is 0..=10.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UtilizationShapePoint {
@@ -85,7 +85,7 @@ pub fn shape(
     )
 }
 
-/// Weights are 1 to 100; `field` is where the resources are configured.
+/// Checks that weights are 1 to 100; `field` is the path of the resources in the arguments.
 pub fn check_weights(resources: &[WeightedResource], field: &str, errors: &mut Vec<ArgsError>) {
     for (i, WeightedResource { name, weight }) in resources.iter().enumerate() {
         let fault = weight_fault(name, *weight);
@@ -102,7 +102,7 @@ pub fn weight_fault(resource: &str, weight: i64) -> Option<String> {
     (!(1..=100).contains(&weight)).then(text)
 }
 
-/// For names that would otherwise be of no effect without anybody knowing.
+/// The error for a name that is no resource and would have no effect.
 pub fn resource_name_fault(name: &str) -> Option<String> {
     let text = || {
         format!(
@@ -120,10 +120,10 @@ pub enum Strategy {
     RequestedToCapacityRatio(BrokenLine),
 }
 
-/// Scores nodes by how full the pod would make them.
+/// Scores nodes by their utilization with the pod.
 pub struct Fullness {
     strategy: Strategy,
-    /// In the order of the configuration; unknown names have no account and score nothing.
+    /// In the order of the configuration; unknown names have no account and do not score.
     resources: Vec<(Resource, i64)>,
 }
 
@@ -164,7 +164,7 @@ impl Fullness {
     }
 }
 
-/// Scores a node by how full these resources of it would be.
+/// Scores a node by the utilization of these resources.
 #[derive(PartialEq)]
 pub struct FullnessOfNode {
     strategy: Strategy,
@@ -198,7 +198,7 @@ impl RowScore for FullnessOfNode {
     }
 }
 
-/// What [`Strategy::score`] says of each row, resource after resource.
+/// [`Strategy::score`] of each row, one resource after the other.
 fn mean(
     resources: &[Usage],
     block: &Block,
@@ -227,7 +227,7 @@ fn mean(
     }
 }
 
-/// One resource of a node: what it offers, what is taken, and what the pod would add.
+/// One resource of a node: allocatable, requested, and the request of the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     pub allocatable: ColumnId,
@@ -237,7 +237,7 @@ pub struct Usage {
 }
 
 impl Strategy {
-    /// The score of a node. A resource that the node does not offer is left out.
+    /// The score of a node. A resource that the node does not have is skipped.
     fn score(&self, row: Row, resources: &[Usage]) -> i64 {
         let (mut sum, mut weights) = (0_i64, 0_i64);
         for usage in resources {
@@ -260,7 +260,7 @@ impl Strategy {
         }
     }
 
-    /// Of one resource, of which there is some.
+    /// The score of one resource that the node has.
     pub fn of_resource(&self, used: i64, allocatable: i64) -> i64 {
         match self {
             Self::LeastAllocated => free_share(used, allocatable),
@@ -283,7 +283,7 @@ fn used_share(used: i64, allocatable: i64) -> i64 {
     percent(used.min(allocatable), allocatable)
 }
 
-/// Nonsensical amounts wrap, as they do in Kubernetes; a score out of range is found by the framework.
+/// Invalid amounts wrap, as in Kubernetes; the framework rejects a score out of range.
 fn percent(part: i64, whole: i64) -> i64 {
     part.wrapping_mul(MAX_SCORE).wrapping_div(whole)
 }
@@ -292,8 +292,7 @@ fn percent(part: i64, whole: i64) -> i64 {
 pub(super) mod tests {
     use super::*;
 
-    /// Says the same of the rows of many blocks, whether they are asked about one by one or at once. The same numbers in
-    /// every run.
+    /// Scoring rows one by one and in blocks gives the same results. The numbers are the same in every run.
     pub(in crate::plugins) fn blocks_score_as_their_rows_do<C: RowScore>(
         check: impl Fn(Vec<Usage>) -> C,
     ) {
@@ -334,7 +333,7 @@ pub(super) mod tests {
             (self.next() % end) as i64
         }
 
-        /// Often none; cores and bytes of which now the one, now the other is more; rarely what makes no sense.
+        /// Often 0; cores and bytes in different proportions; rarely invalid amounts.
         fn amount(&mut self) -> i64 {
             match self.below(16) {
                 0..=2 => 0,

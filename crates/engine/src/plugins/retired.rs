@@ -1,8 +1,9 @@
-//! Names that configurations of older days have and Kubernetes no longer knows.
+//! Plugins of older configurations that Kubernetes no longer has.
 //!
-//! Some live on in another plugin and have no effect here. Some did what nothing does today: a configuration that
-//! asks for it is refused, because pods would go where its author did not want them.
+//! Plugins whose work another plugin does are accepted without effect. A configuration with one whose work no plugin does
+//! is refused, because pods would run where its author did not want them.
 
+use crate::framework::ConfigVersion::{V1, V1beta2};
 use crate::framework::{Entry, Point, Points};
 
 const FILTER: Points = Points::of(&[Point::PreFilter, Point::Filter]);
@@ -12,25 +13,29 @@ pub const RETIRED: &[Entry] = &[
     Entry::neutral(
         "NodePreferAvoidPods",
         Points::of(&[Point::Score]),
+        V1beta2,
         "nodes are no longer avoided by annotation: use a taint with effect PreferNoSchedule",
     ),
     Entry::neutral(
         "SelectorSpread",
         Points::of(&[Point::PreScore, Point::Score]),
+        V1,
         "PodTopologySpread spreads the pods of services and workloads by default",
     ),
-    Entry::neutral("EBSLimits", FILTER, CSI_LIMITS),
-    Entry::neutral("GCEPDLimits", FILTER, CSI_LIMITS),
-    Entry::neutral("AzureDiskLimits", FILTER, CSI_LIMITS),
-    Entry::neutral("CinderLimits", FILTER, CSI_LIMITS),
+    Entry::neutral("EBSLimits", FILTER, V1, CSI_LIMITS),
+    Entry::neutral("GCEPDLimits", FILTER, V1, CSI_LIMITS),
+    Entry::neutral("AzureDiskLimits", FILTER, V1, CSI_LIMITS),
+    Entry::neutral("CinderLimits", FILTER, V1, CSI_LIMITS),
     Entry::refused(
         "NodeLabel",
         Points::of(&[Point::Filter, Point::Score]),
+        V1beta2,
         "use NodeAffinity with addedAffinity",
     ),
     Entry::refused(
         "ServiceAffinity",
         Points::of(&[Point::PreFilter, Point::Filter, Point::Score]),
+        V1beta2,
         "use pod affinity or topology spread constraints",
     ),
 ];

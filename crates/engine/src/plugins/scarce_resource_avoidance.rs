@@ -1,15 +1,15 @@
-//! Keeps pods away from nodes with something rare that they do not ask for, where there is a choice.
+//! Prefers nodes without scarce resources that the pod does not request.
 //!
-//! What counts is the number of kinds of resources that a node has and the pod does not want: the larger the share of
-//! rare ones among them, the lower the score. How much there is of them makes no difference.
+//! The score depends on the resources that a node has and the pod does not request: the larger the share of scarce ones
+//! among them, the lower the score. Amounts do not count.
 
 use serde::{Deserialize, Serialize};
 
 use super::resource_strategy::resource_name_fault;
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{
-    ArgsError, Catalog, ColumnId, Configure, EventPattern, Part, Plan, Plugin, Point, Points, Row,
-    RowScore,
+    ArgsError, Catalog, ColumnId, ConfigRules, Configure, EventPattern, Part, Plan, Plugin, Point,
+    Points, Row, RowScore,
 };
 use crate::model::{Pod, Resource};
 
@@ -26,6 +26,10 @@ pub struct ScarceResourceAvoidance {
 impl Configure for ScarceResourceAvoidance {
     const NAME: &'static str = "ScarceResourceAvoidance";
     const POINTS: Points = Points::of(&[Point::PreScore, Point::Score]);
+    const RULES: ConfigRules = ConfigRules {
+        args_kind_alias: Some("ResourceTypesArgs"),
+        ..ConfigRules::NONE
+    };
     type Args = ScarceResourceAvoidanceArgs;
 
     fn new(args: ScarceResourceAvoidanceArgs) -> Result<Self, Vec<ArgsError>> {
@@ -76,7 +80,7 @@ impl Plugin for ScarceResourceAvoidance {
     }
 }
 
-/// What the pod does not ask for, and whether it is scarce.
+/// The resources that the pod does not request, and whether each is scarce.
 #[derive(PartialEq)]
 struct Unwanted(Vec<(ColumnId, bool)>);
 

@@ -1,4 +1,4 @@
-//! Keeps pods out of the queue while their scheduling gates are closed.
+//! Keeps pods with scheduling gates out of the queue.
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Configure, Event, EventPattern, NoArgs, Plan, Plugin, Point,

@@ -1,4 +1,4 @@
-//! Keeps pods off nodes whose taints they do not tolerate, and prefers nodes with fewer taints that merely discourage.
+//! Rejects nodes with taints that the pod does not tolerate, and prefers nodes with fewer such PreferNoSchedule taints.
 
 use crate::framework::arithmetic::{Direction, default_normalize};
 use crate::framework::{
@@ -55,7 +55,7 @@ fn forbidden(node: &Node, pod: &Pod) -> bool {
         .any(|taint| taint.effect.forbids() && !tolerated(taint, &pod.tolerations))
 }
 
-/// The fewer taints a pod should avoid, the better.
+/// Prefers nodes with fewer taints that are not tolerated.
 pub(super) struct FewerTaints {
     pub(super) avoided: FactId,
 }

@@ -1,5 +1,5 @@
-//! Keeps pods off nodes from which a volume they use cannot be reached, or on which none can be found or made for them,
-//! and promises volumes to the pod that gets the node.
+//! Rejects nodes that cannot reach a volume of the pod, or for which no volume can be found or provisioned, and reserves
+//! volumes for the pod on its node.
 
 mod search;
 
@@ -21,15 +21,15 @@ use crate::model::{
     StorageCapacity, Volume, VolumeHandle, VolumeSource,
 };
 
-/// kube-scheduler's default.
+/// The default of kube-scheduler.
 const BIND_TIMEOUT_SECONDS: i64 = 600;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct VolumeBindingArgs {
-    /// How long to wait for volumes to be bound.
+    /// Timeout until volumes are bound.
     pub bind_timeout_seconds: i64,
-    /// Scoring by capacity is behind a gate that is off.
+    /// For scoring by capacity, whose feature gate is off.
     #[serde(skip_serializing)]
     pub shape: Option<Vec<UtilizationShapePoint>>,
 }
@@ -199,7 +199,7 @@ fn grew(old: &StorageCapacity, new: &StorageCapacity) -> bool {
     }
 }
 
-/// The pod's claims by what a node must offer for them.
+/// The pod's claims, grouped by what a node must have for them.
 #[derive(Default)]
 struct Claims {
     bound: Vec<Bound>,
@@ -207,7 +207,7 @@ struct Claims {
 }
 
 enum Bound {
-    /// To a volume that is not there.
+    /// Bound to a volume that does not exist.
     Nowhere,
     To {
         affinity: Option<NodeSelector>,
@@ -218,7 +218,7 @@ enum Bound {
 
 struct Migrated {
     plugin: Name,
-    /// The affinity where a CSI driver serves the plugin, or why there is none.
+    /// The affinity on nodes where a CSI driver serves the plugin, or the error that prevents one.
     affinity: Result<Option<NodeSelector>, String>,
 }
 
@@ -276,7 +276,7 @@ impl Claims {
     }
 }
 
-/// The claim behind a volume, if one is and if it can be used at all.
+/// The claim of a volume, if it has one that can be used.
 fn usable(pod: &Pod, volume: &Volume, storage: &Storage) -> Result<Option<Arc<Claim>>, Rejection> {
     let Some(name) = claim_of(pod, volume) else {
         return Ok(None);
@@ -357,7 +357,7 @@ impl NodeFilter for Claims {
 }
 
 impl Claims {
-    /// What speaks against the node by the first bound claim that something does.
+    /// The first bound claim that rejects the node, with its reason.
     fn check_bound(
         &self,
         node: &NodeSpec,

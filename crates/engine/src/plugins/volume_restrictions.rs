@@ -1,4 +1,4 @@
-//! Keeps apart pods that cannot share a disk: inline disks that one machine attaches once, and claims for one pod only.
+//! Separates pods that cannot share a volume: inline disks that attach to one node once, and ReadWriteOncePod claims.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ impl Plugin for VolumeRestrictions {
         if disks.is_none() {
             plan.filter_only_with(users.clone());
         }
-        plan.filter_places(Free {
+        plan.filter_places(FreeVolumes {
             disks,
             users,
             moved,
@@ -97,7 +97,7 @@ fn clash(ours: &[Disk], theirs: &[Disk]) -> bool {
         .any(|ours| theirs.iter().any(|theirs| conflicts(ours, theirs)))
 }
 
-/// Whether two pods cannot use these on one machine.
+/// Whether two pods cannot use these on one node.
 fn conflicts(a: &Disk, b: &Disk) -> bool {
     use Disk::{AwsElasticBlockStore, GcePersistentDisk, Iscsi, Rbd};
     match (a, b) {
@@ -152,7 +152,7 @@ impl PodRule for Rivals {
     }
 }
 
-/// Pods that use a claim. Kubernetes looks for them once, so those that come or go later are counted by [`Moved`].
+/// Pods that use a claim. kube-scheduler counts them once; [`Moved`] counts hypothetical changes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Users {
     namespace: Name,
@@ -173,7 +173,7 @@ impl PodRule for Users {
     }
 }
 
-/// Volumes of pods that come or go, by the claims they name. Kubernetes does not compare namespaces here.
+/// Volumes of hypothetical pods by the name of their claim. kube-scheduler does not compare namespaces here.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Moved(Vec<Name>);
 
@@ -188,7 +188,7 @@ impl PodRule for Moved {
     }
 }
 
-struct Free {
+struct FreeVolumes {
     disks: Option<CountId>,
     /// One count per claim.
     users: Vec<CountId>,
@@ -198,7 +198,7 @@ struct Free {
 const NO_DISK: u8 = 1;
 const CLAIM_IN_USE: u8 = 2;
 
-impl PlaceFilter for Free {
+impl PlaceFilter for FreeVolumes {
     fn filter(&self, at: Place) -> Verdict {
         if self.disks.is_some_and(|disks| at.count(disks) > 0) {
             return Verdict::unschedulable(NO_DISK);

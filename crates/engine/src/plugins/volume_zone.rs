@@ -1,4 +1,4 @@
-//! Keeps pods in the zones of the volumes they use.
+//! Rejects nodes outside the zones of the pod's volumes.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ fn zones(pod: &Pod, storage: &Storage) -> Result<Vec<Zone>, String> {
     Ok(zones)
 }
 
-/// The volume of a claim; `None` if it will be chosen with the node.
+/// The volume of a claim; `None` if it is bound after the pod has a node.
 fn volume<'s>(
     name: &str,
     pod: &Pod,
@@ -128,7 +128,7 @@ fn volume<'s>(
     }
 }
 
-/// A label with an empty part says nothing.
+/// A label with an empty part is ignored.
 fn values(label: &str) -> Option<BTreeSet<Name>> {
     label
         .split(ZONE_SEPARATOR)
@@ -143,7 +143,7 @@ struct Elsewhere(Vec<Zone>);
 
 impl NodeRule for Elsewhere {
     fn of(&self, node: &NodeSpec) -> u32 {
-        // A node that says nothing about zones is in all of them.
+        // A node without zone labels matches every zone.
         let says_nothing = TOPOLOGY.iter().all(|key| !node.labels.contains(key));
         let is_there = |(key, allowed): &Zone| {
             value(key, &node.labels).is_some_and(|value| allowed.contains(value))
@@ -152,7 +152,7 @@ impl NodeRule for Elsewhere {
     }
 }
 
-/// A node's label, or its newer twin for a beta key; not the other way round.
+/// A node's label, or the label with the newer key for a beta key; not the reverse.
 fn value<'l>(key: &str, labels: &'l Labels) -> Option<&'l str> {
     labels.get(key).or_else(|| match key {
         BETA_ZONE => labels.get(ZONE),

@@ -1,4 +1,4 @@
-//! Several scheduler names with one queue: whose pod it is, who goes first, and what can help whom.
+//! All profiles of a scheduler, which share one queue: the profile of a pod, the order of the queue, queueing hints.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::model::{Name, Pod, Timestamp};
 /// The name under which rejections by extenders are recorded.
 pub const EXTENDER: &str = "Extender";
 
-/// All profiles of a scheduler, at least one, each with a name of its own.
+/// All profiles of a scheduler: at least one, with unique names.
 #[derive(Clone)]
 pub struct Profiles {
     all: Vec<Profile>,
-    /// Per profile, what each plugin that can reject a pod wants to hear of.
+    /// Per profile, the events that each plugin that can reject a pod listens to.
     listeners: Vec<Vec<Listener>>,
     hooks: Hooks,
 }
@@ -25,25 +25,25 @@ struct Listener {
     /// Position among the profile's plugins; `None` for extenders, which give no hints.
     plugin: Option<usize>,
     patterns: Vec<EventPattern>,
-    /// These help without asking the plugin.
+    /// Events that help without a hint of the plugin.
     always: Vec<EventPattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfilesError {
-    #[error("there is no profile: at least one is needed")]
+    #[error("no profile is configured: at least one is required")]
     None,
-    #[error("two profiles are named `{0}`: each scheduler name may have one profile")]
+    #[error("two profiles have the name `{0}`: scheduler names must be unique")]
     Repeated(Name),
     #[error(
-        "profile `{profile}` orders the queue by [{found}], but exactly one plugin must, the same in all profiles"
+        "profile `{profile}` has queue sort plugins [{found}]: exactly one is required, the same in all profiles"
     )]
     QueueSort { profile: Name, found: String },
-    #[error("profile `{0}` has no plugin that binds pods")]
+    #[error("profile `{0}` has no bind plugin: at least one is required")]
     NoBinder(Name),
 }
 
-/// How a rejected pod is to be tried again after an event.
+/// When to retry a rejected pod after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hint {
     Skip,
@@ -87,7 +87,7 @@ impl Profiles {
         })
     }
 
-    /// The same with code around the extension points.
+    /// The same with hooks around the extension points.
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
         self
@@ -105,14 +105,14 @@ impl Profiles {
         self.all.iter()
     }
 
-    /// The profile of a scheduler name; `None` if it is somebody else's.
+    /// The profile of a scheduler name; `None` if this scheduler has none.
     pub fn find(&self, scheduler_name: &str) -> Option<usize> {
         self.all
             .iter()
             .position(|profile| *profile.scheduler_name == *scheduler_name)
     }
 
-    /// QueueSort: whether `a` is to be tried before `b`.
+    /// QueueSort: whether `a` comes before `b`.
     pub fn goes_before(&self, a: (&Arc<Pod>, Timestamp), b: (&Arc<Pod>, Timestamp)) -> bool {
         let profile = &self.all[0];
         let order = |x: &Pod, y: &Pod| {
@@ -127,7 +127,7 @@ impl Profiles {
         self.hooks.around(point, a.0, with_a, fine)
     }
 
-    /// PreEnqueue: the plugin that keeps the pod out, if any. The one that did so last time is asked first.
+    /// PreEnqueue: the plugin that gates the pod, if any. The one that gated it last time runs first.
     pub fn gate(
         &self,
         profile: usize,
@@ -156,9 +156,9 @@ impl Profiles {
         kept.map(|(name, _)| name)
     }
 
-    /// Whether anybody wants to hear of it.
+    /// Whether any plugin listens to the event.
     pub fn wants(&self, event: &Event) -> bool {
-        is_for_everybody(event)
+        is_for_all(event)
             || self
                 .listeners
                 .iter()
@@ -166,15 +166,16 @@ impl Profiles {
                 .any(|listener| listener.hears(event))
     }
 
-    /// Whether one of these plugins wants to hear of it.
+    /// Whether one of these plugins listens to the event.
     pub fn any_hears(&self, profile: usize, plugins: &[&'static str], event: &Event) -> bool {
-        is_for_everybody(event)
+        is_for_all(event)
             || self.listeners[profile]
                 .iter()
                 .any(|listener| plugins.contains(&listener.name) && listener.hears(event))
     }
 
-    /// What an event is to a pod that these plugins rejected; some of them only wait for something on its way.
+    /// The queueing hint of an event for a pod that these plugins rejected; `pending` are those that wait for an expected
+    /// event.
     pub fn hint(
         &self,
         profile: usize,
@@ -208,7 +209,7 @@ impl Profiles {
     }
 }
 
-fn is_for_everybody(event: &Event) -> bool {
+fn is_for_all(event: &Event) -> bool {
     event.changed.resource().is_none()
 }
 
@@ -238,7 +239,8 @@ fn listeners(profile: &Profile) -> Vec<Listener> {
                     pattern.resource == Watched::Node && pattern.actions.intersects(actions)
                 })
             };
-            // A new node may become usable only once its first taints are gone, so who waits for nodes hears of taints.
+            // A new node may become usable only when its first taints are removed, so plugins that listen to new nodes
+            // also listen to taints.
             let always = if on_nodes(Actions::ADD) && !on_nodes(Actions::NODE_TAINT) {
                 vec![EventPattern::new(Watched::Node, Actions::NODE_TAINT)]
             } else {

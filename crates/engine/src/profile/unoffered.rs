@@ -1,4 +1,4 @@
-//! Resources that a configuration names and no node has: most likely misspelt, and without effect.
+//! Resources that a configuration scores by and no node has: probably misspelled, and without effect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,18 +7,18 @@ use super::Profile;
 use crate::framework::Point;
 use crate::model::Resource;
 
-/// Displayed as a sentence.
+/// A resource that no node has; displayed as a warning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unoffered {
     pub resource: Resource,
-    /// Who scores by it.
+    /// The plugins that score by it.
     pub plugins: Vec<&'static str>,
-    /// What there is instead.
+    /// The resources that nodes have.
     offered: Vec<Resource>,
 }
 
 impl Unoffered {
-    /// All of them, if these are the resources that nodes have.
+    /// All such resources, given the resources that nodes have.
     pub fn among<'a>(
         profiles: impl Iterator<Item = &'a Profile>,
         offered: &[Resource],
@@ -51,7 +51,7 @@ impl fmt::Display for Unoffered {
         let offered: Vec<&str> = self.offered.iter().map(Resource::name).collect();
         write!(
             f,
-            "no node has `{resource}`, which {plugins} would score by; nodes have {}",
+            "no node has `{resource}`, which {plugins} scores by; nodes have {}",
             offered.join(", ")
         )
     }

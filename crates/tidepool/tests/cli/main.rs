@@ -420,7 +420,7 @@ fn config_check_says_what_is_wrong_and_where() {
         (output.code, &output.stdout[..]),
         (
             Some(0),
-            "FILE:3: warning: percentageOfNodesToScore: has no effect: every node is scored\nFILE: good\n"
+            "FILE:3: warning: percentageOfNodesToScore: has no effect: the scheduler scores every node\nFILE: good\n"
         )
     );
     let bad = format!("{CONFIGURATION}profils: []\n");

@@ -116,7 +116,7 @@ fn enabled(entry: &'static Entry, weight: i64, wire: &Wire) -> Result<Enabled> {
 fn everywhere(custom: &PluginSet) -> Vec<Plugin> {
     let default = DEFAULT.iter().map(|(name, weight)| Plugin {
         name: (*name).to_owned(),
-        weight: i64::from(*weight),
+        weight: *weight,
     });
     let mut list: Vec<Plugin> = default
         .filter(|plugin| !custom.disables("*") && !custom.disables(&plugin.name))

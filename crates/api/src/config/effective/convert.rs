@@ -1,47 +1,38 @@
-//! From any version to v1: the same plugins in the same order with the same arguments, and what v1 cannot say as warnings.
+//! From any version to v1: the same plugins in the same order with the same arguments. Warnings name what v1 lacks.
 
-use engine::framework::{Entry, Point};
+use engine::framework::{ConfigVersion, Entry, Point, Successor};
 use serde_json::{Map, Value, json};
 
+use super::super::Configuration;
 use super::super::build::find;
-use super::super::{Configuration, Version};
-use super::{Effective, PluginConfig, Profile};
-
-/// Scorers of v1beta1, and what NodeResourcesFit calls them.
-const SCORERS: [(&str, &str); 3] = [
-    ("NodeResourcesLeastAllocated", "LeastAllocated"),
-    ("NodeResourcesMostAllocated", "MostAllocated"),
-    ("RequestedToCapacityRatio", "RequestedToCapacityRatio"),
-];
-
-const FIT: &str = "NodeResourcesFit";
+use super::{Effective, EffectivePluginConfig, EffectiveProfile};
 
 impl Effective {
-    /// The same in v1, and what has no equivalent there.
+    /// The same in v1, with warnings about settings that v1 lacks.
     pub fn in_v1(&self, plugins: &[Entry]) -> (Self, Vec<String>) {
         let mut converted = self.clone();
         let mut warnings = Vec::new();
-        converted.api_version = Version::V1.to_string();
+        converted.api_version = ConfigVersion::V1.to_string();
         for (field, address) in [
             ("healthzBindAddress", converted.healthz_bind_address.take()),
             ("metricsBindAddress", converted.metrics_bind_address.take()),
         ] {
             if let Some(address) = address {
                 warnings.push(format!(
-                    "{field}: `{address}` is left out: v1 has no such field, the address is a flag there (--bind-address)"
+                    "{field}: removed `{address}`: v1 has no such field; use the flag --bind-address"
                 ));
             }
         }
         for (i, profile) in converted.profiles.iter_mut().enumerate() {
-            profile.without_effect_left_out(plugins);
+            profile.remove_neutral(plugins);
             let place = format!("profiles[{i}]");
-            let lost = profile.with_one_scorer();
+            let lost = profile.use_successors(plugins);
             warnings.extend(lost.into_iter().map(|text| format!("{place}: {text}")));
         }
         (converted, warnings)
     }
 
-    /// As a file of v1 that says no more than it must; of what is in v1.
+    /// As a v1 file without the fields that have their defaults. The configuration must be of v1.
     pub fn without_defaults(&self, plugins: &[Entry]) -> Value {
         let own = serde_json::to_value(self).unwrap_or_default();
         let defaults = Self::new(&Configuration::default(), plugins);
@@ -75,69 +66,73 @@ impl Effective {
     }
 }
 
-impl Profile {
-    fn without_effect_left_out(&mut self, plugins: &[Entry]) {
+impl EffectiveProfile {
+    /// Removes plugins without effect.
+    fn remove_neutral(&mut self, plugins: &[Entry]) {
         let has_effect =
             |name: &str| find(plugins, name).is_none_or(|entry| entry.warning().is_none());
-        for (_, enabled) in &mut self.plugins {
-            enabled.retain(|plugin| has_effect(&plugin.name));
+        for (_, set) in &mut self.plugins {
+            set.enabled.retain(|plugin| has_effect(&plugin.name));
         }
     }
 
-    /// v1 has one plugin for all strategies, hence one strategy. What is lost is said.
-    fn with_one_scorer(&mut self) -> Vec<String> {
+    /// Replaces scorers by their successors in v1. A successor can replace only one scorer; the others are lost and
+    /// reported.
+    fn use_successors(&mut self, plugins: &[Entry]) -> Vec<String> {
+        let successor = |name: &str| find(plugins, name).and_then(|entry| entry.rules.successor);
         let mut lost = Vec::new();
-        let Some((_, scorers)) = self
-            .plugins
-            .iter_mut()
-            .find(|(point, _)| *point == Point::Score)
-        else {
-            return lost;
-        };
-        let mut taken = scorers.iter().any(|plugin| plugin.name == FIT);
-        let mut strategy = None;
-        scorers.retain_mut(|plugin| {
-            let Some((old, kind)) = SCORERS.iter().find(|(old, _)| *old == plugin.name) else {
-                return true;
-            };
-            if taken {
-                lost.push(format!(
-                    "plugin {old} with weight {} is left out: in v1 a profile has one strategy of {FIT}",
-                    plugin.weight.unwrap_or(1)
-                ));
-                return false;
+        let mut replaced: Vec<(String, Successor)> = Vec::new();
+        let mut sets = self.plugins.iter_mut();
+        if let Some((_, set)) = sets.find(|(point, _)| *point == Point::Score) {
+            let names = set.enabled.iter().map(|plugin| plugin.name.clone());
+            let mut taken: Vec<String> = names.collect();
+            set.enabled.retain_mut(|plugin| {
+                let Some(new) = successor(&plugin.name) else {
+                    return true;
+                };
+                if taken.iter().any(|name| name == new.plugin) {
+                    lost.push(format!(
+                        "removed plugin {} with weight {}: in v1 a profile has only one {} of {}",
+                        plugin.name,
+                        plugin.weight.unwrap_or(1),
+                        new.field,
+                        new.plugin
+                    ));
+                    return false;
+                }
+                taken.push(new.plugin.to_owned());
+                let old = std::mem::replace(&mut plugin.name, new.plugin.to_owned());
+                replaced.push((old, new));
+                true
+            });
+        }
+        for (old, new) in replaced {
+            let mut configs = self.plugin_config.iter();
+            let config = configs.find(|config| config.name == old);
+            let args = config.map(|config| config.args.clone()).unwrap_or_default();
+            let mut value = json!({"type": new.kind});
+            for (from, to) in new.args {
+                let place = to
+                    .split('.')
+                    .fold(&mut value, |value, step| &mut value[step]);
+                *place = args[from].clone();
             }
-            taken = true;
-            strategy = Some((*old, *kind));
-            FIT.clone_into(&mut plugin.name);
-            true
-        });
-        let is_old = |config: &PluginConfig| SCORERS.iter().any(|(old, _)| *old == config.name);
-        if let Some((old, kind)) = strategy {
-            let args = self.plugin_config.iter().find(|config| config.name == old);
-            let args = args.map(|config| config.args.clone()).unwrap_or_default();
-            let mut scoring = json!({"type": kind, "resources": args["resources"]});
-            if kind == "RequestedToCapacityRatio" {
-                scoring["requestedToCapacityRatio"] = json!({"shape": args["shape"]});
-            }
-            match self
-                .plugin_config
-                .iter_mut()
-                .find(|config| config.name == FIT)
-            {
-                Some(config) => config.args["scoringStrategy"] = scoring,
-                None => self.plugin_config.push(PluginConfig {
-                    name: FIT.to_owned(),
-                    args: json!({"scoringStrategy": scoring}),
+            let mut configs = self.plugin_config.iter_mut();
+            match configs.find(|config| config.name == new.plugin) {
+                Some(config) => config.args[new.field] = value,
+                None => self.plugin_config.push(EffectivePluginConfig {
+                    name: new.plugin.to_owned(),
+                    args: json!({new.field: value}),
                 }),
             }
         }
-        self.plugin_config.retain(|config| !is_old(config));
+        let is_current = |config: &EffectivePluginConfig| successor(&config.name).is_none();
+        self.plugin_config.retain(is_current);
         lost
     }
 }
 
-/// A profile without points and arguments that are those of every profile.
+/// A profile without the points and arguments that equal the defaults.
 fn shorter(profile: Value, default: Option<&Value>) -> Value {
     let Value::Object(fields) = profile else {
         return profile;
@@ -162,7 +157,7 @@ fn shorter(profile: Value, default: Option<&Value>) -> Value {
     Value::Object(short)
 }
 
-/// Whole points: half of a set would mean something else.
+/// Compares whole points: part of a set would have another meaning.
 fn differing_points(plugins: Value, default: Option<&Value>) -> Option<Value> {
     let Value::Object(points) = plugins else {
         return Some(plugins);

@@ -2,7 +2,7 @@
 
 use engine::plugins;
 
-use super::{Effective, Version, load, v1, versioned};
+use super::{ConfigVersion, Effective, load, v1, versioned};
 use crate::config::to_yaml;
 
 fn effective(text: &str) -> Effective {
@@ -17,7 +17,7 @@ fn files() -> Vec<String> {
                   profiles:\n- schedulerName: a\n  plugins:\n    score: {disabled: [{name: ImageLocality}, {name: \
                   NodeAffinity}], enabled: [{name: NodeAffinity, weight: 7}]}\n  pluginConfig:\n  - name: \
                   NodeResourcesFit\n    args: {ignoredResourceGroups: [a.b]}\n- schedulerName: b\n";
-    let mut files: Vec<String> = Version::ALL
+    let mut files: Vec<String> = ConfigVersion::ALL
         .iter()
         .flat_map(|version| {
             [
@@ -130,9 +130,9 @@ fn the_scorers_of_v1beta1() {
     assert_eq!(
         lost,
         [
-            "metricsBindAddress: `0.0.0.0:1` is left out: v1 has no such field, the address is a flag there (--bind-address)",
-            "profiles[0]: plugin NodeResourcesMostAllocated with weight 4 is left out: in v1 a profile has one strategy of \
-             NodeResourcesFit",
+            "metricsBindAddress: removed `0.0.0.0:1`: v1 has no such field; use the flag --bind-address",
+            "profiles[0]: removed plugin NodeResourcesMostAllocated with weight 4: in v1 a profile has only one \
+             scoringStrategy of NodeResourcesFit",
         ]
     );
     let args = &converted.profiles[0].plugin_config;

@@ -57,7 +57,7 @@ fn config_maps_without_a_configuration() {
     for (text, want) in [
         (
             "kind: ConfigMap\n",
-            "line 1: data: the ConfigMap has no text in `data`: a KubeSchedulerConfiguration is needed there",
+            "line 1: data: the ConfigMap has no `data`: it must contain a KubeSchedulerConfiguration",
         ),
         (
             "kind: ConfigMap\ndata: {a: x, b: z}\n",
@@ -75,13 +75,13 @@ fn config_maps_without_a_configuration() {
 /// As the design document of the two plugins prints them; only the indentation is corrected.
 #[test]
 fn files_of_koordinator() {
-    let both = "NodeResourcesFit scores nodes by the same resources as well: disable it under score if only \
-                NodeResourcesFitPlus is to do so";
+    let both = "NodeResourcesFit also scores nodes by the same resources: to use only NodeResourcesFitPlus, disable \
+                NodeResourcesFit under score";
     for (text, want) in [
         (
             include_str!("../../../testdata/config/koordinator-gpu.yaml"),
             vec![
-                "the file has no apiVersion; it is read as kubescheduler.config.k8s.io/v1beta2, as its args say".to_owned(),
+                "the file has no apiVersion: using kubescheduler.config.k8s.io/v1beta2, the version of its args".to_owned(),
             ],
         ),
         (

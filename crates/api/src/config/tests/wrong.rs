@@ -17,11 +17,11 @@ fn refusals_of_our_own() {
         ),
         (
             "profiles:\n- plugins: {score: {enabled: [{weight: 1}]}}",
-            "line 4: profiles[0].plugins.score.enabled[0]: Required value: a plugin needs a name",
+            "line 4: profiles[0].plugins.score.enabled[0]: Required value: name of the plugin",
         ),
         (
             "profiles:\n- pluginConfig: [{args: {}}]",
-            "line 4: profiles[0].pluginConfig[0]: Required value: arguments need the name of a plugin",
+            "line 4: profiles[0].pluginConfig[0]: Required value: name of the plugin",
         ),
         (
             "profiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args: {defaultingType: List, defaultConstraints: \
@@ -116,7 +116,7 @@ fn wrong_types() {
             format!("line 14: {args}.hardPodAffinityWeight: found the text \"much\": only a whole number is allowed"),
             format!("line 14: {args}.ignorePreferredTermsOfExistingPods: found the number 1: only true or false is allowed"),
             format!(
-                "line 14: {args}.foo: unknown field `foo`; known are hardPodAffinityWeight, \
+                "line 14: {args}.foo: unknown field `foo`; known: hardPodAffinityWeight, \
                  ignorePreferredTermsOfExistingPods"
             ),
         ]
@@ -203,29 +203,29 @@ fn unknown_names_with_their_line_and_the_nearest_name() {
         ),
         (
             v1("parallelism: 1\nparallelism: 2"),
-            "line 4: parallelism: key `parallelism` is given twice",
+            "line 4: parallelism: duplicate key `parallelism`",
         ),
         (
             "apiVersion: kubescheduler.config.k8s.io/v1beta4\nkind: KubeSchedulerConfiguration\n"
                 .to_owned(),
-            "line 1: apiVersion: `kubescheduler.config.k8s.io/v1beta4` is not known, did you mean \
+            "line 1: apiVersion: unknown version `kubescheduler.config.k8s.io/v1beta4`, did you mean \
              `kubescheduler.config.k8s.io/v1beta1`?",
         ),
         (
             "apiVersion: kubescheduler.config.k8s.io/v1\nkind: Pod\n".to_owned(),
-            "line 2: kind: `Pod` is not a scheduler's configuration: use KubeSchedulerConfiguration",
+            "line 2: kind: unknown kind `Pod`: use KubeSchedulerConfiguration",
         ),
         (
             versioned(
                 "v1beta2",
                 "profiles:\n- plugins:\n    multiPoint: {enabled: [{name: NodeName}]}",
             ),
-            "line 5: profiles[0].plugins.multiPoint: unknown field in kubescheduler.config.k8s.io/v1beta2: it came \
-             with v1beta3",
+            "line 5: profiles[0].plugins.multiPoint: unknown field in kubescheduler.config.k8s.io/v1beta2: it was \
+             added in v1beta3",
         ),
         (
             v1("healthzBindAddress: 0.0.0.0:10251"),
-            "line 3: healthzBindAddress: unknown field in kubescheduler.config.k8s.io/v1: it went with v1beta3",
+            "line 3: healthzBindAddress: unknown field in kubescheduler.config.k8s.io/v1: it was removed in v1beta3",
         ),
         (
             versioned(

@@ -246,14 +246,14 @@ fn words_of_katalyst() {
             "",
             QosLevel::Shared,
             false,
-            Some("no JSON object of strings"),
+            Some("must be a JSON object of strings"),
         ),
         (
             level("reclaimed_cores"),
             &format!(",{REQUESTS}")[..],
             QosLevel::Reclaimed,
             false,
-            Some("a reclaimed_cores pod requests cpu: "),
+            Some("a reclaimed_cores pod requests cpu, which uses"),
         ),
         (
             level("reclaimed_cores"),
@@ -261,7 +261,7 @@ fn words_of_katalyst() {
             QosLevel::Reclaimed,
             false,
             Some(
-                "requests `resource.katalyst.kubewharf.io/reclaimed_milicpu`, which is no reclaimed resource",
+                "requests `resource.katalyst.kubewharf.io/reclaimed_milicpu`, which is not a reclaimed resource",
             ),
         ),
     ] {

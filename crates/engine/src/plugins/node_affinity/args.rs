@@ -1,4 +1,4 @@
-//! The arguments: a node affinity as Kubernetes writes it, for all pods of a profile.
+//! The arguments: a node affinity in the format of Kubernetes, for all pods of a profile.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::model::{
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeAffinityArgs {
-    /// Applied to every pod besides its own affinity.
+    /// Applied to every pod in addition to its own affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_affinity: Option<AddedAffinity>,
 }
@@ -23,7 +23,7 @@ pub struct AddedAffinity {
         rename = "requiredDuringSchedulingIgnoredDuringExecution",
         skip_serializing_if = "Option::is_none"
     )]
-    pub required: Option<Terms>,
+    pub required: Option<NodeAffinityTerms>,
     #[serde(
         rename = "preferredDuringSchedulingIgnoredDuringExecution",
         skip_serializing_if = "Vec::is_empty"
@@ -33,7 +33,7 @@ pub struct AddedAffinity {
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Terms {
+pub struct NodeAffinityTerms {
     pub node_selector_terms: Vec<Term>,
 }
 
@@ -63,7 +63,7 @@ pub struct Expression {
 }
 
 impl NodeAffinityArgs {
-    /// What is required, if anything is, and what is preferred; or every fault with its place.
+    /// The required and the preferred terms; or every fault with its place.
     pub(super) fn parse(
         self,
     ) -> Result<(Option<NodeSelector>, Vec<PreferredNodeTerm>), Vec<ArgsError>> {
@@ -82,7 +82,7 @@ impl NodeAffinityArgs {
             let at = "addedAffinity.preferredDuringSchedulingIgnoredDuringExecution";
             let mut found = Vec::new();
             let term = given.preference.parse(&format!("{at}[{i}]"), &mut found);
-            // Without weight it has no effect, so its faults have none either.
+            // A term of weight 0 has no effect, so its faults do not matter.
             if given.weight != 0 {
                 errors.append(&mut found);
             }

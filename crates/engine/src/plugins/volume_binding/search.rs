@@ -1,4 +1,4 @@
-//! Which volumes the claims that waited for a pod would get on a node: ones that exist, or ones to be made there.
+//! Finds volumes on a node for claims that wait for a pod: existing volumes, or volumes to provision.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ const NO_VOLUME: Reason =
 const NO_SPACE: Reason = Reason::Borrowed("node(s) did not have enough free storage");
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// A claim that waits until its pod has a node.
+/// A claim that is bound after its pod has a node (WaitForFirstConsumer).
 pub(super) struct Delayed {
     pub(super) claim: Arc<Claim>,
     pub(super) class: Arc<StorageClass>,
 }
 
-/// Objects as they are to become.
+/// The planned bindings.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// To be bound to claims of the pod.
+    /// Volumes to bind to claims of the pod.
     pub(super) volumes: Vec<PersistentVolume>,
-    /// For which volumes are to be made on the node.
+    /// Claims to provision on the node.
     pub(super) claims: Vec<Claim>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn choose(
     }
     let mut choice = Choice::default();
     let mut to_make = decided;
-    // The smallest first, so that no large volume goes to a small claim before a large one asks.
+    // The smallest claim first, so that a small claim does not take the volume of a large one.
     open.sort_by_key(|delayed| delayed.claim.request.unwrap_or_default());
     for delayed in open {
         match smallest(&delayed.claim, node, storage, &choice.volumes) {
@@ -71,7 +71,7 @@ fn bound(volume: &PersistentVolume, claim: &Claim) -> PersistentVolume {
     }
 }
 
-/// The volume that was promised to the claim, or else the smallest that will do.
+/// The volume reserved for the claim, or else the smallest one that matches.
 fn smallest<'s>(
     claim: &Claim,
     node: &NodeSpec,
@@ -139,7 +139,7 @@ fn can_be_made(delayed: &Delayed, node: &NodeSpec, storage: &Storage) -> Result<
     }
 }
 
-/// Only drivers that publish their capacity are asked for it.
+/// Checks capacity only for drivers that publish it.
 fn has_space(claim: &Claim, class: &StorageClass, node: &NodeSpec, storage: &Storage) -> bool {
     let Some(size) = claim.request else {
         return true;
@@ -158,7 +158,7 @@ fn has_space(claim: &Claim, class: &StorageClass, node: &NodeSpec, storage: &Sto
     capacities.any(|capacity| serves(capacity))
 }
 
-/// The largest volume that can be made.
+/// The largest volume that can be provisioned.
 pub(super) fn limit(capacity: &StorageCapacity) -> Option<Quantity> {
     capacity.largest_volume.or(capacity.capacity)
 }

@@ -261,9 +261,9 @@ fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
 fn when_extenders_leave_no_candidate_the_other_plugins_words_stay() {
     // With the defaults of Kubernetes, whose message this is; an error of an extender stands alone there.
     let default = || {
-        let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
-            Enabled::new(plugins::find(name).unwrap(), i64::from(*weight)).unwrap()
-        });
+        let enabled = plugins::DEFAULT
+            .iter()
+            .map(|(name, weight)| Enabled::new(plugins::find(name).unwrap(), *weight).unwrap());
         Profile::new("default-scheduler", enabled.collect())
     };
     for (said, want) in [
