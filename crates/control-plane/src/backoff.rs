@@ -1,4 +1,4 @@
-//! Waiting longer after each failure, and never in step with others.
+//! Exponential backoff with jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -13,7 +13,6 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Something worked.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

@@ -1,8 +1,7 @@
-//! Connections to an API server, and what its answers mean.
+//! Connections to an API server, and the results of requests.
 //!
-//! Three connections, so that a flood on one cannot starve another: watches, writes, and what is rare. HTTP/2 where the
-//! server speaks it: many requests in flight then share reads, TLS records and wake-ups, which is most of what a request
-//! costs.
+//! Three connections, so that traffic on one does not delay another: watches, writes, and rare requests. HTTP/2 where
+//! the server supports it: requests in flight then share reads, TLS records and wake-ups, which is most of their cost.
 
 mod answer;
 mod exchange;
@@ -13,13 +12,13 @@ pub use exchange::Exchange;
 pub(crate) use exchange::through;
 pub use transport::ConnectError;
 
-/// The clients of the work itself.
+/// The clients for watches and writes.
 pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
     pub(crate) write: Exchange,
 }
 
-/// Where the API server is. Connections are made on the thread that uses them.
+/// How to reach the API server. Connections are made on the thread that uses them.
 #[derive(Clone)]
 pub enum Connect {
     Config(Box<kube::Config>),
@@ -28,7 +27,7 @@ pub enum Connect {
 }
 
 impl Connect {
-    /// Waits for a server that does not answer yet; fails only for a configuration that can never work.
+    /// Waits for a server that does not answer yet; fails only for an invalid configuration.
     pub(crate) async fn clients(&self) -> Result<Clients, ConnectError> {
         match self {
             Self::Config(config) => transport::connect(config).await,
@@ -47,7 +46,7 @@ impl Connect {
         }))
     }
 
-    /// The server's address, if there is one.
+    /// The server's address; none for an embedded cluster.
     pub fn server(&self) -> Option<&http::Uri> {
         match self {
             Self::Config(config) => Some(&config.cluster_url),

@@ -1,13 +1,26 @@
-//! A running scheduler: one thread decides, one talks to the world.
+//! A running scheduler: one thread decides, one does the I/O.
 //!
 //! ```text
-//!   API server ──► watch ──► Link ──► decide (engine)
-//!        ▲                    │           │
-//!        └──── carry out ◄────┴───────────┘
+//!   API server ──► watch ──► channel ──► decide (engine)
+//!        ▲                      │             │
+//!        └────── executor ◄─────┴─────────────┘
 //! ```
 //!
-//! News and instructions cross between the threads in batches. Whatever an instruction comes to is reported as news;
-//! there is no other way back, and nothing here decides. A third thread holds the Lease and answers HTTP.
+//! Messages and outcomes cross the channel in batches. The result of an outcome comes back as a message, and only the
+//! engine decides. The side thread holds the Lease and serves HTTP.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`decide`] | the deciding thread |
+//! | [`channel`] | messages and outcomes between the threads |
+//! | [`side_thread`] | the Lease and the HTTP server |
+//! | [`http`] | the scheduler's HTTP API |
+//! | [`handle`] | status, queries, health and metrics, for other threads |
+//! | [`write`] | the executor and its requests |
+//! | [`observe`] | metrics, timings, attempts, scores, log lines |
+//! | [`pods`], [`claim_waits`] | what writes need to know about pending pods and their claims |
+//! | [`mode`], [`options`] | how to run beside kube-scheduler, and what to start with |
+//! | [`resource_claims`] | a warning about an unsupported feature |
 
 pub(crate) mod channel;
 pub(crate) mod claim_waits;
@@ -36,42 +49,41 @@ use tokio::sync::{mpsc, oneshot};
 use crate::client::{Clients, Connect, ConnectError};
 use crate::election::LeaseError;
 use crate::election::leadership::{Leadership, Role};
-use crate::scheduler::channel::{Link, News};
-use crate::scheduler::claim_waits::Awaited;
+use crate::scheduler::channel::{Channel, Message};
+use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::observe::metrics::Metrics;
-use crate::scheduler::pods::Notes;
+use crate::scheduler::pods::PendingPods;
 use crate::serve::{Serve, ServeError};
 use crate::watch::{self, Progress, Sink};
-use handle::{About, Board};
-pub use handle::{Handle, Unanswered};
+use handle::{EngineStats, SchedulerInfo};
+pub use handle::{Handle, QueryError};
 pub use mode::{DEFAULT_LEASE, DEFAULT_SCHEDULER, Mode, ModeError, SECOND_LEASE, SECOND_SCHEDULER};
-use observe::attempts::Observer;
-pub(crate) use observe::scores::Recorder;
-use observe::timings::Stopwatch;
+use observe::attempts::Attempts;
+pub(crate) use observe::scores::ScoreRecorder;
+use observe::timings::Timings;
 pub use options::Options;
 use side_thread::SideThread;
-use write::executor::CarryOut;
+use write::executor::Executor;
 pub use write::extenders::ExtenderError;
 use write::extenders::Extenders;
 pub use write::replay;
 
-/// The threads' names, for whoever measures them.
+/// Names of the threads, for measurements.
 pub const IO_THREAD: &str = "tidepool-io";
 pub const DECIDE_THREAD: &str = "tidepool-decide";
 pub const SIDE_THREAD: &str = "tidepool-side";
 
-/// Time for requests under way when the scheduler stops.
+/// Time for requests in flight when the scheduler stops.
 const LONGEST_STOP: Duration = Duration::from_secs(5);
-/// The I/O thread rests so long before it waits for more. Answers come one by one, each worth a wake-up, a read and a
-/// write; what has come in the meantime shares them, which saves a tenth of the thread's CPU under load or more. Whoever
-/// finds it waiting is served at once.
-const NAP: Duration = Duration::from_millis(2);
-/// And when the Lease is lost, as another may begin any time.
+/// The I/O thread sleeps so long before it waits for events. Each response costs a wake-up, a read and a write; responses
+/// that arrive during the pause share them, which saves a tenth of the thread's CPU or more under load. An event that
+/// finds the thread waiting is handled at once.
+const IDLE_PAUSE: Duration = Duration::from_millis(2);
+/// The same when the Lease is lost, because another replica may start any time.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(1);
-/// The first lists wait so long for the answer to our first question for the Lease: lists that begin after winning need
-/// no proof that they are new enough.
+/// The first lists wait so long for the first attempt to take the Lease: lists that begin after winning pass the fence.
 const FIRST_TRY: Duration = Duration::from_secs(1);
-/// Pods that cannot be read and wait to be told so.
+/// Unreadable objects that wait for the executor.
 const MOST_UNREADABLE: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -82,11 +94,11 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
     #[error(transparent)]
     Serve(#[from] ServeError),
-    #[error("{extenders} extenders decide, but {endpoints} addresses are given")]
+    #[error("{extenders} extenders are configured, but {endpoints} addresses are given")]
     Extenders { extenders: usize, endpoints: usize },
 }
 
-/// Why a scheduler ended by itself.
+/// Why a scheduler ended without being stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     #[error(transparent)]
@@ -97,16 +109,16 @@ pub enum Ended {
     Lease(#[from] LeaseError),
     #[error("cannot listen for HTTP")]
     Listen(#[source] std::io::Error),
-    #[error("the {0} thread ended unexpectedly; its last words are in the log")]
+    #[error("thread {0} ended unexpectedly; the log has the reason")]
     Thread(&'static str),
 }
 
-/// What happened since the start.
+/// Counts since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub bound: AtomicU64,
     pub bind_failures: AtomicU64,
-    /// Binds whose answer was lost, so that the pod had to be read.
+    /// Binds whose response was lost, so that the pod had to be read.
     pub bind_unknown: AtomicU64,
     pub events_written: AtomicU64,
     pub events_dropped: AtomicU64,
@@ -120,9 +132,9 @@ impl Counters {
     }
 }
 
-/// A scheduler at work. Dropping it stops it at once; [`Running::stop`] lets requests under way finish.
+/// A running scheduler. Dropping it stops it at once; [`Running::stop`] lets requests in flight finish.
 pub struct Running {
-    link: Arc<Link>,
+    channel: Arc<Channel>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     handle: Handle,
@@ -162,8 +174,8 @@ impl Running {
         let listening = serve.map(Serve::listen).transpose()?;
         let server = listening.as_ref().map(|listening| listening.address());
         let metrics = Arc::new(Metrics::new());
-        let stopwatch = Arc::new(Stopwatch::new(metrics.clone(), &profiles));
-        settings.hooks = settings.hooks.and(stopwatch.clone());
+        let timings = Arc::new(Timings::new(metrics.clone(), &profiles));
+        settings.hooks = settings.hooks.and(timings.clone());
         let engine = Scheduler::new(profiles, settings)?;
         let names: Vec<_> = engine
             .profiles()
@@ -176,19 +188,19 @@ impl Running {
             (_, Some(_)) => Role::Candidate,
             (_, None) => Role::Alone,
         };
-        let (recorder, log) = Recorder::new(debug_scores);
+        let (scores, score_log) = ScoreRecorder::new(debug_scores);
         let shared = Shared {
-            recorder,
-            link: Arc::default(),
-            notes: Arc::new(Notes::new(names)),
-            awaited: Arc::default(),
+            scores,
+            channel: Arc::default(),
+            pods: Arc::new(PendingPods::new(names)),
+            claim_waits: Arc::default(),
             counters: Arc::default(),
             progress: Arc::default(),
             leadership: Arc::new(Leadership::new(role)),
             metrics: metrics.clone(),
         };
-        let board = Arc::<Board>::default();
-        let about = About {
+        let stats = Arc::<EngineStats>::default();
+        let info = SchedulerInfo {
             mode,
             identity: election
                 .as_ref()
@@ -197,10 +209,10 @@ impl Running {
             schedulers: schedulers.clone(),
             configuration,
         };
-        let handle = Handle::new(about, &shared, board.clone());
-        let observer = Observer::new(metrics, stopwatch, engine.profiles());
+        let handle = Handle::new(info, &shared, stats.clone());
+        let attempts = Attempts::new(metrics, timings, engine.profiles());
         let decide = decide && election.is_none();
-        let decide = decide::start(engine, &shared, observer, board, decide)?;
+        let decide = decide::start(engine, &shared, attempts, stats, decide)?;
         let side = SideThread {
             connect: connect.clone(),
             election,
@@ -214,7 +226,7 @@ impl Running {
             .transpose()?;
         let (stop, stopped) = oneshot::channel();
         let running = Self {
-            link: shared.link.clone(),
+            channel: shared.channel.clone(),
             counters: shared.counters.clone(),
             progress: shared.progress.clone(),
             handle,
@@ -222,39 +234,38 @@ impl Running {
             stop: Some(stop),
             decide: Some(decide),
             side,
-            ended: spawn(IO_THREAD, Some(NAP), async move {
-                tokio::spawn(log.write(shared.recorder.clone()));
-                talk(connect, shared, extenders, host, mode, stopped).await
+            ended: spawn(IO_THREAD, Some(IDLE_PAUSE), async move {
+                tokio::spawn(score_log.write(shared.scores.clone()));
+                run_io(connect, shared, extenders, host, mode, stopped).await
             })?,
         };
         Ok(running)
     }
 
-    /// Begins to decide, or stops deciding; watching goes on.
+    /// Starts or stops deciding; watches go on.
     pub async fn decide(&self, decide: bool) {
-        self.link.tell(vec![News::Decide(decide)]).await;
+        self.channel.send(vec![Message::Decide(decide)]).await;
     }
 
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How far the watches have come.
+    /// The progress of the watches.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// For whoever wants to ask it something.
     pub fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Where its HTTP server listens.
+    /// The address of its HTTP server.
     pub fn server(&self) -> Option<SocketAddr> {
         self.server
     }
 
-    /// Returns when something broke that cannot be mended here.
+    /// Returns when the scheduler has failed.
     pub async fn ended(&mut self) -> Ended {
         let side = async {
             match &mut self.side {
@@ -265,14 +276,14 @@ impl Running {
         tokio::select! {
             ended = &mut self.ended => match ended {
                 Ok(Err(why)) => why,
-                // It ends in order only because the other one has ended.
+                // It ends without an error only if the deciding thread has ended.
                 Ok(Ok(())) => Ended::Thread(DECIDE_THREAD),
                 Err(_) => Ended::Thread(IO_THREAD),
             },
             ended = side => match ended {
                 Ok(Err(why)) => {
-                    // Whoever is leader now may begin any time.
-                    self.link.close();
+                    // Another replica may start any time.
+                    self.channel.close();
                     let _ = tokio::time::timeout(LONGEST_GOODBYE, &mut self.ended).await;
                     why
                 }
@@ -281,16 +292,16 @@ impl Running {
         }
     }
 
-    /// Decides nothing more, lets requests under way finish for a while, and gives the Lease back.
+    /// Stops deciding, waits for requests in flight, and releases the Lease.
     pub async fn stop(mut self) {
         self.handle.stopping();
-        self.link.close();
+        self.channel.close();
         drop(self.stop.take());
         if tokio::time::timeout(2 * LONGEST_STOP, &mut self.ended)
             .await
             .is_err()
         {
-            tracing::warn!("the connections did not end in time");
+            tracing::warn!("requests did not end in time");
         }
         if let Some(mut side) = self.side.take() {
             drop(side.stop.take());
@@ -298,7 +309,7 @@ impl Running {
             let _ = tokio::time::timeout(LONGEST_STOP, &mut side.ended).await;
         }
         if let Some(decide) = self.decide.take() {
-            // It sees the closed link after the decision it is at; a panic has been logged.
+            // It sees the closed channel after its current decision; a panic is in the log.
             let _ = tokio::task::spawn_blocking(move || decide.join()).await;
         }
     }
@@ -306,21 +317,21 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.link.close();
+        self.channel.close();
     }
 }
 
-/// What the threads hold.
+/// State of all threads.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    link: Arc<Link>,
-    notes: Arc<Notes>,
-    awaited: Arc<Awaited>,
+    channel: Arc<Channel>,
+    pods: Arc<PendingPods>,
+    claim_waits: Arc<ClaimWaits>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     leadership: Arc<Leadership>,
     metrics: Arc<Metrics>,
-    recorder: Arc<Recorder>,
+    scores: Arc<ScoreRecorder>,
 }
 
 fn start_side(side: SideThread, shared: Shared) -> std::io::Result<SideHandle> {
@@ -334,32 +345,32 @@ fn start_side(side: SideThread, shared: Shared) -> std::io::Result<SideHandle> {
     })
 }
 
-/// A thread with a runtime of its own for this, which may rest before it waits, and how it ended.
+/// Runs the future on a thread and runtime of its own, which may pause before it waits. Returns its result.
 fn spawn(
     name: &str,
-    nap: Option<Duration>,
+    pause: Option<Duration>,
     work: impl Future<Output = Result<(), Ended>> + Send + 'static,
 ) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
     let (end, ended) = oneshot::channel();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    if let Some(nap) = nap {
-        runtime.on_thread_park(move || std::thread::sleep(nap));
+    if let Some(pause) = pause {
+        runtime.on_thread_park(move || std::thread::sleep(pause));
     }
     let runtime = runtime.enable_all().build()?;
     std::thread::Builder::new()
         .name(name.into())
         .spawn(move || {
             let result = runtime.block_on(work);
-            // Nobody listens if the scheduler was dropped.
+            // There is no receiver if the scheduler was dropped.
             let _ = end.send(result);
-            // What is still open leads nowhere.
+            // Remaining tasks are of no use.
             runtime.shutdown_background();
         })?;
     Ok(ended)
 }
 
-/// The I/O thread: followers of every kind, and the one that carries out instructions.
-async fn talk(
+/// The I/O thread: a reflector for every kind, and the executor.
+async fn run_io(
     connect: Connect,
     shared: Shared,
     extenders: Vec<config::Extender>,
@@ -369,23 +380,23 @@ async fn talk(
 ) -> Result<(), Ended> {
     match mode {
         Mode::Observe => {
-            tracing::info!("only observes: decisions are logged, and nothing is written")
+            tracing::info!(%mode, "starting scheduler: decisions are logged, nothing is written")
         }
-        Mode::Second | Mode::Primary => tracing::info!(%mode, "begins"),
+        Mode::Second | Mode::Primary => tracing::info!(%mode, "starting scheduler"),
     }
     let extenders = Extenders::connect(extenders).await?;
     let clients: Clients = tokio::select! {
         clients = connect.clients() => clients?,
         _ = &mut stopped => return Ok(()),
     };
-    // However that went: watching begins.
+    // Watches begin in any case.
     let _ = tokio::time::timeout(FIRST_TRY, shared.leadership.tried()).await;
-    let (complain, unreadable) = mpsc::channel(MOST_UNREADABLE);
+    let (report_unreadable, unreadable) = mpsc::channel(MOST_UNREADABLE);
     let sink = Sink {
-        link: shared.link.clone(),
-        notes: shared.notes.clone(),
-        awaited: shared.awaited.clone(),
-        unreadable: complain,
+        channel: shared.channel.clone(),
+        pods: shared.pods.clone(),
+        claim_waits: shared.claim_waits.clone(),
+        unreadable: report_unreadable,
         progress: shared.progress.clone(),
     };
     let mut followers = tokio::task::JoinSet::new();
@@ -395,19 +406,19 @@ async fn talk(
     if mode == Mode::Primary {
         tokio::spawn(resource_claims::warn(clients.write.clone()));
     }
-    let link = shared.link.clone();
-    let mut carry_out = CarryOut::new(clients.write, shared, extenders, mode, &host);
+    let channel = shared.channel.clone();
+    let mut executor = Executor::new(clients.write, shared, extenders, mode, &host);
     let stopped = async {
         // An error is a scheduler that was dropped: stop as well.
         let _ = stopped.await;
     };
     tokio::select! {
-        () = carry_out.run(unreadable) => {}
-        () = link.closed() => {}
+        () = executor.run(unreadable) => {}
+        () = channel.closed() => {}
         () = stopped => {}
         _ = followers.join_next() => return Err(Ended::Thread(IO_THREAD)),
     }
-    if tokio::time::timeout(LONGEST_STOP, carry_out.finish())
+    if tokio::time::timeout(LONGEST_STOP, executor.finish())
         .await
         .is_err()
     {

@@ -1,11 +1,11 @@
-//! For tests: what is logged.
+//! For tests: captures the log of a thread.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
 use tracing::subscriber::DefaultGuard;
 
-/// Holds what this thread logs from its begin on.
+/// The log of this thread since `begin`.
 pub(crate) struct Log {
     text: Text,
     _guard: DefaultGuard,
@@ -24,7 +24,7 @@ impl Log {
         }
     }
 
-    /// Lines as programs read them.
+    /// Lines as JSON.
     pub(crate) fn begin_json() -> Self {
         let (text, log) = (Text::default(), tracing_subscriber::fmt().json());
         let log = log.with_writer(text.writer());

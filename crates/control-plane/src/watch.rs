@@ -18,9 +18,9 @@ use std::sync::Arc;
 use engine::scheduler::Input;
 use tokio::sync::mpsc;
 
-use crate::scheduler::channel::{Link, News};
-use crate::scheduler::claim_waits::Awaited;
-use crate::scheduler::pods::Notes;
+use crate::scheduler::channel::{Channel, Message};
+use crate::scheduler::claim_waits::ClaimWaits;
+use crate::scheduler::pods::PendingPods;
 
 pub(crate) use follow::follow;
 pub(crate) use kinds::{ALL, Unreadable, Whom};
@@ -29,9 +29,9 @@ pub use progress::{Kind as KindProgress, Progress};
 /// Where followers put what they see.
 #[derive(Clone)]
 pub(crate) struct Sink {
-    pub(crate) link: Arc<Link>,
-    pub(crate) notes: Arc<Notes>,
-    pub(crate) awaited: Arc<Awaited>,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) pods: Arc<PendingPods>,
+    pub(crate) claim_waits: Arc<ClaimWaits>,
     pub(crate) unreadable: mpsc::Sender<Unreadable>,
     pub(crate) progress: Arc<Progress>,
 }
@@ -40,9 +40,9 @@ impl Sink {
     /// Waits while the engine is too far behind.
     async fn tell(&self, inputs: Vec<Input>) {
         if !inputs.is_empty() {
-            self.awaited.see(&inputs);
-            let news = inputs.into_iter().map(News::Input).collect();
-            self.link.tell(news).await;
+            self.claim_waits.observe(&inputs);
+            let news = inputs.into_iter().map(Message::Input).collect();
+            self.channel.send(news).await;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Raw requests: sent without ceremony, and every way they can end told apart.
+//! Requests and their results: success, refused, or unknown.
 
 use std::time::Duration;
 
@@ -13,17 +13,16 @@ use prost::Message;
 use tower::ServiceExt;
 
 use super::exchange::Exchange;
-use crate::election::leadership;
 
-/// Of an error's text; it fits many times.
+/// Bytes of an error.
 const SMALL: usize = 4 << 20;
-/// Of a page of a list: 500 objects of at most 1.5 MB, as etcd keeps them, would be more than anyone has.
+/// Bytes of a page of a list: etcd allows 1.5 MB per object, but no cluster has 500 objects of that size.
 const PAGE: usize = 512 << 20;
 
-/// Why a request did not do what it should.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// The server refused it, so nothing was done.
+    /// The server refused it, so it had no effect.
     #[error("{message}")]
     Refused {
         status: StatusCode,
@@ -31,19 +30,19 @@ pub(crate) enum Refusal {
         /// How long to wait before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// No answer, or one that leaves open whether it was carried out.
+    /// No response, or one that leaves open whether it had an effect.
     #[error("{0}")]
     Unknown(String),
-    /// It was not sent: another may lead by now.
-    #[error("{}", leadership::OVER)]
-    NoMandate,
+    /// It was not sent, because another replica may be the leader.
+    #[error("this process may not be the leader any more")]
+    NotLeader,
 }
 
 impl Refusal {
     pub(crate) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { status, .. } => Some(*status),
-            Self::Unknown(_) | Self::NoMandate => None,
+            Self::Unknown(_) | Self::NotLeader => None,
         }
     }
 }
@@ -58,7 +57,7 @@ pub(crate) async fn send(
     match tokio::time::timeout(limit, answer).await {
         Ok(Ok(answer)) if answer.status().is_success() => Ok(answer.into_body()),
         Ok(Ok(answer)) => Err(refusal(answer.status(), answer.headers(), answer.body())),
-        Ok(Err(error)) => Err(Refusal::Unknown(words(&*error))),
+        Ok(Err(error)) => Err(Refusal::Unknown(with_causes(&*error))),
         Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
     }
 }
@@ -88,12 +87,12 @@ pub(crate) async fn stream(
     let answer = client
         .send(request)
         .await
-        .map_err(|error| Refusal::Unknown(words(&error)))?;
+        .map_err(|error| Refusal::Unknown(with_causes(&error)))?;
     if answer.status().is_success() {
         return Ok(answer);
     }
     let (code, headers) = (answer.status(), answer.headers().clone());
-    // A body that breaks off says nothing; the code does.
+    // Without a complete body the status code is enough.
     let bytes = body(answer, SMALL).await.unwrap_or_default();
     Err(refusal(code, &headers, &bytes))
 }
@@ -108,7 +107,9 @@ pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
 async fn body(answer: Response<Body>, limit: usize) -> Result<Bytes, Refusal> {
     match Limited::new(answer.into_body(), limit).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) => Err(Refusal::Unknown(format!("the answer broke off: {error}"))),
+        Err(error) => Err(Refusal::Unknown(format!(
+            "the response is incomplete: {error}"
+        ))),
     }
 }
 
@@ -118,7 +119,7 @@ fn refusal(code: StatusCode, headers: &HeaderMap, bytes: &Bytes) -> Refusal {
         message if message.is_empty() => format!("the API server answered {code}"),
         message => message,
     };
-    // The store may have committed before something broke.
+    // The store may have committed before the failure.
     if code.is_server_error() {
         return Refusal::Unknown(message);
     }
@@ -145,7 +146,7 @@ fn read_status(headers: &HeaderMap, bytes: &Bytes) -> Status {
 }
 
 /// An error with its causes.
-fn words(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -162,5 +163,5 @@ fn words(error: &dyn std::error::Error) -> String {
 pub(crate) async fn chunk(
     body: &mut http_body_util::BodyDataStream<Body>,
 ) -> Result<Option<Bytes>, String> {
-    body.try_next().await.map_err(|error| words(&error))
+    body.try_next().await.map_err(|error| with_causes(&error))
 }

@@ -1,7 +1,7 @@
-//! Short requests and their whole answers: binds, events, patches.
+//! Short requests with their whole responses: binds, events, patches.
 //!
 //! They are most of what a scheduler sends, so they go to the HTTP/2 connection without the layers of `kube::Client`:
-//! no queue, task or channel per request. Who we are is still told by kube's layers.
+//! no queue, task or channel per request. kube's layers still add the credentials.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use tokio::sync::Mutex;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-/// Of an answer; an error's text fits many times.
+/// Bytes of a response.
 const LARGEST: usize = 4 << 20;
 
 /// A service that sends a request and returns its whole response.
 pub type Exchange = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
 
-/// By a client that knows its way, be it through a proxy or within this process.
+/// Sends through a client, for a proxy or a server within this process.
 pub(crate) fn through(client: kube::Client) -> Exchange {
     let service = tower::service_fn(move |request: Request<Full<Bytes>>| {
         let client = client.clone();
@@ -42,7 +42,7 @@ pub(crate) fn through(client: kube::Client) -> Exchange {
             let read = match Limited::new(body, LARGEST).collect().await {
                 Ok(read) => read.to_bytes(),
                 Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
-                // The code says enough.
+                // The status code is enough.
                 Err(_) => Bytes::new(),
             };
             Ok(Response::from_parts(head, read))
@@ -51,7 +51,7 @@ pub(crate) fn through(client: kube::Client) -> Exchange {
     BoxCloneSyncService::new(service)
 }
 
-/// It has one piece, or none.
+/// The body has one frame or none.
 async fn whole(mut body: Full<Bytes>) -> Bytes {
     match body.frame().await {
         Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
@@ -61,31 +61,31 @@ async fn whole(mut body: Full<Bytes>) -> Bytes {
 }
 
 fn broken_off(error: &dyn std::error::Error) -> BoxError {
-    format!("the answer broke off: {error}").into()
+    format!("the response is incomplete: {error}").into()
 }
 
-/// How a connection is kept.
+/// Flow control and pings of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Keep {
-    /// Bytes that may come before we have read them.
+pub(super) struct KeepAlive {
+    /// Bytes that may arrive before they are read.
     pub(super) window: u32,
     pub(super) ping_every: Duration,
     pub(super) ping_answer: Duration,
 }
 
-/// One HTTP/2 connection, made when it is first needed and again whenever it broke.
+/// One HTTP/2 connection, opened when it is first used and again after it broke.
 #[derive(Clone)]
-pub(super) struct Http2(Arc<Inner>);
+pub(super) struct Http2(Arc<Http2Inner>);
 
-struct Inner {
+struct Http2Inner {
     connector: HttpsConnector<HttpConnector>,
     server: Uri,
     scheme: Scheme,
     authority: Authority,
-    /// What comes before every path, without a slash at its end.
+    /// The prefix of every path, without a trailing slash.
     prefix: String,
-    keep: Keep,
-    /// One connects while all others wait.
+    keep_alive: KeepAlive,
+    /// One task connects while the others wait.
     open: Mutex<Option<SendRequest<Bytes>>>,
 }
 
@@ -94,17 +94,17 @@ impl Http2 {
     pub(super) fn new(
         connector: HttpsConnector<HttpConnector>,
         server: &Uri,
-        keep: Keep,
+        keep_alive: KeepAlive,
     ) -> Option<Self> {
         let parts = server.clone().into_parts();
         let (scheme, authority) = (parts.scheme?, parts.authority?);
-        Some(Self(Arc::new(Inner {
+        Some(Self(Arc::new(Http2Inner {
             connector,
             server: server.clone(),
             scheme,
             authority,
             prefix: server.path().trim_end_matches('/').to_owned(),
-            keep,
+            keep_alive,
             open: Mutex::new(None),
         })))
     }
@@ -125,13 +125,13 @@ impl Service<Request<Full<Bytes>>> for Http2 {
     }
 }
 
-impl Inner {
+impl Http2Inner {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, BoxError> {
         let (mut head, body) = request.into_parts();
         head.uri = self.place(head.uri)?;
         let body = whole(body).await;
         if !body.is_empty() {
-            // A gateway may want to know it before the body.
+            // A gateway may need it before the body.
             head.headers.insert(CONTENT_LENGTH, body.len().into());
         }
         let mut sender = self.sender().await?;
@@ -144,7 +144,7 @@ impl Inner {
         let read = match read(body).await {
             Ok(read) => read,
             Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
-            // The code says enough.
+            // The status code is enough.
             Err(_) => Bytes::new(),
         };
         Ok(Response::from_parts(head, read))
@@ -168,7 +168,7 @@ impl Inner {
     async fn sender(&self) -> Result<SendRequest<Bytes>, BoxError> {
         let mut open = self.open.lock().await;
         if let Some(sender) = &*open {
-            // At once: streams above what the server allows wait for their turn after this.
+            // Ready at once: streams above the server's limit wait later.
             if let Ok(ready) = sender.clone().ready().await {
                 return Ok(ready);
             }
@@ -177,20 +177,20 @@ impl Inner {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         let (sender, connection) = h2::client::Builder::new()
             .enable_push(false)
-            // Until the server says how many it takes; more than it takes would be refused.
+            // Until the server sends its limit; it would refuse more.
             .initial_max_send_streams(100)
-            .initial_window_size(self.keep.window)
-            .initial_connection_window_size(self.keep.window)
+            .initial_window_size(self.keep_alive.window)
+            .initial_connection_window_size(self.keep_alive.window)
             .handshake(TokioIo::new(stream))
             .await?;
-        tokio::spawn(drive(connection, self.keep));
+        tokio::spawn(drive(connection, self.keep_alive));
         *open = Some(sender.clone());
         Ok(sender.ready().await?)
     }
 }
 
-/// Until the connection ends or stays silent; whatever is still under way then fails.
-async fn drive<T>(mut connection: Connection<T>, keep: Keep)
+/// Runs until the connection ends or a ping has no answer; requests in flight fail then.
+async fn drive<T>(mut connection: Connection<T>, keep_alive: KeepAlive)
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -200,9 +200,9 @@ where
             return std::future::pending().await;
         };
         loop {
-            tokio::time::sleep(keep.ping_every).await;
+            tokio::time::sleep(keep_alive.ping_every).await;
             let answer = pings.ping(Ping::opaque());
-            if tokio::time::timeout(keep.ping_answer, answer)
+            if tokio::time::timeout(keep_alive.ping_answer, answer)
                 .await
                 .is_err()
             {
@@ -212,11 +212,11 @@ where
     };
     tokio::select! {
         ended = connection => match ended {
-            Ok(()) => tracing::debug!("the API server closed the connection"),
-            Err(error) => tracing::debug!("the connection to the API server broke: {error}"),
+            Ok(()) => tracing::debug!("API server closed the connection"),
+            Err(error) => tracing::debug!("connection to the API server failed: {error}"),
         },
         () = silence => {
-            tracing::warn!("the API server answers no ping: connecting again");
+            tracing::warn!("API server does not answer pings; reconnecting");
         }
     }
 }
@@ -226,12 +226,12 @@ async fn read(mut body: RecvStream) -> Result<Bytes, BoxError> {
     let mut all = BytesMut::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
-        // The server may send as much again.
+        // Lets the server send as much again.
         body.flow_control().release_capacity(piece.len())?;
         if all.len() + first.len() + piece.len() > LARGEST {
-            return Err(format!("it is larger than {LARGEST} bytes").into());
+            return Err(format!("the response is larger than {LARGEST} bytes").into());
         }
-        // Most answers come in one piece.
+        // Most responses are one frame.
         if first.is_empty() && all.is_empty() {
             first = piece;
             continue;
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::client::transport;
 
-    type Incoming = h2::server::Connection<TcpStream, Bytes>;
+    type ServerConnection = h2::server::Connection<TcpStream, Bytes>;
 
     struct Server(TcpListener);
 
@@ -280,15 +280,15 @@ mod tests {
                 .https_or_http()
                 .enable_http2()
                 .wrap_connector(tcp);
-            let keep = Keep {
+            let keep_alive = KeepAlive {
                 window: 1 << 16,
                 ping_every,
                 ping_answer: ping_every,
             };
-            Exchange::new(Http2::new(connector, &server.parse().unwrap(), keep).unwrap())
+            Exchange::new(Http2::new(connector, &server.parse().unwrap(), keep_alive).unwrap())
         }
 
-        async fn accept(&self) -> Incoming {
+        async fn accept(&self) -> ServerConnection {
             let (stream, _) = self.0.accept().await.unwrap();
             stream.set_nodelay(true).unwrap();
             h2::server::handshake(stream).await.unwrap()
@@ -303,7 +303,7 @@ mod tests {
     }
 
     /// Answers the next request with its method, address, length and body, in pieces.
-    async fn echo(connection: &mut Incoming, status: u16) {
+    async fn echo(connection: &mut ServerConnection, status: u16) {
         let (request, respond) = connection.accept().await.unwrap().unwrap();
         let length = request.headers().get(CONTENT_LENGTH);
         let length = length.map_or("none", |length| length.to_str().unwrap());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     /// Until its peer closes it.
-    async fn serve_out(mut connection: Incoming) {
+    async fn serve_out(mut connection: ServerConnection) {
         while connection.accept().await.is_some() {}
     }
 

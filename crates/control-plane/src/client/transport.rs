@@ -1,4 +1,4 @@
-//! Connections as `kube::Config` wants them, by HTTP/2, which `kube::Client` does not speak by itself.
+//! Connections for a `kube::Config`, with HTTP/2, which `kube::Client` does not use by default.
 
 use std::time::Duration;
 
@@ -12,29 +12,29 @@ use kube::client::{Body, ConfigExt};
 use tower::ServiceBuilder;
 
 use super::Clients;
-use super::exchange::{self, Exchange, Http2, Keep};
+use super::exchange::{self, Exchange, Http2, KeepAlive};
 use crate::backoff::Backoff;
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// Idle connections die silently; client-go asks after the same times.
+/// Pings detect dead connections; client-go uses the same times.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(15);
-/// A watch that catches up should not wait for us to read.
+/// A watch that catches up should not wait for flow control.
 const WATCH_STREAM_WINDOW: u32 = 4 << 20;
 const WATCH_CONNECTION_WINDOW: u32 = 16 << 20;
-/// Answers to writes are small.
+/// Responses to writes are small.
 const WRITE_WINDOW: u32 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the connection to {server} cannot be set up")]
+    #[error("cannot set up the connection to {server}")]
     Config {
         server: http::Uri,
         source: Box<kube::Error>,
     },
-    #[error("tls-server-name `{0}` is neither a host name nor an address")]
+    #[error("tls-server-name `{0}` is neither a host name nor an IP address")]
     ServerName(String),
-    #[error("`{0}` is no address of a server")]
+    #[error("`{0}` is not a valid server address")]
     NoAddress(http::Uri),
 }
 
@@ -46,7 +46,7 @@ struct Windows {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Protocol {
-    /// Whatever TLS agrees on. Requests that come before the first answer may open a connection each.
+    /// As TLS negotiates. Requests before the first response may open a connection each.
     Any,
     Http2,
 }
@@ -73,13 +73,13 @@ pub(super) async fn connect(config: &Config) -> Result<Clients, ConnectError> {
 }
 
 pub(super) fn exchange(config: &Config) -> Result<Exchange, ConnectError> {
-    let keep = Keep {
+    let keep_alive = KeepAlive {
         window: WRITE_WINDOW,
         ping_every: PING_EVERY,
         ping_answer: PING_ANSWER,
     };
     let server = &config.cluster_url;
-    let service = Http2::new(connector(config, Protocol::Http2)?, server, keep)
+    let service = Http2::new(connector(config, Protocol::Http2)?, server, keep_alive)
         .ok_or_else(|| ConnectError::NoAddress(server.clone()))?;
     let refuse = |source| refuse(config, source);
     let service = ServiceBuilder::new()
@@ -89,12 +89,12 @@ pub(super) fn exchange(config: &Config) -> Result<Exchange, ConnectError> {
     Ok(Exchange::new(service))
 }
 
-/// A client whose connections are made when it is used.
+/// A client that connects when it is used.
 pub(super) fn one(config: &Config) -> Result<kube::Client, ConnectError> {
     client(config, WRITE, Protocol::Any)
 }
 
-/// What the server speaks. Asks until there is an answer, whatever it says.
+/// The protocol of the server. Retries until there is any response.
 async fn agreed(config: &Config, probe: kube::Client) -> Protocol {
     let mut backoff = Backoff::default();
     loop {
@@ -107,7 +107,7 @@ async fn agreed(config: &Config, probe: kube::Client) -> Protocol {
             Ok(_) => return Protocol::Any,
             Err(error) => {
                 let server = &config.cluster_url;
-                tracing::warn!(%server, "the API server does not answer: {error}");
+                tracing::warn!(%server, "cannot reach the API server; retrying: {error}");
                 backoff.wait().await;
             }
         }

@@ -13,9 +13,6 @@ use crate::status::Leader;
 /// A leader whose Lease is overdue by more is unhealthy, as in kube-scheduler.
 const OVERDUE: Duration = Duration::from_secs(20);
 
-/// Why something was not written. Failures that end so are told to nobody: they say nothing about a pod.
-pub(crate) const OVER: &str = "the Lease may have run out";
-
 /// The role of this process among the replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

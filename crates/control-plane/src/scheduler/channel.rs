@@ -1,7 +1,7 @@
-//! Between the thread that talks to the world and the thread that decides: news one way, instructions the other.
+//! The channel between the I/O thread and the deciding thread: messages one way, outcomes the other.
 //!
-//! Both are handed over in batches, with one wake-up each. Whoever brings news of the world waits while the engine is
-//! behind; results of instructions never wait, as there are no more of them than instructions.
+//! Both are handed over in batches, with one wake-up each. A watch waits while the engine is behind; results of writes
+//! never wait, because there are no more of them than outcomes.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,55 +14,54 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::status::Waiting;
 
-/// News that may wait for the engine: a few pages of lists.
-const MOST_NEWS: usize = 4_096;
-/// Instructions that may wait to be taken up, beyond those under way.
-const MOST_OUTCOMES: usize = 512;
+/// Messages that may wait for the engine: a few pages of lists.
+const MAX_MESSAGES: usize = 4_096;
+/// Outcomes that may wait for the executor, beyond those it has taken.
+const MAX_OUTCOMES: usize = 512;
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
-    reason = "nearly all news are inputs: a box each would cost more than the room"
+    reason = "nearly all messages are inputs: a box each would cost more than the memory"
 )]
-pub(crate) enum News {
+pub(crate) enum Message {
     Input(Input),
-    /// A kind has been told in full for the first time.
+    /// A kind has been listed for the first time.
     Synced(&'static str),
-    /// Decide, or do not decide any more.
+    /// Start or stop deciding.
     Decide(bool),
-    /// Somebody wants to know something.
-    Question(Question),
-    /// Somebody wants to know what only a look at everything shows.
-    Look(oneshot::Sender<Look>),
+    Query(Query),
+    /// A query that needs no slice of its own.
+    Overview(oneshot::Sender<Overview>),
 }
 
-/// What a look at everything shows.
+/// The part of the status that only the engine knows.
 #[derive(Debug)]
-pub(crate) struct Look {
-    /// The pod that waits longest.
+pub(crate) struct Overview {
+    /// The pod that has been pending longest.
     pub(crate) oldest: Option<Waiting>,
-    /// The first reports without a node, by name.
+    /// The first CustomNodeResources without a node, by name.
     pub(crate) homeless: Vec<String>,
 }
 
-/// What is not known is answered with `None`. Whoever asks may have gone.
+/// A query of the HTTP API. The answer is `None` for an unknown object.
 #[derive(Debug)]
-pub(crate) enum Question {
+pub(crate) enum Query {
     Pod {
         namespace: String,
         name: String,
         answer: oneshot::Sender<Option<PodReport>>,
     },
-    /// About one node, or about all.
+    /// The state of one node, or of all.
     Cache {
         node: Option<String>,
-        answer: oneshot::Sender<Option<Dump>>,
+        answer: oneshot::Sender<Option<CacheDump>>,
     },
 }
 
-impl Question {
-    /// Somebody still waits for the answer.
+impl Query {
+    /// The caller still waits for the answer.
     pub(crate) fn is_awaited(&self) -> bool {
         match self {
             Self::Pod { answer, .. } => !answer.is_closed(),
@@ -73,44 +72,44 @@ impl Question {
 
 /// Nodes as the engine knew them at one instant, between two decisions.
 #[derive(Debug)]
-pub(crate) struct Dump {
+pub(crate) struct CacheDump {
     pub(crate) at: Timestamp,
-    /// Every kind had been told in full before.
+    /// Every kind had been listed before.
     pub(crate) synced: bool,
     pub(crate) view: View,
 }
 
-/// What the engine waits for besides news.
+/// What the engine waits for, besides a message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Until {
-    News,
+pub(crate) enum WaitFor {
+    Message,
     Time(Instant),
-    /// It has more to say than the world has taken.
-    Room,
+    /// The executor takes outcomes.
+    Capacity,
 }
 
 #[derive(Default)]
-pub(crate) struct Link {
-    state: Mutex<State>,
-    /// Something for the engine.
+pub(crate) struct Channel {
+    state: Mutex<ChannelState>,
+    /// A message for the engine.
     to_engine: Condvar,
-    /// Something for the world.
-    to_world: Notify,
-    /// The engine has taken its news.
+    /// An outcome for the executor.
+    to_writer: Notify,
+    /// The engine has taken its messages.
     taken: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    news: Vec<News>,
+struct ChannelState {
+    messages: Vec<Message>,
     outcomes: VecDeque<Outcome>,
     closed: bool,
 }
 
-impl Link {
-    /// Brings news of the world, once there is room for them.
-    pub(crate) async fn tell(&self, news: Vec<News>) {
-        let mut news = Some(news);
+impl Channel {
+    /// Sends messages of watches, once there is capacity.
+    pub(crate) async fn send(&self, messages: Vec<Message>) {
+        let mut messages = Some(messages);
         loop {
             let mut taken = std::pin::pin!(self.taken.notified());
             taken.as_mut().enable();
@@ -119,104 +118,104 @@ impl Link {
                 if state.closed {
                     return;
                 }
-                if state.news.len() < MOST_NEWS {
-                    return self.put(&mut state, news.take().unwrap_or_default());
+                if state.messages.len() < MAX_MESSAGES {
+                    return self.put(&mut state, messages.take().unwrap_or_default());
                 }
             }
             taken.await;
         }
     }
 
-    /// Brings the result of an instruction.
-    pub(crate) fn report(&self, input: Input) {
+    /// Sends the result of an outcome.
+    pub(crate) fn send_result(&self, input: Input) {
         let mut state = self.lock();
-        self.put(&mut state, vec![News::Input(input)]);
+        self.put(&mut state, vec![Message::Input(input)]);
     }
 
-    /// Asks something. Whoever does sees to it that not too many do.
-    pub(crate) fn ask(&self, question: Question) {
+    /// Sends a query. The caller limits their number.
+    pub(crate) fn query(&self, question: Query) {
         let mut state = self.lock();
-        self.put(&mut state, vec![News::Question(question)]);
+        self.put(&mut state, vec![Message::Query(question)]);
     }
 
-    /// Asks for a look at everything. Whoever does sees to it that not too many do.
-    pub(crate) fn ask_for_a_look(&self, answer: oneshot::Sender<Look>) {
+    /// Asks for an overview. The caller limits their number.
+    pub(crate) fn query_overview(&self, answer: oneshot::Sender<Overview>) {
         let mut state = self.lock();
-        self.put(&mut state, vec![News::Look(answer)]);
+        self.put(&mut state, vec![Message::Overview(answer)]);
     }
 
-    fn put(&self, state: &mut State, news: Vec<News>) {
-        if state.news.is_empty() {
+    fn put(&self, state: &mut ChannelState, messages: Vec<Message>) {
+        if state.messages.is_empty() {
             self.to_engine.notify_one();
         }
-        state.news.extend(news);
+        state.messages.extend(messages);
     }
 
-    /// For the engine: waits for news, or for what else it waits for. `None` if it is over.
-    pub(crate) fn news(&self, until: Until) -> Option<Vec<News>> {
+    /// For the engine: waits for messages, or for `until`. `None` if the channel is closed.
+    pub(crate) fn receive(&self, until: WaitFor) -> Option<Vec<Message>> {
         let mut state = self.lock();
         loop {
             let is_time = match until {
-                Until::News => false,
-                Until::Time(time) => time <= Instant::now(),
-                Until::Room => state.outcomes.len() < MOST_OUTCOMES,
+                WaitFor::Message => false,
+                WaitFor::Time(time) => time <= Instant::now(),
+                WaitFor::Capacity => state.outcomes.len() < MAX_OUTCOMES,
             };
             if state.closed {
                 return None;
             }
-            if !state.news.is_empty() || is_time {
+            if !state.messages.is_empty() || is_time {
                 self.taken.notify_waiters();
-                return Some(std::mem::take(&mut state.news));
+                return Some(std::mem::take(&mut state.messages));
             }
             let wait = match until {
-                Until::Time(time) => time.saturating_duration_since(Instant::now()),
-                // Whoever brings news or makes room says so; looking up once in a while costs nothing.
-                Until::News | Until::Room => LONGEST_SLEEP,
+                WaitFor::Time(time) => time.saturating_duration_since(Instant::now()),
+                // Senders notify; waking up once in a while costs nothing.
+                WaitFor::Message | WaitFor::Capacity => LONGEST_SLEEP,
             };
             let waited = self.to_engine.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// For the engine: hands over instructions.
-    pub(crate) fn instruct(&self, outcomes: Vec<Outcome>) {
+    /// For the engine: hands over outcomes.
+    pub(crate) fn send_outcomes(&self, outcomes: Vec<Outcome>) {
         if outcomes.is_empty() {
             return;
         }
         self.lock().outcomes.extend(outcomes);
-        self.to_world.notify_one();
+        self.to_writer.notify_one();
     }
 
-    /// How many more instructions the world takes now.
-    pub(crate) fn room(&self) -> usize {
-        MOST_OUTCOMES.saturating_sub(self.lock().outcomes.len())
+    /// How many more outcomes fit now.
+    pub(crate) fn capacity(&self) -> usize {
+        MAX_OUTCOMES.saturating_sub(self.lock().outcomes.len())
     }
 
-    /// For the world: waits for instructions and takes up to `most` of them.
-    pub(crate) async fn outcomes(&self, most: usize) -> Vec<Outcome> {
+    /// For the executor: waits for outcomes and takes up to `most` of them.
+    pub(crate) async fn receive_outcomes(&self, most: usize) -> Vec<Outcome> {
         loop {
             {
                 let mut state = self.lock();
                 if !state.outcomes.is_empty() {
                     let count = most.min(state.outcomes.len());
-                    if state.outcomes.len() >= MOST_OUTCOMES {
+                    if state.outcomes.len() >= MAX_OUTCOMES {
                         self.to_engine.notify_one();
                     }
                     return state.outcomes.drain(..count).collect();
                 }
             }
-            self.to_world.notified().await;
+            self.to_writer.notified().await;
         }
     }
 
-    /// The engine stops after what it is doing.
+    /// The engine stops after its current decision.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.to_engine.notify_all();
         self.taken.notify_waiters();
     }
 
-    /// Returns once it is over, whoever ended it.
+    /// Returns when the channel is closed.
     pub(crate) async fn closed(&self) {
         loop {
             let mut taken = std::pin::pin!(self.taken.notified());
@@ -228,7 +227,7 @@ impl Link {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ChannelState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,65 +238,68 @@ mod tests {
 
     use super::*;
 
-    fn some(count: usize) -> Vec<News> {
-        let news = |_| News::Input(Input::PodGone("u".into()));
-        (0..count).map(news).collect()
+    fn some(count: usize) -> Vec<Message> {
+        let messages = |_| Message::Input(Input::PodGone("u".into()));
+        (0..count).map(messages).collect()
     }
 
     #[tokio::test]
-    async fn who_brings_news_waits_for_a_slow_engine() {
-        let link = Arc::new(Link::default());
-        link.tell(some(MOST_NEWS)).await;
+    async fn a_watch_waits_for_a_slow_engine() {
+        let channel = Arc::new(Channel::default());
+        channel.send(some(MAX_MESSAGES)).await;
         let late = tokio::spawn({
-            let link = link.clone();
-            async move { link.tell(some(1)).await }
+            let channel = channel.clone();
+            async move { channel.send(some(1)).await }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!late.is_finished());
         // Results do not wait.
-        link.report(Input::PodGone("v".into()));
-        assert_eq!(link.news(Until::News).unwrap().len(), MOST_NEWS + 1);
+        channel.send_result(Input::PodGone("v".into()));
+        assert_eq!(
+            channel.receive(WaitFor::Message).unwrap().len(),
+            MAX_MESSAGES + 1
+        );
         late.await.unwrap();
-        assert_eq!(link.news(Until::News).unwrap().len(), 1);
+        assert_eq!(channel.receive(WaitFor::Message).unwrap().len(), 1);
     }
 
     #[test]
-    fn the_engine_waits_no_longer_than_it_asked() {
-        let link = Link::default();
+    fn the_engine_waits_no_longer_than_its_timeout() {
+        let channel = Channel::default();
         let begun = Instant::now();
         let until = begun + Duration::from_millis(20);
-        assert!(link.news(Until::Time(until)).unwrap().is_empty());
+        assert!(channel.receive(WaitFor::Time(until)).unwrap().is_empty());
         assert!(begun.elapsed() >= Duration::from_millis(20));
-        assert!(link.news(Until::Time(until)).unwrap().is_empty());
+        assert!(channel.receive(WaitFor::Time(until)).unwrap().is_empty());
     }
 
     #[tokio::test]
-    async fn the_engine_waits_while_the_world_is_behind() {
-        let link = Arc::new(Link::default());
+    async fn the_engine_waits_while_the_executor_is_behind() {
+        let channel = Arc::new(Channel::default());
         let skip = || Outcome::Skip {
             pod: Arc::default(),
             message: String::new(),
         };
-        link.instruct((0..MOST_OUTCOMES).map(|_| skip()).collect());
-        assert_eq!(link.room(), 0);
+        channel.send_outcomes((0..MAX_OUTCOMES).map(|_| skip()).collect());
+        assert_eq!(channel.capacity(), 0);
         let engine = std::thread::spawn({
-            let link = link.clone();
-            move || link.news(Until::Room)
+            let channel = channel.clone();
+            move || channel.receive(WaitFor::Capacity)
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!engine.is_finished());
-        assert_eq!(link.outcomes(10).await.len(), 10);
+        assert_eq!(channel.receive_outcomes(10).await.len(), 10);
         assert!(engine.join().unwrap().unwrap().is_empty());
     }
 
     #[test]
     fn closing_wakes_the_engine() {
-        let link = Arc::new(Link::default());
+        let channel = Arc::new(Channel::default());
         let engine = std::thread::spawn({
-            let link = link.clone();
-            move || link.news(Until::News).is_none()
+            let channel = channel.clone();
+            move || channel.receive(WaitFor::Message).is_none()
         });
-        link.close();
+        channel.close();
         assert!(engine.join().unwrap());
     }
 }

@@ -1,7 +1,6 @@
-//! What is waited for before a pod can be bound, as the watches tell it: that its claims get their volumes, and whether
-//! the pod itself is still wanted.
+//! Waits of pods in preparation: for volumes of their claims, and for a withdrawal of the pod, as the watches report it.
 //!
-//! Only what somebody waits for is kept here.
+//! Only claims and pods that are waited for are kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +11,14 @@ use engine::scheduler::Input;
 use tokio::sync::{oneshot, watch};
 
 /// Namespace and name.
-type Key = (Name, Name);
+type ClaimKey = (Name, Name);
 
-/// How far a claim is on its way to a volume.
+/// The progress of a claim towards a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClaimState {
     pub(crate) bound: bool,
     pub(crate) deleting: bool,
-    /// The node that a volume is to be made for.
+    /// The node that a volume is provisioned for.
     pub(crate) selected: Option<Name>,
 }
 
@@ -34,32 +33,32 @@ impl From<&Claim> for ClaimState {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Awaited(Mutex<State>);
+pub(crate) struct ClaimWaits(Mutex<WaitState>);
 
 #[derive(Debug, Default)]
-struct State {
-    /// What the watch showed last of claims that somebody waits for; `None` if it is gone, or nothing came yet.
-    claims: HashMap<Key, watch::Sender<Option<ClaimState>>>,
-    /// Pods that are prepared, by uid. Dropping the sender withdraws the pod.
+struct WaitState {
+    /// The last state of the claims that are waited for; `None` if a claim is gone, or unknown yet.
+    claims: HashMap<ClaimKey, watch::Sender<Option<ClaimState>>>,
+    /// Pods in preparation, by uid. Dropping the sender withdraws the pod.
     pods: HashMap<Name, oneshot::Sender<()>>,
 }
 
-/// What the watch shows of one claim from now on.
-pub(crate) struct Told {
-    awaited: Arc<Awaited>,
-    key: Key,
+/// A subscription to one claim.
+pub(crate) struct ClaimWait {
+    claim_waits: Arc<ClaimWaits>,
+    key: ClaimKey,
     claim: watch::Receiver<Option<ClaimState>>,
 }
 
-/// A pod is wanted where it is prepared, until it is withdrawn.
-pub(crate) struct Wanted {
+/// A pod in preparation, until it is withdrawn.
+pub(crate) struct Preparing {
     uid: Name,
     withdrawn: oneshot::Receiver<()>,
 }
 
-impl Awaited {
-    /// Takes in what a watch brought, on its way to the engine.
-    pub(crate) fn see(&self, inputs: &[Input]) {
+impl ClaimWaits {
+    /// Reads the inputs of a watch on their way to the engine.
+    pub(crate) fn observe(&self, inputs: &[Input]) {
         let mut state = self.lock();
         if state.claims.is_empty() && state.pods.is_empty() {
             return;
@@ -73,7 +72,7 @@ impl Awaited {
                 Input::Object(Update::ClaimGone { namespace, name }) => {
                     state.show(&(namespace.clone(), name.clone()), None);
                 }
-                // The engine takes its room back when it hears of it.
+                // The engine releases its node when it gets this input.
                 Input::Pod(pod) if pod.node.is_some() || pod.kind.terminating => {
                     state.pods.remove(&pod.uid);
                 }
@@ -83,59 +82,59 @@ impl Awaited {
         }
     }
 
-    pub(crate) fn claim(self: &Arc<Self>, namespace: &Name, name: &Name) -> Told {
+    pub(crate) fn claim(self: &Arc<Self>, namespace: &Name, name: &Name) -> ClaimWait {
         let key = (namespace.clone(), name.clone());
         let mut state = self.lock();
         let sender = state.claims.entry(key.clone());
         let claim = sender.or_insert_with(|| watch::Sender::new(None));
-        Told {
-            awaited: self.clone(),
+        ClaimWait {
+            claim_waits: self.clone(),
             claim: claim.subscribe(),
             key,
         }
     }
 
-    /// The pod is prepared from now on; if it was, that is withdrawn.
-    pub(crate) fn pod(&self, uid: &Name) -> Wanted {
+    /// Starts the preparation of a pod; withdraws an earlier one.
+    pub(crate) fn pod(&self, uid: &Name) -> Preparing {
         let (sender, withdrawn) = oneshot::channel();
         self.lock().pods.insert(uid.clone(), sender);
-        Wanted {
+        Preparing {
             uid: uid.clone(),
             withdrawn,
         }
     }
 
-    /// Nobody wants the pod where it is prepared, if it is.
+    /// Withdraws the pod, if it is in preparation.
     pub(crate) fn withdraw(&self, uid: &str) {
         self.lock().pods.remove(uid);
     }
 
     /// The pod is prepared. Returns false if it was withdrawn before.
-    pub(crate) fn prepared(&self, mut wanted: Wanted) -> bool {
+    pub(crate) fn prepared(&self, mut preparing: Preparing) -> bool {
         let mut state = self.lock();
-        let still = wanted.withdrawn.try_recv() == Err(oneshot::error::TryRecvError::Empty);
+        let still = preparing.withdrawn.try_recv() == Err(oneshot::error::TryRecvError::Empty);
         if still {
-            // The sender is its own: another one would have taken its place.
-            state.pods.remove(&wanted.uid);
+            // It is this preparation's sender: another preparation would have replaced it.
+            state.pods.remove(&preparing.uid);
         }
         still
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WaitState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn show(&self, key: &Key, claim: Option<ClaimState>) {
+impl WaitState {
+    fn show(&self, key: &ClaimKey, claim: Option<ClaimState>) {
         if let Some(sender) = self.claims.get(key) {
             sender.send_replace(claim);
         }
     }
 }
 
-impl Told {
-    /// What the claim has become since it was last asked for; `None` if it is gone.
+impl ClaimWait {
+    /// The next state of the claim; `None` if it is gone.
     pub(crate) async fn changed(&mut self) -> Option<ClaimState> {
         match self.claim.changed().await {
             Ok(()) => self.claim.borrow_and_update().clone(),
@@ -145,9 +144,9 @@ impl Told {
     }
 }
 
-impl Drop for Told {
+impl Drop for ClaimWait {
     fn drop(&mut self) {
-        let mut state = self.awaited.lock();
+        let mut state = self.claim_waits.lock();
         let sender = state.claims.get(&self.key);
         if sender.is_some_and(|sender| sender.receiver_count() <= 1) {
             state.claims.remove(&self.key);
@@ -155,8 +154,8 @@ impl Drop for Told {
     }
 }
 
-impl Wanted {
-    /// Returns when it is not any more.
+impl Preparing {
+    /// Returns when the pod is withdrawn.
     pub(crate) async fn withdrawn(&mut self) {
         // Nothing is ever sent.
         let _ = (&mut self.withdrawn).await;
@@ -177,18 +176,18 @@ mod tests {
 
     #[test]
     fn a_claim_is_kept_while_somebody_waits_for_it() {
-        let awaited = Arc::new(Awaited::default());
-        let mut first = awaited.claim(&"ns".into(), &"a".into());
-        let second = awaited.claim(&"ns".into(), &"a".into());
+        let claim_waits = Arc::new(ClaimWaits::default());
+        let mut first = claim_waits.claim(&"ns".into(), &"a".into());
+        let second = claim_waits.claim(&"ns".into(), &"a".into());
         assert_eq!(first.changed().now_or_never(), None);
-        awaited.see(&[gone("b")]);
+        claim_waits.observe(&[gone("b")]);
         assert_eq!(first.changed().now_or_never(), None);
         drop(second);
-        awaited.see(&[gone("a")]);
+        claim_waits.observe(&[gone("a")]);
         assert_eq!(first.changed().now_or_never(), Some(None));
         assert_eq!(first.changed().now_or_never(), None);
         drop(first);
-        assert!(awaited.lock().claims.is_empty());
+        assert!(claim_waits.lock().claims.is_empty());
     }
 
     #[test]
@@ -212,17 +211,21 @@ mod tests {
             ("it is being deleted", pod(None, true), false),
             ("somebody bound it", pod(Some("n"), false), false),
         ] {
-            let awaited = Awaited::default();
-            let mut wanted = awaited.pod(&"u".into());
-            awaited.see(&[input]);
-            assert_eq!(wanted.withdrawn().now_or_never().is_none(), stays, "{case}");
+            let claim_waits = ClaimWaits::default();
+            let mut preparing = claim_waits.pod(&"u".into());
+            claim_waits.observe(&[input]);
+            assert_eq!(
+                preparing.withdrawn().now_or_never().is_none(),
+                stays,
+                "{case}"
+            );
         }
-        let awaited = Awaited::default();
-        let mut first = awaited.pod(&"u".into());
-        let second = awaited.pod(&"u".into());
+        let claim_waits = ClaimWaits::default();
+        let mut first = claim_waits.pod(&"u".into());
+        let second = claim_waits.pod(&"u".into());
         assert_eq!(first.withdrawn().now_or_never(), Some(()));
-        assert!(!awaited.prepared(first));
-        assert!(awaited.prepared(second));
-        assert!(awaited.lock().pods.is_empty());
+        assert!(!claim_waits.prepared(first));
+        assert!(claim_waits.prepared(second));
+        assert!(claim_waits.lock().pods.is_empty());
     }
 }

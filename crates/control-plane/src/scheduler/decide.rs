@@ -1,4 +1,4 @@
-//! The deciding thread: news into the engine, instructions out.
+//! The deciding thread: messages into the engine, outcomes to the executor.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,55 +9,55 @@ use engine::cluster::Update;
 use engine::model::{Name, Resource, Timestamp};
 use engine::scheduler::{Input, Scheduler};
 
-use super::handle::Board;
+use super::handle::EngineStats;
 use super::write::requests::seconds;
-use super::{DECIDE_THREAD, Recorder, Shared};
-use crate::scheduler::channel::{Dump, Link, Look, News, Question, Until};
-use crate::scheduler::observe::attempts::Observer;
+use super::{DECIDE_THREAD, ScoreRecorder, Shared};
+use crate::scheduler::channel::{CacheDump, Channel, Message, Overview, Query, WaitFor};
+use crate::scheduler::observe::attempts::Attempts;
 use crate::status::Waiting;
 use crate::watch;
 
-/// Decisions are handed over at the latest after this time, so that binding begins while the next ones are made.
+/// Outcomes are handed over at least this often, so that binding begins while the next pods are decided.
 const SLICE: Duration = Duration::from_millis(3);
-/// Slices of decisions that come before the next answer. An answer takes as long as a slice or two, so that people who
-/// ask take a tenth of the time at most from pods that wait.
-const SLICES_PER_ANSWER: u32 = 12;
-/// Reports without a node that are named.
+/// Slices of decisions between two queries. An answer takes as long as a slice or two, so that queries take at most a
+/// tenth of the time from pending pods.
+const SLICES_PER_QUERY: u32 = 12;
+/// CustomNodeResources without a node that are named.
 const MOST_NAMED: usize = 5;
-/// The shortest sleep, should the engine ask for a time that is over.
+/// The shortest sleep, if the engine's time is over.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(5);
 
 pub(super) fn start(
     engine: Scheduler,
     shared: &Shared,
-    observer: Observer,
-    board: Arc<Board>,
+    attempts: Attempts,
+    stats: Arc<EngineStats>,
     decide: bool,
 ) -> std::io::Result<JoinHandle<()>> {
-    let (link, recorder) = (shared.link.clone(), shared.recorder.clone());
+    let (channel, recorder) = (shared.channel.clone(), shared.scores.clone());
     std::thread::Builder::new()
         .name(DECIDE_THREAD.into())
         .spawn(move || {
-            // However this ends, the other thread must know.
-            let _close = CloseAtEnd(&link);
+            // The I/O thread must stop, too, even after a panic.
+            let _close = CloseAtEnd(&channel);
             let mut driver = Driver {
                 engine,
-                observer,
+                attempts,
                 recorder,
-                board,
+                stats,
                 clock: Clock::new(),
                 missing: watch::ALL.iter().map(|kind| kind.name).collect(),
                 decide,
-                questions: VecDeque::new(),
-                owed: 0,
+                queries: VecDeque::new(),
+                slices_before_query: 0,
                 nodes_changed: false,
                 warned: BTreeSet::new(),
             };
-            driver.run(&link);
+            driver.run(&channel);
         })
 }
 
-struct CloseAtEnd<'a>(&'a Link);
+struct CloseAtEnd<'a>(&'a Channel);
 
 impl Drop for CloseAtEnd<'_> {
     fn drop(&mut self) {
@@ -67,75 +67,75 @@ impl Drop for CloseAtEnd<'_> {
 
 struct Driver {
     engine: Scheduler,
-    observer: Observer,
-    recorder: Arc<Recorder>,
-    board: Arc<Board>,
+    attempts: Attempts,
+    recorder: Arc<ScoreRecorder>,
+    stats: Arc<EngineStats>,
     clock: Clock,
-    /// Kinds that have not been told in full yet. Deciding without them would be guessing.
+    /// Kinds that have not been listed yet. Nothing is decided without them.
     missing: Vec<&'static str>,
     decide: bool,
-    questions: VecDeque<Question>,
-    /// Slices that pods come first.
-    owed: u32,
-    /// Since it was last looked which resources they have.
+    queries: VecDeque<Query>,
+    /// Slices until the next query is answered.
+    slices_before_query: u32,
+    /// Since the last check of their resources.
     nodes_changed: bool,
-    /// Resources that no node had, of which people were told.
+    /// Resources without a node that have been logged.
     warned: BTreeSet<Resource>,
 }
 
 impl Driver {
-    fn run(&mut self, link: &Link) {
-        let mut until = Until::News;
-        while let Some(news) = link.news(until) {
-            until = self.turn(news, link);
+    fn run(&mut self, channel: &Channel) {
+        let mut until = WaitFor::Message;
+        while let Some(messages) = channel.receive(until) {
+            until = self.turn(messages, channel);
         }
     }
 
-    fn turn(&mut self, news: Vec<News>, link: &Link) -> Until {
-        for news in news {
-            self.hear(news);
+    fn turn(&mut self, messages: Vec<Message>, channel: &Channel) -> WaitFor {
+        for message in messages {
+            self.handle(message);
         }
-        self.look_for_unoffered();
-        if self.owed == 0 && self.answer_one() {
-            self.owed = SLICES_PER_ANSWER;
+        self.warn_unoffered();
+        if self.slices_before_query == 0 && self.answer_query() {
+            self.slices_before_query = SLICES_PER_QUERY;
         }
         let until = if self.decides() {
-            self.go_on(link)
+            self.decide_slice(channel)
         } else {
-            self.owed = 0;
-            Until::News
+            self.slices_before_query = 0;
+            WaitFor::Message
         };
-        self.observer.moved(self.engine.take_arrivals());
-        self.board.show(&self.engine, self.decides());
-        if self.owed == 0 && !self.questions.is_empty() {
-            Until::Time(Instant::now())
+        self.attempts.moved(self.engine.take_arrivals());
+        self.stats.update(&self.engine, self.decides());
+        if self.slices_before_query == 0 && !self.queries.is_empty() {
+            WaitFor::Time(Instant::now())
         } else {
             until
         }
     }
 
-    /// Whether somebody waited for an answer.
-    fn answer_one(&mut self) -> bool {
+    /// Whether a query was answered.
+    fn answer_query(&mut self) -> bool {
         let now = self.clock.now();
-        let awaited = std::iter::from_fn(|| self.questions.pop_front()).find(Question::is_awaited);
-        // Nobody may be waiting for it any more.
-        match awaited {
+        let query = std::iter::from_fn(|| self.queries.pop_front()).find(Query::is_awaited);
+        // The caller may have given up.
+        match query {
             None => return false,
-            Some(Question::Pod {
+            Some(Query::Pod {
                 namespace,
                 name,
                 answer,
             }) => {
                 let _ = answer.send(self.engine.explain(&namespace, &name, now));
             }
-            Some(Question::Cache { node, answer }) => {
+            Some(Query::Cache { node, answer }) => {
                 let cluster = self.engine.cluster();
                 let view = match node {
                     None => Some(cluster.view()),
                     Some(node) => cluster.view_of(&node),
                 };
                 let synced = self.missing.is_empty();
-                let _ = answer.send(view.map(|view| Dump {
+                let _ = answer.send(view.map(|view| CacheDump {
                     at: now,
                     synced,
                     view,
@@ -145,8 +145,8 @@ impl Driver {
         true
     }
 
-    /// Says once of each resource that the configuration names that no node has it; the board shows what is so now.
-    fn look_for_unoffered(&mut self) {
+    /// Warns once of each resource of the configuration that no node has; the status has the current ones.
+    fn warn_unoffered(&mut self) {
         if !self.nodes_changed || !self.missing.is_empty() {
             return;
         }
@@ -157,44 +157,44 @@ impl Driver {
                 tracing::warn!("{it}");
             }
         }
-        self.board
-            .warn(unoffered.iter().map(ToString::to_string).collect());
+        self.stats
+            .set_warnings(unoffered.iter().map(ToString::to_string).collect());
     }
 
     fn decides(&self) -> bool {
         self.decide && self.missing.is_empty()
     }
 
-    fn hear(&mut self, news: News) {
-        match news {
-            News::Input(input) => {
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Input(input) => {
                 let now = self.clock.now();
-                self.nodes_changed |= is_about_nodes(&input);
-                self.observer.hear(&input, now);
+                self.nodes_changed |= changes_nodes(&input);
+                self.attempts.observe(&input, now);
                 let waits = match &input {
                     Input::Pod(pod) if pod.node.is_none() => Some(pod.uid.clone()),
                     _ => None,
                 };
                 if let Err(error) = self.engine.apply(input, now) {
-                    tracing::warn!("an object cannot be used: {error}");
+                    tracing::warn!("ignoring an invalid object: {error}");
                 }
                 if let Some(uid) = waits {
-                    self.observer.queued(&self.engine, &uid);
+                    self.attempts.queued(&self.engine, &uid);
                 }
             }
-            News::Synced(kind) => {
+            Message::Synced(kind) => {
                 self.missing.retain(|missing| *missing != kind);
                 if self.missing.is_empty() {
                     let nodes = self.engine.cluster().nodes().len();
-                    tracing::info!(nodes, "the cluster is known");
+                    tracing::info!(nodes, "listed all objects of the cluster");
                 }
             }
-            News::Decide(decide) => self.decide = decide,
-            News::Question(question) => self.questions.push_back(question),
-            News::Look(answer) => {
+            Message::Decide(decide) => self.decide = decide,
+            Message::Query(query) => self.queries.push_back(query),
+            Message::Overview(answer) => {
                 let homeless = self.engine.cluster().first_homeless_reports(MOST_NAMED);
-                // Nobody may be waiting for it any more.
-                let _ = answer.send(Look {
+                // The caller may have given up.
+                let _ = answer.send(Overview {
                     oldest: self.oldest(),
                     homeless: homeless.iter().map(Name::to_string).collect(),
                 });
@@ -213,65 +213,65 @@ impl Driver {
             since: seconds(time),
             waiting_seconds: Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64(),
             why: match (ticket.gate(), &ticket.last) {
-                (Some(gate), _) => format!("{gate} keeps it out of the queue"),
+                (Some(gate), _) => format!("gated by {gate}"),
                 (None, Some(attempt)) => attempt.message.clone(),
-                (None, None) => "it has not been tried yet".to_owned(),
+                (None, None) => "not tried yet".to_owned(),
             },
         })
     }
 
-    /// Decides for a while, and returns what to wait for.
-    fn go_on(&mut self, link: &Link) -> Until {
+    /// Decides for one slice, and returns what to wait for.
+    fn decide_slice(&mut self, channel: &Channel) -> WaitFor {
         let mut now = Instant::now();
         let end = now + SLICE;
-        let room = link.room();
+        let capacity = channel.capacity();
         self.engine.show_scores(self.recorder.top());
         let mut outcomes = Vec::new();
-        while outcomes.len() < room && now < end {
-            self.observer.begin(now);
+        while outcomes.len() < capacity && now < end {
+            self.attempts.begin(now);
             match self.engine.schedule_next(self.clock.at(now)) {
                 Some(outcome) => {
-                    now = self.observer.decided(&self.engine, &outcome, now);
+                    now = self.attempts.decided(&self.engine, &outcome, now);
                     if let Some(scores) = self.engine.take_scores() {
                         self.recorder.add(scores);
                     }
                     outcomes.push(outcome);
                 }
                 None => {
-                    self.observer.end();
-                    self.owed = 0;
-                    link.instruct(outcomes);
+                    self.attempts.end();
+                    self.slices_before_query = 0;
+                    channel.send_outcomes(outcomes);
                     return self.idle();
                 }
             }
         }
-        // Pods that wait for others than us lose nothing by an answer.
-        self.owed = match outcomes.len() {
+        // With the channel full, a query delays no pod.
+        self.slices_before_query = match outcomes.len() {
             0 => 0,
-            _ => self.owed.saturating_sub(1),
+            _ => self.slices_before_query.saturating_sub(1),
         };
-        link.instruct(outcomes);
-        Until::Room
+        channel.send_outcomes(outcomes);
+        WaitFor::Capacity
     }
 
-    fn idle(&self) -> Until {
+    fn idle(&self) -> WaitFor {
         let now = self.clock.now();
         match self.engine.idle_until(now) {
-            None => Until::News,
+            None => WaitFor::Message,
             Some(time) => {
                 let nanos = u64::try_from(time.0.saturating_sub(now.0)).unwrap_or(0);
                 let wait = Duration::from_nanos(nanos).max(SHORTEST_SLEEP);
-                Until::Time(Instant::now() + wait)
+                WaitFor::Time(Instant::now() + wait)
             }
         }
     }
 }
 
-fn is_about_nodes(input: &Input) -> bool {
+fn changes_nodes(input: &Input) -> bool {
     matches!(input, Input::Object(Update::Node(_) | Update::NodeGone(_)))
 }
 
-/// The time of day at the start, and a clock that never jumps since.
+/// The time of day at start, continued by a monotonic clock.
 struct Clock {
     begun: Instant,
     at: Timestamp,
@@ -305,9 +305,9 @@ mod tests {
 
     use super::*;
     use crate::scheduler::observe::metrics::Metrics;
-    use crate::scheduler::observe::timings::Stopwatch;
+    use crate::scheduler::observe::timings::Timings;
 
-    /// One that knows a node and these many pods that all find room there.
+    /// A driver with one node and so many pods that fit there.
     fn driver(pods: usize) -> Driver {
         let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
             let entry = plugins::find(name).unwrap();
@@ -317,52 +317,50 @@ mod tests {
         let mut engine = Scheduler::new(vec![profile], Settings::default()).unwrap();
         let (metrics, clock) = (Arc::new(Metrics::new()), Clock::new());
         let now = clock.now();
-        let room = node("n").allocatable("cpu=1M pods=1M").build();
-        engine
-            .apply(Input::Object(Update::Node(room)), now)
-            .unwrap();
+        let big = node("n").allocatable("cpu=1M pods=1M").build();
+        engine.apply(Input::Object(Update::Node(big)), now).unwrap();
         for index in 0..pods {
             let pod = pod(&format!("p{index}")).container("cpu=1m").build();
             engine.apply(Input::Pod(pod), now).unwrap();
         }
-        let stopwatch = Arc::new(Stopwatch::new(metrics.clone(), &[]));
+        let timings = Arc::new(Timings::new(metrics.clone(), &[]));
         Driver {
-            observer: Observer::new(metrics, stopwatch, engine.profiles()),
+            attempts: Attempts::new(metrics, timings, engine.profiles()),
             engine,
-            recorder: Recorder::new(0).0,
-            board: Arc::default(),
+            recorder: ScoreRecorder::new(0).0,
+            stats: Arc::default(),
             clock,
             missing: Vec::new(),
             decide: true,
-            questions: VecDeque::new(),
-            owed: 0,
+            queries: VecDeque::new(),
+            slices_before_query: 0,
             nodes_changed: false,
             warned: BTreeSet::new(),
         }
     }
 
-    fn question() -> (News, oneshot::Receiver<Option<Dump>>) {
+    fn query() -> (Message, oneshot::Receiver<Option<CacheDump>>) {
         let (answer, answered) = oneshot::channel();
-        let question = Question::Cache { node: None, answer };
-        (News::Question(question), answered)
+        let query = Query::Cache { node: None, answer };
+        (Message::Query(query), answered)
     }
 
     #[tokio::test]
-    async fn pods_that_wait_come_before_people_who_ask() {
-        let (mut driver, link) = (driver(20_000), Link::default());
-        let (mut news, mut waiting): (Vec<_>, VecDeque<_>) = (0..40).map(|_| question()).unzip();
+    async fn pending_pods_come_before_queries() {
+        let (mut driver, channel) = (driver(20_000), Channel::default());
+        let (mut messages, mut waiting): (Vec<_>, VecDeque<_>) = (0..40).map(|_| query()).unzip();
         let (mut placed, mut answered, mut turns) = (0, 0, 0);
         while placed < 20_000 {
-            driver.turn(std::mem::take(&mut news), &link);
+            driver.turn(std::mem::take(&mut messages), &channel);
             turns += 1;
-            placed += link.outcomes(usize::MAX).await.len();
+            placed += channel.receive_outcomes(usize::MAX).await.len();
             while waiting.front_mut().is_some_and(|it| it.try_recv().is_ok()) {
                 waiting.pop_front();
                 answered += 1;
             }
         }
-        let share = SLICES_PER_ANSWER as usize;
-        assert!(answered >= 1, "nobody was answered in {turns} turns");
+        let share = SLICES_PER_QUERY as usize;
+        assert!(answered >= 1, "no query was answered in {turns} turns");
         assert!(
             answered <= turns / share + 1,
             "{answered} answers in {turns} turns"
@@ -371,26 +369,26 @@ mod tests {
         let left = waiting.len();
         for _ in 0..left {
             assert!(matches!(
-                driver.turn(Vec::new(), &link),
-                Until::Time(_) | Until::News
+                driver.turn(Vec::new(), &channel),
+                WaitFor::Time(_) | WaitFor::Message
             ));
         }
         let all = waiting.iter_mut().all(|it| it.try_recv().is_ok());
-        assert!(all, "{left} questions were left");
+        assert!(all, "{left} queries were left");
     }
 
     #[tokio::test]
-    async fn who_waits_for_others_can_answer() {
-        let (mut driver, link) = (driver(20_000), Link::default());
-        let (news, mut waiting): (Vec<_>, Vec<_>) = (0..3).map(|_| question()).unzip();
-        // Nobody takes what is decided, until there is no room for more.
-        while link.room() > 0 {
-            driver.turn(Vec::new(), &link);
+    async fn queries_are_answered_while_the_channel_is_full() {
+        let (mut driver, channel) = (driver(20_000), Channel::default());
+        let (messages, mut waiting): (Vec<_>, Vec<_>) = (0..3).map(|_| query()).unzip();
+        // Outcomes are not taken until the channel is full.
+        while channel.capacity() > 0 {
+            driver.turn(Vec::new(), &channel);
         }
-        driver.turn(news, &link);
-        driver.turn(Vec::new(), &link);
-        driver.turn(Vec::new(), &link);
+        driver.turn(messages, &channel);
+        driver.turn(Vec::new(), &channel);
+        driver.turn(Vec::new(), &channel);
         let all = waiting.iter_mut().all(|it| it.try_recv().is_ok());
-        assert!(all, "a question waits for instructions to be taken");
+        assert!(all, "a query waits for outcomes to be taken");
     }
 }

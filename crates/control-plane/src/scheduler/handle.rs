@@ -1,4 +1,4 @@
-//! What may be asked of a running scheduler, from any thread and without holding it up.
+//! The handle of a running scheduler: status, queries, health and metrics, from any thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,54 +8,54 @@ use engine::scheduler::{PodReport, Scheduler};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::{Counters, Mode, Recorder};
+use super::{Counters, Mode, ScoreRecorder};
 use crate::election::Election;
 use crate::election::leadership::{Leadership, Role};
-use crate::scheduler::channel::{Dump, Link, Question};
-use crate::scheduler::observe::metrics::{InQueue, KindLabel, Metrics, RoleLabel};
+use crate::scheduler::channel::{CacheDump, Channel, Query};
+use crate::scheduler::observe::metrics::{KindLabel, Metrics, QueueLabel, RoleLabel};
 use crate::serve::{Check, Component};
 use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
 use crate::watch::Progress;
 
-/// Questions that may wait for an answer at the same time.
-const MOST_QUESTIONS: usize = 8;
-/// Dumps that may be on their way at the same time: each is a copy of the numbers of all nodes.
-const MOST_DUMPS: usize = 4;
-/// An answer takes milliseconds; this is for a thread that is stuck.
-const LONGEST_QUESTION: Duration = Duration::from_secs(10);
-/// The rest of a status is worth more than the pod that waits longest.
-const LONGEST_LOOK: Duration = Duration::from_secs(2);
+/// Queries that may wait for an answer at the same time.
+const MAX_QUERIES: usize = 8;
+/// Cache dumps that may be sent at the same time: each is a copy of the state of all nodes.
+const MAX_DUMPS: usize = 4;
+/// An answer takes milliseconds; this is for a thread that hangs.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// After this time the status is sent without the engine's part.
+const OVERVIEW_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why there is no answer.
+/// Why a query has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
-    #[error("too many questions wait for an answer: ask again")]
+pub enum QueryError {
+    #[error("too many queries are waiting: try again")]
     Busy,
-    #[error("there was no answer in time")]
+    #[error("the scheduler did not answer in time")]
     Late,
 }
 
 /// Cheap to clone.
 #[derive(Clone)]
-pub struct Handle(Arc<Inner>);
+pub struct Handle(Arc<HandleInner>);
 
-struct Inner {
-    about: About,
-    link: Arc<Link>,
-    questions: Semaphore,
+struct HandleInner {
+    info: SchedulerInfo,
+    channel: Arc<Channel>,
+    queries: Semaphore,
     dumps: Arc<Semaphore>,
     counters: Arc<Counters>,
     progress: Arc<Progress>,
     leadership: Arc<Leadership>,
     metrics: Arc<Metrics>,
-    recorder: Arc<Recorder>,
-    board: Arc<Board>,
+    scores: Arc<ScoreRecorder>,
+    stats: Arc<EngineStats>,
     stopping: AtomicBool,
     begun: Instant,
 }
 
-/// What does not change.
-pub(super) struct About {
+/// What does not change while the scheduler runs.
+pub(super) struct SchedulerInfo {
     pub(super) mode: Mode,
     pub(super) schedulers: Vec<String>,
     pub(super) election: Option<Election>,
@@ -64,9 +64,9 @@ pub(super) struct About {
     pub(super) configuration: Value,
 }
 
-/// What the deciding thread lets others see.
+/// Numbers that the deciding thread publishes.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub(super) struct EngineStats {
     deciding: AtomicBool,
     nodes: AtomicU64,
     placed: AtomicU64,
@@ -80,13 +80,13 @@ pub(super) struct Board {
     warnings: Mutex<Vec<String>>,
 }
 
-impl Board {
-    /// What people should know of the configuration, now that nodes are known.
-    pub(super) fn warn(&self, warnings: Vec<String>) {
+impl EngineStats {
+    /// Warnings about the configuration on this cluster.
+    pub(super) fn set_warnings(&self, warnings: Vec<String>) {
         *self.warnings.lock().unwrap_or_else(PoisonError::into_inner) = warnings;
     }
 
-    pub(super) fn show(&self, engine: &Scheduler, deciding: bool) {
+    pub(super) fn update(&self, engine: &Scheduler, deciding: bool) {
         let sizes = engine.sizes();
         let cluster = engine.cluster();
         let assumed = engine.under_way();
@@ -108,18 +108,22 @@ impl Board {
 }
 
 impl Handle {
-    pub(super) fn new(about: About, shared: &super::Shared, board: Arc<Board>) -> Self {
-        Self(Arc::new(Inner {
-            about,
-            link: shared.link.clone(),
-            questions: Semaphore::new(MOST_QUESTIONS),
-            dumps: Arc::new(Semaphore::new(MOST_DUMPS)),
+    pub(super) fn new(
+        info: SchedulerInfo,
+        shared: &super::Shared,
+        stats: Arc<EngineStats>,
+    ) -> Self {
+        Self(Arc::new(HandleInner {
+            info,
+            channel: shared.channel.clone(),
+            queries: Semaphore::new(MAX_QUERIES),
+            dumps: Arc::new(Semaphore::new(MAX_DUMPS)),
             counters: shared.counters.clone(),
             progress: shared.progress.clone(),
             leadership: shared.leadership.clone(),
             metrics: shared.metrics.clone(),
-            recorder: shared.recorder.clone(),
-            board,
+            scores: shared.scores.clone(),
+            stats,
             stopping: AtomicBool::new(false),
             begun: Instant::now(),
         }))
@@ -132,7 +136,7 @@ impl Handle {
     pub fn status(&self) -> Status {
         let inner = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (board, counters) = (&inner.board, &inner.counters);
+        let (stats, counters) = (&inner.stats, &inner.counters);
         let watches = inner
             .progress
             .kinds()
@@ -147,30 +151,30 @@ impl Handle {
             });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            mode: inner.about.mode.to_string(),
+            mode: inner.info.mode.to_string(),
             role: inner.leadership.role(),
-            identity: inner.about.identity.clone(),
+            identity: inner.info.identity.clone(),
             lease: inner
-                .about
+                .info
                 .election
                 .as_ref()
                 .map(|election| format!("{}/{}", election.namespace, election.name)),
             leader: inner.leadership.leader(),
             uptime_seconds: inner.begun.elapsed().as_secs_f64(),
-            schedulers: inner.about.schedulers.clone(),
-            deciding: board.deciding.load(Ordering::Relaxed),
+            schedulers: inner.info.schedulers.clone(),
+            deciding: stats.deciding.load(Ordering::Relaxed),
             cluster: ClusterSize {
-                nodes: get(&board.nodes),
-                placed_pods: get(&board.placed),
-                assumed_pods: get(&board.assumed),
-                reports_without_node: get(&board.homeless_reports),
+                nodes: get(&stats.nodes),
+                placed_pods: get(&stats.placed),
+                assumed_pods: get(&stats.assumed),
+                reports_without_node: get(&stats.homeless_reports),
             },
             queue: Queue {
-                active: get(&board.active),
-                backoff: get(&board.backoff),
-                unschedulable: get(&board.unschedulable),
-                gated: get(&board.gated),
-                in_flight: get(&board.in_flight),
+                active: get(&stats.active),
+                backoff: get(&stats.backoff),
+                unschedulable: get(&stats.unschedulable),
+                gated: get(&stats.gated),
+                in_flight: get(&stats.in_flight),
             },
             oldest_waiting: None,
             first_reports_without_node: Vec::new(),
@@ -184,7 +188,7 @@ impl Handle {
                 victims: get(&counters.victims),
             },
             watches: watches.collect(),
-            warnings: board
+            warnings: stats
                 .warnings
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -192,7 +196,7 @@ impl Handle {
         }
     }
 
-    /// Writes the most important numbers into the log, however little is logged: somebody asked for them by a signal.
+    /// Logs the most important numbers at any log level, because the user asked for them by a signal.
     pub fn log_sizes(&self) {
         let Status { cluster, queue, .. } = self.status();
         tracing::info!(
@@ -205,31 +209,31 @@ impl Handle {
             backoff = queue.backoff,
             unschedulable = queue.unschedulable,
             gated = queue.gated,
-            "what is known; GET /debug/cache or `tidepool debug cache` has it node by node"
+            "current sizes; `tidepool debug cache` shows every node"
         );
     }
 
-    /// The same with what only the deciding thread knows.
+    /// The status with the engine's part.
     pub async fn whole_status(&self) -> Status {
         let mut status = self.status();
-        if let Ok(_permit) = self.0.questions.try_acquire() {
+        if let Ok(_permit) = self.0.queries.try_acquire() {
             let (answer, answered) = oneshot::channel();
-            self.0.link.ask_for_a_look(answer);
-            if let Ok(Ok(look)) = tokio::time::timeout(LONGEST_LOOK, answered).await {
-                status.oldest_waiting = look.oldest;
-                status.first_reports_without_node = look.homeless;
+            self.0.channel.query_overview(answer);
+            if let Ok(Ok(overview)) = tokio::time::timeout(OVERVIEW_TIMEOUT, answered).await {
+                status.oldest_waiting = overview.oldest;
+                status.first_reports_without_node = overview.homeless;
             }
         }
         status
     }
 
-    /// All there is to say about a pod; `None` if it is not known here.
+    /// The report about a pod; `None` if the scheduler does not know it.
     pub async fn explain(
         &self,
         namespace: &str,
         name: &str,
-    ) -> Result<Option<PodReport>, Unanswered> {
-        self.ask(|answer| Question::Pod {
+    ) -> Result<Option<PodReport>, QueryError> {
+        self.ask(|answer| Query::Pod {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             answer,
@@ -237,39 +241,38 @@ impl Handle {
         .await
     }
 
-    /// What is known of all nodes. The permit is to be kept until the answer is sent.
-    pub(crate) async fn nodes(&self) -> Result<(Dump, OwnedSemaphorePermit), Unanswered> {
+    /// The state of all nodes. The caller keeps the permit until the answer is sent.
+    pub(crate) async fn nodes(&self) -> Result<(CacheDump, OwnedSemaphorePermit), QueryError> {
         let permit = self.0.dumps.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| Unanswered::Busy)?;
-        let dump = self.ask(|answer| Question::Cache { node: None, answer });
-        // There is always an answer about all.
-        let dump = dump.await?.ok_or(Unanswered::Late)?;
+        let permit = permit.map_err(|_| QueryError::Busy)?;
+        let dump = self.ask(|answer| Query::Cache { node: None, answer });
+        let dump = dump.await?.ok_or(QueryError::Late)?;
         Ok((dump, permit))
     }
 
-    /// What is known of one node; `None` if it is not known here.
-    pub(crate) async fn node(&self, name: &str) -> Result<Option<Dump>, Unanswered> {
+    /// The state of one node; `None` if the scheduler does not know it.
+    pub(crate) async fn node(&self, name: &str) -> Result<Option<CacheDump>, QueryError> {
         let node = Some(name.to_owned());
-        self.ask(|answer| Question::Cache { node, answer }).await
+        self.ask(|answer| Query::Cache { node, answer }).await
     }
 
     async fn ask<T>(
         &self,
-        question: impl FnOnce(oneshot::Sender<T>) -> Question,
-    ) -> Result<T, Unanswered> {
-        let permit = self.0.questions.try_acquire();
-        let _permit = permit.map_err(|_| Unanswered::Busy)?;
+        query: impl FnOnce(oneshot::Sender<T>) -> Query,
+    ) -> Result<T, QueryError> {
+        let permit = self.0.queries.try_acquire();
+        let _permit = permit.map_err(|_| QueryError::Busy)?;
         let (answer, answered) = oneshot::channel();
-        self.0.link.ask(question(answer));
-        match tokio::time::timeout(LONGEST_QUESTION, answered).await {
+        self.0.channel.query(query(answer));
+        match tokio::time::timeout(QUERY_TIMEOUT, answered).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(Unanswered::Late),
+            Ok(Err(_)) | Err(_) => Err(QueryError::Late),
         }
     }
 
     /// The checks of `/healthz`.
     pub(super) fn health_checks(&self) -> Vec<Check> {
-        match &self.0.about.election {
+        match &self.0.info.election {
             None => self.live(),
             Some(election) => vec![("leaderElection", self.0.leadership.check(election))],
         }
@@ -279,7 +282,7 @@ impl Handle {
     pub(super) fn readiness_checks(&self) -> Vec<Check> {
         let inner = &*self.0;
         let mut checks = Vec::new();
-        if let Some(election) = &inner.about.election {
+        if let Some(election) = &inner.info.election {
             checks.push(("leaderElection", inner.leadership.check(election)));
         }
         let stopping = inner.stopping.load(Ordering::Relaxed);
@@ -295,13 +298,13 @@ impl Handle {
     }
 
     /// For `/debug/scores`.
-    pub(crate) fn recorder(&self) -> &Recorder {
-        &self.0.recorder
+    pub(crate) fn scores(&self) -> &ScoreRecorder {
+        &self.0.scores
     }
 
     /// For `/configz`.
     pub(crate) fn configuration(&self) -> &Value {
-        &self.0.about.configuration
+        &self.0.info.configuration
     }
 
     /// For `/metrics`.
@@ -316,7 +319,7 @@ impl Handle {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             metrics
                 .pending_pods
-                .get_or_create(&InQueue { queue })
+                .get_or_create(&QueueLabel { queue })
                 .set(count);
         }
         for (kind, progress) in self.0.progress.kinds() {

@@ -23,7 +23,7 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::json;
 
-use super::{Handle, Unanswered};
+use super::{Handle, QueryError};
 use crate::serve::{Check, Component, JSON, answer, refuse, to_json};
 
 impl Component for Handle {
@@ -101,6 +101,6 @@ async fn cached_node(State(handle): State<Handle>, Path(node): Path<String>) -> 
     }
 }
 
-fn unanswered(why: Unanswered) -> Response {
+fn unanswered(why: QueryError) -> Response {
     refuse(StatusCode::SERVICE_UNAVAILABLE, &why.to_string())
 }

@@ -1,44 +1,43 @@
-//! How a scheduler lives with kube-scheduler: beside it, instead of it, or only looking.
+//! How the scheduler runs with kube-scheduler: beside it, instead of it, or as an observer.
 
 use std::fmt;
 use std::str::FromStr;
 
 use api::config::Configuration;
 
-/// kube-scheduler's pods.
+/// The scheduler name of kube-scheduler's pods.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Our pods in [`Mode::Second`], unless the configuration names others.
+/// The scheduler name in [`Mode::Second`], unless the configuration has another.
 pub const SECOND_SCHEDULER: &str = "tidepool";
 /// kube-scheduler's Lease, and its namespace.
 pub const DEFAULT_LEASE: &str = "kube-scheduler";
 const DEFAULT_NAMESPACE: &str = "kube-system";
-/// Our Lease in [`Mode::Second`], unless the configuration names another.
+/// The Lease in [`Mode::Second`], unless the configuration has another.
 pub const SECOND_LEASE: &str = "tidepool-scheduler";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Beside kube-scheduler, for pods that ask for it.
+    /// Beside kube-scheduler, for pods with its scheduler name.
     #[default]
     Second,
-    /// Instead of kube-scheduler, for all pods; its Lease keeps the two from working at once.
+    /// Instead of kube-scheduler, for all pods; both use the same Lease.
     Primary,
-    /// Decides about kube-scheduler's pods and logs it. No Lease, and nothing is written.
+    /// Decides about kube-scheduler's pods and logs the decisions. It has no Lease and writes nothing.
     Observe,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModeError {
     #[error(
-        "scheduler name `default-scheduler` belongs to kube-scheduler: use another one beside it, or --mode primary to take its place"
+        "scheduler name `default-scheduler` belongs to kube-scheduler: use another name, or --mode primary to replace kube-scheduler"
     )]
     NotOurs,
-    #[error("mode `{0}` is not known: use second, primary or observe")]
+    #[error("unknown mode `{0}`: use second, primary or observe")]
     Unknown(String),
 }
 
 impl Mode {
-    /// Fills in the names that the configuration leaves open, and refuses those that are not for this mode. None is open
-    /// afterwards.
+    /// Sets the names that the configuration does not have, and refuses names that are invalid in this mode.
     pub fn settle(self, configuration: &mut Configuration) -> Result<(), ModeError> {
         let election = &mut configuration.leader_election;
         match self {
@@ -55,7 +54,7 @@ impl Mode {
                     }
                 }
             }
-            // What the configuration leaves open is kube-scheduler's.
+            // The defaults are kube-scheduler's.
             Self::Primary => {}
             Self::Observe => election.leader_elect = false,
         }
@@ -66,20 +65,20 @@ impl Mode {
         Ok(())
     }
 
-    /// What people should know about kube-scheduler, which goes by its Lease; of a configuration that is settled.
+    /// A warning about conflicts with kube-scheduler, for a settled configuration.
     pub fn warning(self, configuration: &Configuration) -> Option<String> {
         let election = &configuration.leader_election;
         let (namespace, name) = (&election.resource_namespace, &election.resource_name);
         let is_its_own = namespace == DEFAULT_NAMESPACE && name == DEFAULT_LEASE;
         match self {
             Self::Second if election.leader_elect && is_its_own => Some(format!(
-                "the Lease {namespace}/{name} is kube-scheduler's own: while this scheduler has it, a kube-scheduler stands by and places no pods; another one is named by leaderElection.resourceName or --leader-elect-resource-name"
+                "Lease {namespace}/{name} belongs to kube-scheduler, which does not schedule while this scheduler holds it; set another one with leaderElection.resourceName or --leader-elect-resource-name"
             )),
             Self::Primary if !election.leader_elect => Some(
-                "without leader election a kube-scheduler may be active at the same time and place the same pods: stop it, or leave leader election on".to_owned(),
+                "without leader election kube-scheduler may schedule the same pods at the same time: stop it, or enable leader election".to_owned(),
             ),
             Self::Primary if !is_its_own => Some(format!(
-                "the Lease {namespace}/{name} is not kube-scheduler's ({DEFAULT_NAMESPACE}/{DEFAULT_LEASE}), so a kube-scheduler may be active at the same time and place the same pods: stop it, or use its Lease"
+                "Lease {namespace}/{name} is not kube-scheduler's ({DEFAULT_NAMESPACE}/{DEFAULT_LEASE}), so kube-scheduler may schedule the same pods at the same time: stop it, or use its Lease"
             )),
             Self::Second | Self::Primary | Self::Observe => None,
         }

@@ -1,4 +1,4 @@
-//! What a scheduler is started with.
+//! Options of a scheduler.
 
 use api::config::{self, Configuration, Effective, Errors, Warning};
 use engine::framework::Entry;
@@ -12,30 +12,30 @@ use crate::election::Election;
 use crate::serve::Serve;
 
 /// For a cluster: [`Mode::settle`] the configuration, [`Options::new`], then `mode`, `election` ([`Election::new`] if the
-/// configuration's `leader_elect` says so) and `serve` ([`Serve::default`] is loopback). Without the last two it works
-/// alone and answers nobody.
+/// configuration's `leader_elect` is set) and `serve` ([`Serve::default`] is loopback). Without the last two it runs
+/// without leader election and HTTP server.
 pub struct Options {
     pub profiles: Vec<Profile>,
     pub settings: Settings,
     /// How to reach each of the settings' extenders, in the same order.
     pub extenders: Vec<config::Extender>,
-    /// This machine, as events name it.
+    /// The host name for events.
     pub host: String,
-    /// Whether to decide at once, or only after [`Running::decide`]. With an election, whoever leads decides.
+    /// Whether to decide at once, or only after [`Running::decide`]. With an election, only the leader decides.
     pub decide: bool,
     pub mode: Mode,
-    /// None: nobody else does this work.
+    /// None: no leader election.
     pub election: Option<Election>,
     /// None: no HTTP server.
     pub serve: Option<Serve>,
-    /// The configuration as `/configz` shows it.
+    /// The configuration for `/configz`.
     pub configuration: Value,
-    /// Of how many nodes the scores are logged for each decision, until somebody says otherwise; 0 for none.
+    /// The number of nodes whose scores are logged for each decision; 0 for none. The HTTP API can change it.
     pub debug_scores: u16,
 }
 
 impl Options {
-    /// What a configuration says, with these plugins to choose from.
+    /// The options of a configuration, with these plugins available.
     pub fn new(
         configuration: &Configuration,
         plugins: &[Entry],
@@ -58,7 +58,7 @@ impl Options {
         Ok((options, warnings))
     }
 
-    /// One profile with this name and everything else as kube-scheduler has it by default.
+    /// One profile with this name, and kube-scheduler's defaults.
     pub fn with_defaults(scheduler_name: &str, host: &str) -> Result<Self, Errors> {
         let mut configuration = Configuration::default();
         for profile in &mut configuration.profiles {

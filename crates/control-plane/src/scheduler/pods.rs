@@ -1,4 +1,4 @@
-//! What the API shows of pods that wait, as far as writing to them needs it and the engine does not.
+//! The fields of pending pods that writes need and the engine does not.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,25 +9,24 @@ use api::wire::meta::{ObjectMeta, Time};
 use engine::model::Name;
 
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Note {
+pub(crate) struct PendingPod {
     /// `metadata.resourceVersion`, for events.
     pub(crate) version: Name,
     pub(crate) generation: i64,
-    /// It is being deleted.
-    pub(crate) leaves: bool,
+    pub(crate) terminating: bool,
     pub(crate) nominated: Option<Name>,
-    pub(crate) scheduled: Option<Scheduled>,
+    pub(crate) scheduled: Option<ScheduledCondition>,
 }
 
-/// The condition PodScheduled. Its words are long and often the same, so a digest of them is kept.
+/// The condition PodScheduled, with a digest of its long reason and message.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Scheduled {
+pub(crate) struct ScheduledCondition {
     pub(crate) is_false: bool,
     digest: u64,
     pub(crate) since: Option<Time>,
 }
 
-impl Note {
+impl PendingPod {
     pub(crate) fn new(
         meta: &ObjectMeta,
         nominated: &str,
@@ -36,9 +35,9 @@ impl Note {
         Self {
             version: meta.resource_version.as_str().into(),
             generation: meta.generation,
-            leaves: meta.deletion_timestamp.is_some(),
+            terminating: meta.deletion_timestamp.is_some(),
             nominated: (!nominated.is_empty()).then(|| nominated.into()),
-            scheduled: scheduled.map(|condition| Scheduled {
+            scheduled: scheduled.map(|condition| ScheduledCondition {
                 is_false: condition.status == "False",
                 digest: digest(&condition.reason, &condition.message),
                 since: condition.last_transition_time,
@@ -46,15 +45,15 @@ impl Note {
         }
     }
 
-    /// Whether the pod already says that it is not scheduled, for this reason, in these words.
-    pub(crate) fn says(&self, reason: &str, message: &str) -> bool {
+    /// Whether PodScheduled is false with this reason and message.
+    pub(crate) fn has_condition(&self, reason: &str, message: &str) -> bool {
         self.scheduled
             .is_some_and(|known| known.is_false && known.digest == digest(reason, message))
     }
 
-    /// It will say so, since then.
-    pub(crate) fn say(&mut self, reason: &str, message: &str, since: Time) {
-        self.scheduled = Some(Scheduled {
+    /// PodScheduled becomes false with this reason and message.
+    pub(crate) fn set_condition(&mut self, reason: &str, message: &str, since: Time) {
+        self.scheduled = Some(ScheduledCondition {
             is_false: true,
             digest: digest(reason, message),
             since: Some(since),
@@ -68,14 +67,14 @@ fn digest(reason: &str, message: &str) -> u64 {
     hasher.finish()
 }
 
-/// By uid; only of pods that wait for one of our schedulers.
+/// By uid; only pending pods of this process's schedulers.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct PendingPods {
     schedulers: Vec<Name>,
-    all: Mutex<HashMap<Name, Note>>,
+    all: Mutex<HashMap<Name, PendingPod>>,
 }
 
-impl Notes {
+impl PendingPods {
     pub(crate) fn new(schedulers: Vec<Name>) -> Self {
         Self {
             schedulers,
@@ -83,29 +82,29 @@ impl Notes {
         }
     }
 
-    /// Whether pods with this scheduler name are ours.
+    /// Whether this process schedules pods with this scheduler name.
     pub(crate) fn is_ours(&self, scheduler: &str) -> bool {
         self.schedulers.iter().any(|name| **name == *scheduler)
     }
 
-    /// The name under which we speak of what is no pod.
+    /// The scheduler name for events about objects that are not pods.
     pub(crate) fn first(&self) -> Name {
         self.schedulers.first().cloned().unwrap_or_default()
     }
 
-    pub(crate) fn set(&self, uid: &Name, note: Note) {
+    pub(crate) fn set(&self, uid: &Name, note: PendingPod) {
         self.lock().insert(uid.clone(), note);
     }
 
-    /// Changes a note that is still there; a pod that stopped waiting gets none.
-    pub(crate) fn update(&self, uid: &str, note: Note) {
+    /// Changes a pod that is still pending.
+    pub(crate) fn update(&self, uid: &str, note: PendingPod) {
         if let Some(known) = self.lock().get_mut(uid) {
             *known = note;
         }
     }
 
-    /// What was to be written may not have been.
-    pub(crate) fn doubt(&self, uid: &str) {
+    /// The write of the condition may have failed.
+    pub(crate) fn forget_condition(&self, uid: &str) {
         if let Some(known) = self.lock().get_mut(uid) {
             known.scheduled = None;
         }
@@ -115,16 +114,16 @@ impl Notes {
         self.lock().remove(uid);
     }
 
-    pub(crate) fn get(&self, uid: &str) -> Note {
+    pub(crate) fn get(&self, uid: &str) -> PendingPod {
         self.lock().get(uid).cloned().unwrap_or_default()
     }
 
-    /// Whether the pod waits to stay; `None` if nothing is known of it.
-    pub(crate) fn stays(&self, uid: &str) -> Option<bool> {
-        self.lock().get(uid).map(|note| !note.leaves)
+    /// Whether the pod is being deleted; `None` if it is unknown.
+    pub(crate) fn is_terminating(&self, uid: &str) -> Option<bool> {
+        self.lock().get(uid).map(|pod| pod.terminating)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, Note>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Name, PendingPod>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,23 +171,23 @@ mod tests {
                 false,
             ),
         ] {
-            let note = Note::new(&ObjectMeta::default(), "", scheduled.as_ref());
-            assert_eq!(note.says(reason, message), want, "{case}");
+            let note = PendingPod::new(&ObjectMeta::default(), "", scheduled.as_ref());
+            assert_eq!(note.has_condition(reason, message), want, "{case}");
         }
     }
 
     #[test]
-    fn a_pod_stays_until_it_is_deleted_or_forgotten() {
-        let notes = Notes::new(Vec::new());
+    fn a_pod_is_terminating_once_it_has_a_deletion_timestamp() {
+        let pods = PendingPods::new(Vec::new());
         let uid = Name::from("u");
-        assert_eq!(notes.stays(&uid), None);
+        assert_eq!(pods.is_terminating(&uid), None);
         let mut meta = ObjectMeta::default();
-        notes.set(&uid, Note::new(&meta, "", None));
-        assert_eq!(notes.stays(&uid), Some(true));
+        pods.set(&uid, PendingPod::new(&meta, "", None));
+        assert_eq!(pods.is_terminating(&uid), Some(false));
         meta.deletion_timestamp = Some(Time::default());
-        notes.set(&uid, Note::new(&meta, "", None));
-        assert_eq!(notes.stays(&uid), Some(false));
-        notes.forget(&uid);
-        assert_eq!(notes.stays(&uid), None);
+        pods.set(&uid, PendingPod::new(&meta, "", None));
+        assert_eq!(pods.is_terminating(&uid), Some(true));
+        pods.forget(&uid);
+        assert_eq!(pods.is_terminating(&uid), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever replaces kube-scheduler on a cluster with ResourceClaims should know what is missing.
+//! Warns that devices of ResourceClaims are not allocated, where Tidepool replaces kube-scheduler.
 
 use super::write::requests::Call;
 use crate::client::Exchange;
@@ -6,16 +6,16 @@ use crate::client::Exchange;
 /// Newest first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
-/// Says so once if there are any.
+/// Warns once if the cluster has any.
 pub(super) async fn warn(api: Exchange) {
     if are_there(&api).await {
         tracing::warn!(
-            "this cluster has ResourceClaims: devices are not allocated by this scheduler, and pods that need them stay pending"
+            "this cluster has ResourceClaims: this scheduler does not allocate devices, and pods that need them stay pending"
         );
     }
 }
 
-/// A cluster that does not have the kind, or does not show it, has no need of it.
+/// False for a cluster without the kind or without permission to list it.
 async fn are_there(api: &Exchange) -> bool {
     for version in VERSIONS {
         let path = format!("/apis/resource.k8s.io/{version}/resourceclaims?limit=1");
@@ -43,11 +43,11 @@ mod tests {
     use crate::client::{Connect, through};
     use crate::election::leadership::{Leadership, Role};
     use crate::scheduler::observe::metrics::Metrics;
-    use crate::scheduler::pods::Notes;
-    use crate::scheduler::{Mode, Recorder, Shared, talk};
+    use crate::scheduler::pods::PendingPods;
+    use crate::scheduler::{Mode, ScoreRecorder, Shared, run_io};
     use crate::testing::Log;
 
-    /// A server that has the kind in this version, with these objects, and no other kind. Counts questions for it.
+    /// A server with the kind in this version, with these objects, and no other kind. Counts requests for it.
     fn server(version: &'static str, items: &'static str) -> (kube::Client, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let count = asked.clone();
@@ -84,19 +84,19 @@ mod tests {
 
     fn shared() -> Shared {
         Shared {
-            link: Arc::default(),
-            notes: Arc::new(Notes::new(Vec::new())),
-            awaited: Arc::default(),
+            channel: Arc::default(),
+            pods: Arc::new(PendingPods::new(Vec::new())),
+            claim_waits: Arc::default(),
             counters: Arc::default(),
             progress: Arc::default(),
             leadership: Arc::new(Leadership::new(Role::Alone)),
             metrics: Arc::new(Metrics::new()),
-            recorder: Recorder::new(0).0,
+            scores: ScoreRecorder::new(0).0,
         }
     }
 
     #[tokio::test]
-    async fn only_who_replaces_kube_scheduler_warns_and_once() {
+    async fn only_mode_primary_warns_and_once() {
         for (mode, items, asks, warns) in [
             (Mode::Primary, "[{}]", 1, 1),
             (Mode::Primary, "[]", 1, 0),
@@ -108,12 +108,12 @@ mod tests {
             let progress = shared.progress.clone();
             let (stop, stopped) = oneshot::channel();
             let connect = Connect::Client(client);
-            let work = talk(connect, shared, Vec::new(), "host".into(), mode, stopped);
+            let work = run_io(connect, shared, Vec::new(), "host".into(), mode, stopped);
             let started = async {
                 while !progress.unsynced().is_empty() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                // What is asked beside the lists is answered by now.
+                // The other requests are answered by now.
                 tokio::time::sleep(Duration::from_millis(200)).await;
                 drop(stop);
             };

@@ -7,7 +7,7 @@ use super::{Ended, Handle, Shared};
 use crate::client::Connect;
 use crate::election::leadership::Role;
 use crate::election::{Candidate, Election, fence};
-use crate::scheduler::channel::News;
+use crate::scheduler::channel::Message;
 use crate::serve::Listening;
 
 /// The work of the side thread.
@@ -60,7 +60,7 @@ impl SideThread {
                 ?took,
                 "read all changes of the previous leader; starting to schedule"
             );
-            shared.link.tell(vec![News::Decide(true)]).await;
+            shared.channel.send(vec![Message::Decide(true)]).await;
         };
         candidate.run(&self.reporter, lead, stopped).await?;
         Ok(())

@@ -19,7 +19,7 @@ use super::kinds::{Item, Kind, Raw, Unreadable, What, Whom};
 use super::known::{Key, Known, Sight};
 use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
-use crate::scheduler::channel::News;
+use crate::scheduler::channel::Message;
 
 /// For real servers.
 const PATIENCE: Patience = Patience {
@@ -241,8 +241,8 @@ impl Follower {
             self.synced = true;
             self.sink.progress.synced(self.kind.name);
             self.sink
-                .link
-                .tell(vec![News::Synced(self.kind.name)])
+                .channel
+                .send(vec![Message::Synced(self.kind.name)])
                 .await;
         }
     }
@@ -282,7 +282,7 @@ impl Follower {
         let kind = self.kind;
         let vanished = self.known.vanished();
         let gone = vanished.into_iter().map(|(key, uid)| {
-            self.sink.notes.forget(&uid);
+            self.sink.pods.forget(&uid);
             (kind.gone)(key, uid)
         });
         self.sink.tell(gone.collect()).await;
@@ -408,25 +408,25 @@ impl Follower {
         } else if !self.spoiled.is_empty() {
             self.spoiled.remove(&key);
         }
-        let notes = &self.sink.notes;
+        let pods = &self.sink.pods;
         if let What::Over = what {
             self.known.forget(&key);
-            notes.forget(&uid);
+            pods.forget(&uid);
             inputs.push((self.kind.gone)(key, uid));
         } else {
             let sight = self.known.see(key.clone(), &uid, &version);
             if let Sight::Replaced(old) = &sight {
-                notes.forget(old);
+                pods.forget(old);
                 inputs.push((self.kind.gone)(key, old.clone()));
             }
             match what {
                 _ if sight == Sight::Same => {}
                 What::Object(update) => inputs.push(Input::Object(update)),
                 What::Pod(pod, note) => {
-                    if pod.node.is_none() && notes.is_ours(&pod.scheduler_name) {
-                        notes.set(&uid, note);
+                    if pod.node.is_none() && pods.is_ours(&pod.scheduler_name) {
+                        pods.set(&uid, note);
                     } else {
-                        notes.forget(&uid);
+                        pods.forget(&uid);
                     }
                     inputs.push(Input::Pod(pod));
                 }
@@ -445,7 +445,7 @@ impl Follower {
         let key: Key = (meta.namespace.into(), meta.name.into());
         self.spoiled.remove(&key);
         let uid = self.known.forget(&key).unwrap_or_else(|| meta.uid.into());
-        self.sink.notes.forget(&uid);
+        self.sink.pods.forget(&uid);
         inputs.push((self.kind.gone)(key, uid));
         self.passed(meta.resource_version);
     }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::known::Key;
-use crate::scheduler::pods::Note;
+use crate::scheduler::pods::PendingPod;
 
 /// One object as it came.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,7 +36,7 @@ pub(crate) struct Kind {
     /// Whether we begin without it where we may not read it, as those who have kube-scheduler's own rights.
     pub(crate) optional: bool,
     pub(crate) read: fn(&Raw) -> Result<Item, Unreadable>,
-    /// News of an object that is gone, by its name and its uid.
+    /// Message of an object that is gone, by its name and its uid.
     pub(crate) gone: fn(Key, Name) -> Input,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Item {
 
 pub(crate) enum What {
     Object(Update),
-    Pod(Arc<Pod>, Note),
+    Pod(Arc<Pod>, PendingPod),
     /// It exists, but takes no room any more.
     Over,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Unreadable {
 pub(crate) enum Whom {
     Nobody,
     /// Whoever made this pod, which has no node.
-    Pod(Arc<Pod>, Note),
+    Pod(Arc<Pod>, PendingPod),
     /// Whoever looks at this CustomNodeResource, by name, uid and version.
     Report(Name, Name, Name),
 }
@@ -387,10 +387,10 @@ fn pod(raw: &Raw) -> Result<Item, Unreadable> {
     })
 }
 
-fn note(meta: &ObjectMeta, status: &mut PodStatus) -> Note {
+fn note(meta: &ObjectMeta, status: &mut PodStatus) -> PendingPod {
     let conditions = std::mem::take(&mut status.conditions);
     let scheduled = conditions.into_iter().find(|it| it.kind == "PodScheduled");
-    Note::new(meta, &status.nominated_node_name, scheduled.as_ref())
+    PendingPod::new(meta, &status.nominated_node_name, scheduled.as_ref())
 }
 
 /// The pod's fields make no sense together.
@@ -455,7 +455,7 @@ fn spoiled(kind: &str, ruin: Option<Ruin>, error: &str) -> Unreadable {
     let waits = kind == "pod" && spec.node_name.is_empty();
     let whom = if waits {
         let named = named(&meta, &spec.scheduler_name);
-        Whom::Pod(named, Note::new(&meta, "", None))
+        Whom::Pod(named, PendingPod::new(&meta, "", None))
     } else {
         Whom::Nobody
     };

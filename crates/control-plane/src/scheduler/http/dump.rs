@@ -1,8 +1,8 @@
 //! The state of all nodes as JSON, written while it is sent.
 //!
-//! The engine hands over a copy of its numbers and goes on deciding; the text is made here, some nodes at a time and no
-//! faster than it is read, so that a dump of a large cluster neither holds up this thread nor fills memory. Whoever stops
-//! reading is given up.
+//! The engine hands over a copy of its state and goes on deciding. The JSON is written here, some nodes at a time and no
+//! faster than the client reads it, so that a dump of a large cluster neither blocks this thread nor fills the memory. A
+//! client that stops reading is disconnected.
 
 use std::io;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use futures::Stream;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::scheduler::channel::Dump;
+use crate::scheduler::channel::CacheDump;
 
-/// Nodes in one piece: a tenth of a millisecond of work or so.
+/// Nodes in one chunk: about a tenth of a millisecond of work.
 const PIECE: usize = 64;
-/// For one piece to be read.
+/// The timeout for one chunk to be read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One node, and when.
@@ -30,7 +30,7 @@ pub(super) struct OneNode {
     node: Option<NodeState>,
 }
 
-pub(super) fn one_node(dump: &Dump) -> OneNode {
+pub(super) fn one_node(dump: &CacheDump) -> OneNode {
     OneNode {
         time: dump.at,
         synced: dump.synced,
@@ -40,7 +40,7 @@ pub(super) fn one_node(dump: &Dump) -> OneNode {
 
 /// Pieces of `{"time", "synced", "pods", "unknownNodes", "nodes": []}`. The permit ends with the last of them.
 pub(super) fn stream(
-    dump: Dump,
+    dump: CacheDump,
     permit: OwnedSemaphorePermit,
     patience: Duration,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
@@ -53,7 +53,7 @@ pub(super) fn stream(
                 return;
             }
         }
-        // Without this word the answer is not complete. Whoever has all the rest will take it, or has gone.
+        // Marks the end; without it the response is incomplete.
         let _ = tokio::time::timeout(patience, send.send(None)).await;
         drop(permit);
     });
@@ -64,14 +64,14 @@ pub(super) fn stream(
             Some(None) => None,
             None => {
                 let cut =
-                    io::Error::new(io::ErrorKind::TimedOut, "the answer was not read in time");
+                    io::Error::new(io::ErrorKind::TimedOut, "the client did not read in time");
                 Some((Err(cut), None))
             }
         }
     })
 }
 
-/// What stands before the nodes.
+/// The fields before the nodes.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Head<'a> {
@@ -82,7 +82,7 @@ struct Head<'a> {
     nodes: [(); 0],
 }
 
-fn pieces(dump: &Dump) -> impl Iterator<Item = io::Result<Bytes>> + Send {
+fn pieces(dump: &CacheDump) -> impl Iterator<Item = io::Result<Bytes>> + Send {
     let view = &dump.view;
     let head = Head {
         time: dump.at,
@@ -125,13 +125,13 @@ mod tests {
 
     use super::*;
 
-    fn dump(nodes: usize) -> Dump {
+    fn dump(nodes: usize) -> CacheDump {
         let mut cluster = Cluster::new();
         for index in 0..nodes {
             cluster.set_node(node(&format!("n{index:04}")).allocatable("cpu=4").build());
         }
         cluster.set_pod(pod("lost").on("gone").build()).unwrap();
-        Dump {
+        CacheDump {
             at: Timestamp::from_secs(0),
             synced: true,
             view: cluster.view(),
@@ -162,17 +162,17 @@ mod tests {
                 (&value["pods"], &value["synced"]),
                 (&json!(1), &json!(true))
             );
-            // The next one may ask.
+            // The permit is free again.
             all.acquire().await.unwrap().forget();
         }
     }
 
     #[tokio::test]
-    async fn who_stops_reading_is_given_up_and_told_so() {
+    async fn a_client_that_stops_reading_is_disconnected() {
         let (all, permit) = permits();
         let mut pieces = Box::pin(stream(dump(10 * PIECE), permit, Duration::from_millis(20)));
         assert!(pieces.next().await.unwrap().is_ok());
-        // Nothing is kept for it any more.
+        // The permit is free again.
         all.acquire().await.unwrap().forget();
         let rest: Vec<_> = pieces.collect().await;
         let cut = rest.last().unwrap().as_ref().unwrap_err();

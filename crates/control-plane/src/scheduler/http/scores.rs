@@ -29,10 +29,10 @@ struct Shown<'a> {
 
 /// `GET /debug/scores`
 pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
-    let latest = handle.recorder().latest();
+    let latest = handle.scores().latest();
     match value(query.as_deref(), "output") {
         Ok(Some("json") | None) => to_json(&Shown {
-            top: handle.recorder().top(),
+            top: handle.scores().top(),
             scores: Some(latest.iter().map(Arc::as_ref).collect()),
         }),
         Ok(Some("table")) => {
@@ -56,7 +56,7 @@ pub(super) async fn switch(State(handle): State<Handle>, RawQuery(query): RawQue
     };
     match top {
         Ok(top) => {
-            handle.recorder().switch(top);
+            handle.scores().switch(top);
             to_json(&Shown { top, scores: None })
         }
         Err(text) => bad(&text),
@@ -65,7 +65,7 @@ pub(super) async fn switch(State(handle): State<Handle>, RawQuery(query): RawQue
 
 /// `GET /debug/flags/s`
 pub(super) async fn flag(State(handle): State<Handle>) -> Response {
-    let top = handle.recorder().top();
+    let top = handle.scores().top();
     answer(StatusCode::OK, TEXT, format!("{top}\n"))
 }
 
@@ -76,7 +76,7 @@ pub(super) async fn set_flag(State(handle): State<Handle>, body: Body) -> Respon
     };
     match number(&String::from_utf8_lossy(&body)) {
         Ok(top) => {
-            handle.recorder().switch(top);
+            handle.scores().switch(top);
             let text = format!("successfully set debugTopNScores to {top}\n");
             answer(StatusCode::OK, TEXT, text)
         }

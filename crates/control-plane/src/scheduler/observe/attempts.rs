@@ -1,4 +1,4 @@
-//! What decisions cost and come to, for metrics and for the log. It decides nothing and is not asked.
+//! Scheduling attempts: their results and durations, for metrics and the log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use engine::queue::{Cause, Part};
 use engine::scheduler::{Failure, FailureReason, Input, Outcome, Scheduler};
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::timings::Stopwatch;
+use super::timings::Timings;
 use crate::scheduler::observe::metrics::{
-    self, AttemptResult, Incoming, Metrics, ProfileName, Rejector,
+    AttemptResult, IncomingLabels, Metrics, ProfileName, RejectionLabels, ResultLabel,
 };
 
-/// A decision that took longer is told with its steps.
+/// A longer decision is logged with its steps.
 const SLOW: Duration = Duration::from_millis(100);
-/// An attempt of which nothing was heard for so long has an end that nobody told.
+/// An attempt without a result for so long is dropped.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
-/// How many of them are kept before the old ones are looked for.
+/// Attempts that are kept before old ones are dropped.
 const MANY: usize = 10_000;
 
-pub(crate) struct Observer {
+pub(crate) struct Attempts {
     metrics: Arc<Metrics>,
-    steps: Arc<Stopwatch>,
+    steps: Arc<Timings>,
     /// By the position of the profile.
     profiles: Vec<ProfileName>,
-    /// Pods that were decided about and are not bound yet.
-    begun: HashMap<Name, Begun>,
-    /// Who rejected the pods that wait.
+    /// Pods with a decision that are not bound yet.
+    begun: HashMap<Name, Attempt>,
+    /// The profile and the plugins that rejected each pending pod.
     rejected: HashMap<Name, (usize, Vec<&'static str>)>,
 }
 
-struct Begun {
+struct Attempt {
     at: Instant,
     profile: usize,
     attempts: u32,
     first_tried: Option<Timestamp>,
-    /// Since when it waits on permit.
+    /// Since when it waits on Permit.
     waits: Option<Instant>,
 }
 
-impl Observer {
-    pub(crate) fn new(metrics: Arc<Metrics>, steps: Arc<Stopwatch>, profiles: &Profiles) -> Self {
+impl Attempts {
+    pub(crate) fn new(metrics: Arc<Metrics>, steps: Arc<Timings>, profiles: &Profiles) -> Self {
         let names = profiles.iter().map(|it| it.scheduler_name.clone());
         Self {
             profiles: names.collect(),
@@ -64,7 +64,7 @@ impl Observer {
         self.steps.end();
     }
 
-    /// It came to this. Returns the time, which is that of the next decision.
+    /// A decision ends. Returns the time, at which the next one begins.
     pub(crate) fn decided(
         &mut self,
         engine: &Scheduler,
@@ -74,13 +74,13 @@ impl Observer {
         let now = Instant::now();
         let took = now.saturating_duration_since(begun);
         if took >= SLOW {
-            let (pod, steps) = (pod_of(outcome), self.steps.tell(now));
+            let (pod, steps) = (pod_of(outcome), self.steps.describe(now));
             let (namespace, name) = (pod.namespace(), &pod.name);
             tracing::warn!(
                 pod = %format_args!("{namespace}/{name}"),
                 took_ms = took.as_millis() as u64,
                 %steps,
-                "a slow decision"
+                "slow scheduling decision"
             );
         }
         self.steps.end();
@@ -110,7 +110,7 @@ impl Observer {
         now
     }
 
-    /// A node was chosen, now or by the answer that let the pod go on.
+    /// A node was chosen, in this decision or an earlier one.
     fn chosen(&mut self, engine: &Scheduler, pod: &Arc<Pod>, begun: Instant) {
         self.accept(&pod.uid);
         if self.begun.contains_key(&pod.uid) {
@@ -123,7 +123,7 @@ impl Observer {
         self.forget_old();
         self.begun.insert(
             pod.uid.clone(),
-            Begun {
+            Attempt {
                 at: begun,
                 profile,
                 attempts: ticket.map_or(1, |ticket| ticket.attempts),
@@ -151,7 +151,7 @@ impl Observer {
         self.reject(&pod.uid, profile, failure.rejected_by.clone());
     }
 
-    /// A pod came to wait, or changed while it waits: something may keep it out of the queue.
+    /// A pending pod was added or changed; a plugin may gate it.
     pub(crate) fn queued(&mut self, engine: &Scheduler, uid: &Name) {
         if let Some(ticket) = engine.waiting(uid)
             && let Some(gate) = ticket.gate()
@@ -170,7 +170,7 @@ impl Observer {
         }
     }
 
-    /// Nobody rejects the pod any more, or it is gone.
+    /// The pod is not rejected any more, or is gone.
     fn accept(&mut self, uid: &str) {
         if let Some((profile, plugins)) = self.rejected.remove(uid) {
             for plugin in plugins {
@@ -182,20 +182,20 @@ impl Observer {
     fn waiting_for(&self, profile: usize, plugin: &'static str) -> Gauge {
         self.metrics
             .unschedulable_pods
-            .get_or_create_owned(&Rejector {
+            .get_or_create_owned(&RejectionLabels {
                 plugin,
                 profile: self.profiles[profile].clone(),
             })
     }
 
-    /// The pod waits on permit no more.
+    /// The pod's wait on Permit has ended.
     fn permitted(&mut self, pod: &Pod, result: &'static str) {
         let waits = self
             .begun
             .get_mut(&pod.uid)
             .and_then(|known| known.waits.take());
         if let Some(since) = waits {
-            let labels = metrics::Outcome { result };
+            let labels = ResultLabel { result };
             let waited = since.elapsed().as_secs_f64();
             self.metrics
                 .permit_wait
@@ -204,8 +204,8 @@ impl Observer {
         }
     }
 
-    /// News, before the engine hears of it.
-    pub(crate) fn hear(&mut self, input: &Input, now: Timestamp) {
+    /// An input, before the engine gets it.
+    pub(crate) fn observe(&mut self, input: &Input, now: Timestamp) {
         match input {
             Input::Bound {
                 uid,
@@ -232,10 +232,10 @@ impl Observer {
         }
     }
 
-    /// Pods came into the queue, or moved in it.
+    /// Pods were added to the queue, or moved in it.
     pub(crate) fn moved(&self, arrivals: Vec<(Part, Cause, u64)>) {
         for (part, cause, count) in arrivals {
-            let labels = Incoming {
+            let labels = IncomingLabels {
                 queue: part.name(),
                 event: cause.to_string(),
             };

@@ -1,4 +1,4 @@
-//! One line per decision.
+//! One log line per decision.
 
 use std::fmt;
 
@@ -16,27 +16,26 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// What was decided about a pod. Questions to extenders are no decision yet.
+/// Logs a decision about a pod. Questions to extenders are no decision yet.
 pub(crate) fn decision(mode: Mode, outcome: &Outcome) {
-    // Nobody should take for done what is only thought.
     let would = match mode {
         Mode::Observe => "would ",
         Mode::Second | Mode::Primary => "",
     };
     match outcome {
         Outcome::Bind { pod, node, .. } => {
-            tracing::info!(pod = %Named(pod), %node, "{would}bind");
+            tracing::info!(pod = %Named(pod), %node, "{would}bind pod");
         }
         Outcome::Prepare { pod, node, .. } => {
-            tracing::info!(pod = %Named(pod), %node, "prepare volumes");
+            tracing::info!(pod = %Named(pod), %node, "{would}prepare volumes");
         }
         Outcome::Wait { pod, node, plugins } => {
             let plugins: Vec<_> = plugins.iter().map(|(plugin, _)| *plugin).collect();
-            tracing::info!(pod = %Named(pod), %node, plugins = plugins.join(","), "wait on permit");
+            tracing::info!(pod = %Named(pod), %node, plugins = plugins.join(","), "{would}wait on permit");
         }
         Outcome::Park(failure) => {
             let (reason, why) = (failure.reason.text(), &failure.message);
-            tracing::info!(pod = %Named(&failure.pod), reason, %why, "wait");
+            tracing::info!(pod = %Named(&failure.pod), reason, %why, "unschedulable pod");
         }
         Outcome::Preempt {
             failure,
@@ -46,13 +45,13 @@ pub(crate) fn decision(mode: Mode, outcome: &Outcome) {
         } => {
             let victims: Vec<_> = victims.iter().map(|it| Named(it).to_string()).collect();
             let (pod, why) = (Named(&failure.pod), &failure.message);
-            tracing::info!(%pod, %node, victims = victims.join(","), %why, "{would}preempt");
+            tracing::info!(%pod, %node, victims = victims.join(","), %why, "{would}preempt pods");
         }
         Outcome::Skip { pod, message: why } => {
-            tracing::info!(pod = %Named(pod), %why, "skip");
+            tracing::info!(pod = %Named(pod), %why, "skip pod");
         }
         Outcome::Warn { pod, message: why } => {
-            tracing::warn!(pod = %Named(pod), %why, "misunderstood");
+            tracing::warn!(pod = %Named(pod), %why, "ignoring invalid setting");
         }
         Outcome::Ask { .. } => {}
     }
@@ -68,9 +67,9 @@ mod tests {
     use super::*;
     use crate::testing::Log;
 
-    /// A line of the log as programs read it. A key that is there twice is an error.
+    /// A line of the JSON log. A duplicate key is an error.
     #[derive(Deserialize)]
-    struct Line {
+    struct LogLine {
         fields: Fields,
     }
 
@@ -82,19 +81,19 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_there_twice() {
+    fn log_lines_have_no_duplicate_keys() {
         let pod = Arc::new(Pod::default());
         let failure = || Failure {
             pod: pod.clone(),
             reason: FailureReason::Unschedulable,
-            message: "no room".into(),
+            message: "no capacity".into(),
             rejected_by: vec![],
             pending: vec![],
             nomination: Nomination::Keep,
         };
-        let (message, node) = ("no room".to_owned(), "n".into());
+        let (message, node) = ("no capacity".to_owned(), "n".into());
         for (outcome, want) in [
-            (Outcome::Park(failure()), "wait"),
+            (Outcome::Park(failure()), "unschedulable pod"),
             (
                 Outcome::Preempt {
                     failure: failure(),
@@ -102,30 +101,30 @@ mod tests {
                     victims: vec![pod.clone()],
                     displaced: vec![],
                 },
-                "preempt",
+                "preempt pods",
             ),
             (
                 Outcome::Skip {
                     pod: pod.clone(),
                     message: message.clone(),
                 },
-                "skip",
+                "skip pod",
             ),
             (
                 Outcome::Warn {
                     pod: pod.clone(),
                     message,
                 },
-                "misunderstood",
+                "ignoring invalid setting",
             ),
         ] {
             let log = Log::begin_json();
             decision(Mode::Second, &outcome);
-            let line: Line = serde_json::from_str(&log.lines()[0]).unwrap();
+            let line: LogLine = serde_json::from_str(&log.lines()[0]).unwrap();
             let Fields { message, pod, why } = line.fields;
             assert_eq!(
                 (&message[..], &pod[..], &why[..]),
-                (want, "/", "no room"),
+                (want, "/", "no capacity"),
                 "{want}"
             );
         }

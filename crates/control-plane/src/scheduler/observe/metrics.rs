@@ -1,6 +1,6 @@
-//! Numbers for Prometheus: kube-scheduler's stable and beta metrics under their names, and a few of our own.
+//! Metrics: kube-scheduler's stable and beta metrics under their names, and a few of our own.
 //!
-//! What happens per pod is counted in place; what merely is (queue lengths, watches) is read when somebody asks.
+//! Counters change as pods are processed; gauges (queue lengths, watches) are set when `/metrics` is read.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use prometheus_client::registry::Registry;
 pub(crate) type ProfileName = engine::model::Name;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Attempt {
+pub(crate) struct AttemptLabels {
     pub(crate) result: AttemptResult,
     pub(crate) profile: ProfileName,
 }
 
 /// As kube-scheduler counts attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[expect(non_camel_case_types, reason = "they are the words of the label")]
+#[expect(non_camel_case_types, reason = "they are the values of the label")]
 pub(crate) enum AttemptResult {
     scheduled,
     unschedulable,
@@ -30,27 +30,27 @@ pub(crate) enum AttemptResult {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct AtPoint {
+pub(crate) struct PointLabels {
     pub(crate) extension_point: &'static str,
     pub(crate) status: &'static str,
     pub(crate) profile: ProfileName,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Evaluation {
+pub(crate) struct EvaluationLabels {
     pub(crate) plugin: &'static str,
     pub(crate) extension_point: &'static str,
     pub(crate) profile: ProfileName,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Rejector {
+pub(crate) struct RejectionLabels {
     pub(crate) plugin: &'static str,
     pub(crate) profile: ProfileName,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Incoming {
+pub(crate) struct IncomingLabels {
     pub(crate) queue: &'static str,
     pub(crate) event: String,
 }
@@ -64,10 +64,10 @@ macro_rules! one_label {
     )*};
 }
 one_label! {
-    InQueue { queue }
-    Operation { operation }
-    Attempts { attempts }
-    Outcome { result }
+    QueueLabel { queue }
+    OperationLabel { operation }
+    AttemptsLabel { attempts }
+    ResultLabel { result }
     KindLabel { kind }
     RoleLabel { role }
 }
@@ -76,22 +76,22 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 pub(crate) struct Metrics {
     registry: Registry,
-    pub(crate) attempts: Family<Attempt, Counter>,
-    pub(crate) attempt_duration: Histograms<Attempt>,
+    pub(crate) attempts: Family<AttemptLabels, Counter>,
+    pub(crate) attempt_duration: Histograms<AttemptLabels>,
     pub(crate) preemption_victims: Histogram,
     pub(crate) preemption_attempts: Counter,
-    pub(crate) pending_pods: Family<InQueue, Gauge>,
-    pub(crate) goroutines: Family<Operation, Gauge>,
-    pub(crate) sli_duration: Histograms<Attempts>,
+    pub(crate) pending_pods: Family<QueueLabel, Gauge>,
+    pub(crate) goroutines: Family<OperationLabel, Gauge>,
+    pub(crate) sli_duration: Histograms<AttemptsLabel>,
     pub(crate) pod_attempts: Histogram,
-    pub(crate) point_duration: Histograms<AtPoint>,
-    pub(crate) evaluations: Family<Evaluation, Counter>,
-    pub(crate) incoming: Family<Incoming, Counter>,
-    pub(crate) permit_wait: Histograms<Outcome>,
-    pub(crate) unschedulable_pods: Family<Rejector, Gauge>,
+    pub(crate) point_duration: Histograms<PointLabels>,
+    pub(crate) evaluations: Family<EvaluationLabels, Counter>,
+    pub(crate) incoming: Family<IncomingLabels, Counter>,
+    pub(crate) permit_wait: Histograms<ResultLabel>,
+    pub(crate) unschedulable_pods: Family<RejectionLabels, Gauge>,
     pub(crate) fence_duration: Histogram,
-    pub(crate) binds: Family<Outcome, Counter>,
-    pub(crate) events: Family<Outcome, Counter>,
+    pub(crate) binds: Family<ResultLabel, Counter>,
+    pub(crate) events: Family<ResultLabel, Counter>,
     pub(crate) watch_silence: Family<KindLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
     pub(crate) role: Family<RoleLabel, Gauge>,
 }
@@ -114,7 +114,7 @@ fn long() -> Histogram {
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::default();
-        // The suffix `_total` of counters comes by itself.
+        // The library adds the suffix `_total` to counters.
         macro_rules! register {
             ($name:literal, $help:literal, $metric:expr) => {{
                 let metric = $metric;
@@ -124,94 +124,86 @@ impl Metrics {
         }
         let attempts = register!(
             "scheduler_schedule_attempts",
-            "Attempts to schedule pods, by the result. 'unschedulable' is a pod that no node would take, 'error' a problem of the scheduler",
+            "Attempts to schedule pods, by result. 'unschedulable' means that no node fits the pod, 'error' an internal error of the scheduler",
             Family::default()
         );
         let attempt_duration = register!(
             "scheduler_scheduling_attempt_duration_seconds",
-            "Time of an attempt, from its beginning until the pod is bound or waits again",
+            "Duration of a scheduling attempt, until the pod is bound or back in the queue",
             Histograms::new_with_constructor(milliseconds)
         );
         let preemption_victims = register!(
             "scheduler_preemption_victims",
-            "Pods evicted to make room for one",
+            "Victims per preemption",
             Histogram::new(exponential_buckets(1.0, 2.0, 7))
         );
         let preemption_attempts = register!(
             "scheduler_preemption_attempts",
-            "Attempts to make room for a pod so far",
+            "Preemption attempts",
             Counter::default()
         );
         let pending_pods = register!(
             "scheduler_pending_pods",
-            "Pods that wait, by the queue: 'active', 'backoff', 'unschedulable' or 'gated'",
+            "Pending pods, by queue: 'active', 'backoff', 'unschedulable' or 'gated'",
             Family::default()
         );
         let goroutines = register!(
             "scheduler_goroutines",
-            "Requests under way, by the work they do (kube-scheduler counts goroutines)",
+            "Operations in progress, by type (kube-scheduler counts goroutines)",
             Family::default()
         );
         let sli_duration = register!(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "Time from when a pod could first be scheduled until it was bound, by attempts",
+            "Time from the first attempt of a pod until it is bound, by number of attempts",
             Histograms::new_with_constructor(long)
         );
         let pod_attempts = register!(
             "scheduler_pod_scheduling_attempts",
-            "Attempts that a bound pod took",
+            "Attempts per bound pod",
             Histogram::new(exponential_buckets(1.0, 2.0, 5))
         );
         let point_duration = register!(
             "scheduler_framework_extension_point_duration_seconds",
-            "Time of all plugins at an extension point",
+            "Duration of all plugins of an extension point",
             Histograms::new_with_constructor(short)
         );
         let evaluations = register!(
             "scheduler_plugin_evaluation",
-            "Attempts in which a plugin had its turn at an extension point",
+            "Evaluations of a plugin at an extension point",
             Family::default()
         );
         let incoming = register!(
             "scheduler_queue_incoming_pods",
-            "Pods that came into a queue, by the event that brought them there",
+            "Pods added to a queue, by queue and event",
             Family::default()
         );
         let permit_wait = register!(
             "scheduler_permit_wait_duration_seconds",
-            "Time that pods waited on permit",
+            "Time that pods waited on Permit",
             Histograms::new_with_constructor(milliseconds)
         );
         let unschedulable_pods = register!(
             "scheduler_unschedulable_pods",
-            "Pods that wait, by the plugin that rejected them; a pod counts once for each",
+            "Pending pods by the plugin that rejected them; a pod counts once for each plugin",
             Family::default()
         );
         let fence_duration = register!(
             "tidepool_leader_fence_seconds",
-            "Time from winning the Lease until everything the predecessor wrote is known",
+            "Time from acquiring the Lease until all writes of the previous leader are known",
             Histogram::new(exponential_buckets(0.01, 2.0, 12))
         );
-        let binds = register!(
-            "tidepool_binds",
-            "Bindings that ended, by the result",
-            Family::default()
-        );
+        let binds = register!("tidepool_binds", "Bindings, by result", Family::default());
         let events = register!(
             "tidepool_events",
-            "Events about pods, by what became of them",
+            "Events, by result: 'written', 'refused' or 'dropped'",
             Family::default()
         );
         let watch_silence = register!(
             "tidepool_watch_silence_seconds",
-            "Time since the last word of a kind",
+            "Time since the last update of a watched kind",
             Family::default()
         );
-        let role = register!(
-            "tidepool_role",
-            "1 for what this process is",
-            Family::default()
-        );
+        let role = register!("tidepool_role", "1 for the current role", Family::default());
         Self {
             registry,
             attempts,
@@ -235,14 +227,14 @@ impl Metrics {
         }
     }
 
-    /// All of them, as OpenMetrics text.
+    /// OpenMetrics text.
     pub(crate) fn text(&self) -> String {
         crate::serve::encode_metrics(&self.registry)
     }
 
-    /// An attempt ended so.
+    /// An attempt ended.
     pub(crate) fn attempt(&self, profile: &ProfileName, result: AttemptResult, took: Duration) {
-        let labels = Attempt {
+        let labels = AttemptLabels {
             result,
             profile: profile.clone(),
         };
@@ -252,13 +244,13 @@ impl Metrics {
             .observe(took.as_secs_f64());
     }
 
-    /// A pod was bound after so many attempts, so long after the first was possible.
+    /// A pod was bound after so many attempts and this time.
     pub(crate) fn bound(&self, attempts: u32, waited: Option<Duration>) {
         self.pod_attempts.observe(f64::from(attempts));
         if let Some(waited) = waited {
             let attempts = attempts_label(attempts);
             self.sli_duration
-                .get_or_create(&Attempts { attempts })
+                .get_or_create(&AttemptsLabel { attempts })
                 .observe(waited.as_secs_f64());
         }
     }
@@ -278,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_told_apart_up_to_fifteen() {
+    fn attempts_are_counted_up_to_fifteen() {
         for (attempts, want) in [(0, "1"), (1, "1"), (14, "14"), (15, "15+"), (9_999, "15+")] {
             assert_eq!(attempts_label(attempts), want);
         }

@@ -1,5 +1,5 @@
-//! The table of the best nodes for a pod, as people read it: in the log, from the Score API, and by `tidepool explain pod
-//! --scores`. It looks as Koordinator's does, so that tools for one read the other. Where scores come from is no matter here.
+//! The table of the best nodes for a pod: in the log, from the Score API, and by `tidepool explain pod --scores`. It has
+//! Koordinator's format, so that the same tools read both.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use engine::scheduler::Scores;
 pub struct ScoreTable<'a> {
     pub namespace: &'a str,
     pub name: &'a str,
-    /// How many nodes were wanted; there may be fewer.
+    /// The number of requested nodes; there may be fewer.
     pub top: usize,
     pub feasible_nodes: usize,
     pub plugins: Vec<&'a str>,
@@ -64,7 +64,7 @@ impl fmt::Display for ScoreTable<'_> {
         plugins
             .iter()
             .try_for_each(|plugin| write!(f, " {plugin} |"))?;
-        // Numbers go to the right.
+        // Numbers are aligned right.
         f.write_str("\n| --- | --- | --- | ---:|")?;
         plugins.iter().try_for_each(|_| f.write_str(" ---:|"))?;
         for (

@@ -1,6 +1,6 @@
-//! Scores that somebody wants to see: how many are wanted, the latest ones, and their way into the log.
+//! Recorded scores: the number of nodes to record, the latest scores, and their log.
 //!
-//! The deciding thread only leaves them here; whoever writes or reads them does so on his own time.
+//! The deciding thread only stores them; other threads log and read them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -11,25 +11,25 @@ use tokio::sync::mpsc;
 
 use crate::scheduler::observe::score_table::ScoreTable;
 
-/// Decisions of which the scores are kept, and nodes in all of them together.
+/// Decisions whose scores are kept, and the nodes of all of them.
 const MOST_KEPT: usize = 100;
 const MOST_NODES: usize = 10_000;
-/// Tables that wait to be logged.
+/// Tables that wait for the log.
 const MOST_UNLOGGED: usize = 256;
 
-pub(crate) struct Recorder {
+pub(crate) struct ScoreRecorder {
     top: AtomicU16,
     kept: Mutex<VecDeque<Arc<Scores>>>,
     to_log: mpsc::Sender<Arc<Scores>>,
-    /// Tables that the log had no room for.
+    /// Tables that were not logged.
     left_out: AtomicU64,
 }
 
-/// The way into the log, for whoever has the time.
-pub(crate) struct Log(mpsc::Receiver<Arc<Scores>>);
+/// Writes score tables into the log.
+pub(crate) struct ScoreLog(mpsc::Receiver<Arc<Scores>>);
 
-impl Recorder {
-    pub(crate) fn new(top: u16) -> (Arc<Self>, Log) {
+impl ScoreRecorder {
+    pub(crate) fn new(top: u16) -> (Arc<Self>, ScoreLog) {
         let (to_log, unlogged) = mpsc::channel(MOST_UNLOGGED);
         let recorder = Self {
             top: AtomicU16::new(top),
@@ -37,10 +37,10 @@ impl Recorder {
             to_log,
             left_out: AtomicU64::new(0),
         };
-        (Arc::new(recorder), Log(unlogged))
+        (Arc::new(recorder), ScoreLog(unlogged))
     }
 
-    /// Of how many nodes the scores are wanted; 0 for none.
+    /// The number of nodes whose scores are recorded; 0 for none.
     pub(crate) fn top(&self) -> u16 {
         self.top.load(Ordering::Relaxed)
     }
@@ -48,8 +48,11 @@ impl Recorder {
     pub(crate) fn switch(&self, top: u16) {
         self.top.store(top, Ordering::Relaxed);
         match top {
-            0 => tracing::info!("scores are not shown any more"),
-            _ => tracing::info!("the scores of the best {top} nodes are shown of each decision"),
+            0 => tracing::info!("stopped recording scores"),
+            _ => tracing::info!(
+                top,
+                "recording the scores of the best nodes of each decision"
+            ),
         }
     }
 
@@ -77,16 +80,15 @@ impl Recorder {
     }
 }
 
-impl Log {
-    /// Writes tables as they come. They have a target of their own: whoever asks for them gets them, however little else
-    /// is logged.
-    pub(crate) async fn write(mut self, recorder: Arc<Recorder>) {
+impl ScoreLog {
+    /// Logs tables under a target of their own, which is logged at any log level.
+    pub(crate) async fn write(mut self, recorder: Arc<ScoreRecorder>) {
         while let Some(scores) = self.0.recv().await {
             tracing::info!(target: "scores", "{}", ScoreTable::from(&*scores));
             let left_out = recorder.left_out.swap(0, Ordering::Relaxed);
             if left_out > 0 {
                 tracing::warn!(
-                    "{left_out} tables of scores are not in the log, because decisions are faster than it"
+                    "skipped {left_out} score tables: decisions are faster than the log"
                 );
             }
         }
@@ -119,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_nobody_waits() {
-        let (recorder, _log) = Recorder::new(10);
+    fn recorded_scores_are_bounded_and_recording_does_not_wait() {
+        let (recorder, _log) = ScoreRecorder::new(10);
         for name in 0..3 * MOST_UNLOGGED {
             recorder.add(scores(name, 1));
         }

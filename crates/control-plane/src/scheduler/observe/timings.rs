@@ -1,4 +1,4 @@
-//! What each extension point takes, and which plugins are asked there. It changes nothing.
+//! Durations of extension points, and evaluations of plugins.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use engine::model::{Name, Pod};
 use engine::profile::Profile;
 use prometheus_client::metrics::counter::Counter;
 
-use crate::scheduler::observe::metrics::{AtPoint, Evaluation, Metrics, ProfileName};
+use crate::scheduler::observe::metrics::{EvaluationLabels, Metrics, PointLabels, ProfileName};
 
 /// The points at which kube-scheduler counts plugins.
 const COUNTED: [Point; 4] = [
@@ -18,31 +18,31 @@ const COUNTED: [Point; 4] = [
     Point::PreScore,
     Point::Score,
 ];
-/// Whose turn at PostFilter is an attempt to preempt.
+/// Its PostFilter is an attempt to preempt.
 const PREEMPTION: &str = "DefaultPreemption";
 
-/// Times the points of the decision that is being made, and counts evaluations.
-pub(crate) struct Stopwatch {
+/// Measures the extension points of the current decision, and counts evaluations.
+pub(crate) struct Timings {
     metrics: Arc<Metrics>,
-    profiles: Vec<Counters>,
+    profiles: Vec<EvaluationCounters>,
     decision: Mutex<Decision>,
 }
 
 /// Of one profile.
-struct Counters {
+struct EvaluationCounters {
     name: ProfileName,
-    /// For each point of [`COUNTED`]: the plugins' by their index; `None` for those that are not enabled there.
+    /// For each point of [`COUNTED`]: the counters by plugin index; `None` for plugins that are not enabled there.
     points: [Vec<Option<Counter>>; 4],
-    /// Which plugin preempts.
+    /// The index of the preemption plugin.
     preemption: Option<usize>,
 }
 
 struct Decision {
     begun: Instant,
-    /// Whether one is being made. Pods come into the queue between decisions, too.
+    /// Whether a decision is in progress. Pods are queued between decisions, too.
     is_on: bool,
     steps: Vec<Step>,
-    /// Since when something is taken back.
+    /// The start of Unreserve.
     unreserves: Option<Instant>,
 }
 
@@ -54,22 +54,22 @@ struct Step {
 }
 
 impl Decision {
-    /// The pod's step that has not ended.
+    /// The pod's unfinished step.
     fn open(&mut self, point: Point, pod: &Pod) -> Option<&mut Step> {
         let mut steps = self.steps.iter_mut().rev();
         steps.find(|it| it.point == point && it.uid == pod.uid && it.to.is_none())
     }
 }
 
-impl Counters {
+impl EvaluationCounters {
     fn new(metrics: &Metrics, profile: &Profile) -> Self {
         let name = &profile.scheduler_name;
         let at = |point: Point| {
             let plugins = profile.plugins().iter().enumerate();
             let counters = plugins.map(|(index, plugin)| {
-                // One that never runs is seen as 0, as kube-scheduler has it.
+                // A plugin that never runs is shown as 0, as in kube-scheduler.
                 profile.at(point).contains(&index).then(|| {
-                    metrics.evaluations.get_or_create_owned(&Evaluation {
+                    metrics.evaluations.get_or_create_owned(&EvaluationLabels {
                         plugin: plugin.name,
                         extension_point: label(point),
                         profile: name.clone(),
@@ -87,9 +87,11 @@ impl Counters {
     }
 }
 
-impl Stopwatch {
+impl Timings {
     pub(crate) fn new(metrics: Arc<Metrics>, profiles: &[Profile]) -> Self {
-        let counters = profiles.iter().map(|it| Counters::new(&metrics, it));
+        let counters = profiles
+            .iter()
+            .map(|it| EvaluationCounters::new(&metrics, it));
         Self {
             profiles: counters.collect(),
             decision: Mutex::new(Decision {
@@ -115,33 +117,33 @@ impl Stopwatch {
         decision.steps.clear();
     }
 
-    /// `queue 0.1ms, PreFilter 3.2ms, ...`, and what comes after the last step.
-    pub(crate) fn tell(&self, end: Instant) -> String {
+    /// `queue 0.1ms, PreFilter 3.2ms, ...`, and the rest after the last step.
+    pub(crate) fn describe(&self, end: Instant) -> String {
         let decision = self.lock();
         let mut text = String::new();
         let mut at = decision.begun;
-        let mut say = |what: &str, time: Duration| {
+        let mut add = |step: &str, time: Duration| {
             let comma = if text.is_empty() { "" } else { ", " };
-            text += &format!("{comma}{what} {:.1}ms", time.as_secs_f64() * 1_000.0);
+            text += &format!("{comma}{step} {:.1}ms", time.as_secs_f64() * 1_000.0);
         };
         for (index, step) in decision.steps.iter().enumerate() {
             let gap = step.from.saturating_duration_since(at);
             if index == 0 {
-                say("queue", gap);
+                add("queue", gap);
             } else if gap > Duration::from_millis(1) {
-                say("between", gap);
+                add("between", gap);
             }
             let to = step.to.unwrap_or(end);
             let took = to.saturating_duration_since(step.from);
-            say(label(step.point), took);
+            add(label(step.point), took);
             at = to;
         }
-        say("rest", end.saturating_duration_since(at));
+        add("rest", end.saturating_duration_since(at));
         text
     }
 
     fn took(&self, extension_point: &'static str, status: &'static str, pod: &Pod, time: Duration) {
-        let at = AtPoint {
+        let at = PointLabels {
             extension_point,
             status,
             profile: pod.scheduler_name.clone(),
@@ -155,8 +157,8 @@ impl Stopwatch {
     }
 }
 
-impl Hook for Stopwatch {
-    /// Bind is timed by whoever sends it.
+impl Hook for Timings {
+    /// The executor measures Bind.
     fn points(&self) -> Points {
         Points::ALL.without(Point::QueueSort).without(Point::Bind)
     }
@@ -168,7 +170,7 @@ impl Hook for Stopwatch {
     fn before(&self, point: Point, pod: &Pod) {
         let mut decision = self.lock();
         if !decision.is_on {
-            // One at a time; nobody wants to know them all.
+            // Only the last step is kept.
             decision.steps.clear();
         }
         decision.steps.push(Step {
@@ -181,7 +183,7 @@ impl Hook for Stopwatch {
 
     fn asked(&self, point: Point, pod: &Pod, plugins: &[(usize, usize)]) {
         if point == Point::PreBind {
-            // Whether there is anything to do is a point of its own in kube-scheduler.
+            // kube-scheduler has an extension point of its own for this check.
             let status = if plugins.is_empty() {
                 "Skip"
             } else {
@@ -217,7 +219,7 @@ impl Hook for Stopwatch {
     fn after(&self, point: Point, pod: &Pod, said: &Said) {
         let now = Instant::now();
         let mut decision = self.lock();
-        // What began in another decision ended elsewhere, and is timed there.
+        // A step of another decision is measured elsewhere.
         let Some(step) = decision.open(point, pod) else {
             return;
         };
@@ -243,7 +245,7 @@ fn status(point: Point, said: &Said) -> &'static str {
     match said {
         Said::Fine => "Success",
         Said::Wait => "Wait",
-        // A search that found no node has not failed, and who is kept out of the queue is not counted here.
+        // A filter without a node has not failed, and a gated pod is not counted here.
         Said::No(no) if point == Point::Filter && !no.is_failure() => "Success",
         Said::No(_) if point == Point::PreEnqueue => "Success",
         Said::No(no) => match no.status {
@@ -278,9 +280,9 @@ mod tests {
 
     use super::*;
 
-    fn stopwatch() -> (Stopwatch, Arc<Metrics>) {
+    fn timings() -> (Timings, Arc<Metrics>) {
         let metrics = Arc::new(Metrics::new());
-        (Stopwatch::new(metrics.clone(), &[]), metrics)
+        (Timings::new(metrics.clone(), &[]), metrics)
     }
 
     fn pod(uid: &str) -> Pod {
@@ -291,19 +293,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_decision_is_told_with_its_steps() {
-        let (stopwatch, _) = stopwatch();
+    fn a_slow_decision_is_logged_with_its_steps() {
+        let (timings, _) = timings();
         let pod = pod("a");
-        stopwatch.begin(Instant::now());
+        timings.begin(Instant::now());
         let pause = || std::thread::sleep(Duration::from_millis(3));
         pause();
-        stopwatch.before(Point::PreFilter, &pod);
+        timings.before(Point::PreFilter, &pod);
         pause();
-        stopwatch.after(Point::PreFilter, &pod, &Said::Fine);
+        timings.after(Point::PreFilter, &pod, &Said::Fine);
         pause();
-        stopwatch.before(Point::PreBind, &pod);
+        timings.before(Point::PreBind, &pod);
         pause();
-        let text = stopwatch.tell(Instant::now());
+        let text = timings.describe(Instant::now());
         let steps: Vec<(&str, f64)> = text
             .split(", ")
             .map(|step| {
@@ -313,32 +315,32 @@ mod tests {
             .collect();
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["queue", "PreFilter", "between", "PreBind", "rest"]);
-        // What has not ended takes until now, so that nothing is left.
+        // An unfinished step lasts until now, so that no rest is left.
         assert!(steps[..4].iter().all(|(_, time)| *time >= 3.0), "{text}");
         assert_eq!(steps[4].1, 0.0, "{text}");
         // The next decision begins anew.
-        stopwatch.begin(Instant::now());
-        assert!(stopwatch.tell(Instant::now()).starts_with("rest"));
+        timings.begin(Instant::now());
+        assert!(timings.describe(Instant::now()).starts_with("rest"));
     }
 
     #[test]
-    fn what_began_in_another_decision_is_not_measured() {
-        let (stopwatch, metrics) = stopwatch();
+    fn a_step_of_another_decision_is_not_measured() {
+        let (timings, metrics) = timings();
         let (a, b) = (pod("a"), pod("b"));
-        stopwatch.begin(Instant::now());
-        stopwatch.before(Point::PreBind, &a);
-        stopwatch.after(Point::PreBind, &b, &Said::Fine);
-        stopwatch.end();
-        stopwatch.after(Point::PreBind, &a, &Said::Fine);
+        timings.begin(Instant::now());
+        timings.before(Point::PreBind, &a);
+        timings.after(Point::PreBind, &b, &Said::Fine);
+        timings.end();
+        timings.after(Point::PreBind, &a, &Said::Fine);
         assert!(!metrics.text().contains("extension_point=\"PreBind\""));
     }
 
     #[test]
-    fn whether_there_is_work_before_binding_is_a_point_of_its_own() {
-        let (stopwatch, metrics) = stopwatch();
+    fn pre_bind_pre_flight_is_measured() {
+        let (timings, metrics) = timings();
         for (uid, plugins) in [("a", &[][..]), ("b", &[(0, 1)]), ("c", &[(0, 1)])] {
-            stopwatch.before(Point::PreBind, &pod(uid));
-            stopwatch.asked(Point::PreBind, &pod(uid), plugins);
+            timings.before(Point::PreBind, &pod(uid));
+            timings.asked(Point::PreBind, &pod(uid), plugins);
         }
         for (status, count) in [("Skip", 1), ("Success", 2)] {
             let line = format!(
@@ -350,13 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_come_between_decisions_leave_nothing_behind() {
-        let (stopwatch, metrics) = stopwatch();
+    fn pods_that_are_queued_between_decisions_leave_no_steps() {
+        let (timings, metrics) = timings();
         for uid in ["a", "b", "c"] {
-            stopwatch.before(Point::PreEnqueue, &pod(uid));
-            stopwatch.after(Point::PreEnqueue, &pod(uid), &Said::Fine);
+            timings.before(Point::PreEnqueue, &pod(uid));
+            timings.after(Point::PreEnqueue, &pod(uid), &Said::Fine);
         }
-        assert_eq!(stopwatch.lock().steps.len(), 1);
+        assert_eq!(timings.lock().steps.len(), 1);
         let line = "extension_point_duration_seconds_count{extension_point=\"PreEnqueue\",status=\"Success\",profile=\"\"} 3";
         assert!(metrics.text().contains(line), "{}", metrics.text());
     }

@@ -1,4 +1,4 @@
-//! One pod onto its node: a binding is sent once, and its outcome is known before it is ever sent again.
+//! Binds one pod to its node. A binding is sent again only after the pod was read and found unbound.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,49 +7,52 @@ use api::parse;
 use api::wire::core;
 use engine::model::Pod;
 use http::{Method, StatusCode};
+use serde::Serialize;
 
-use super::requests::{Call, JSON, Quoted, Writer, pod_path};
+use super::requests::{Call, JSON, Metadata, ObjectReference, Writer, pod_path};
 use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
 
-/// How long a pod keeps its room while the server has no time for us.
-const LONGEST_PRESS: Duration = Duration::from_secs(2);
-const PRESSED_WAIT: Duration = Duration::from_millis(500);
-/// Sends whose answers were lost, each followed by a look that found the pod unbound.
-const MOST_SENDS: u32 = 3;
+/// How long a binding is retried while the server answers 429.
+const MAX_THROTTLED: Duration = Duration::from_secs(2);
+const THROTTLED_WAIT: Duration = Duration::from_millis(500);
+/// Sends whose response was lost, each followed by a read that found the pod unbound.
+const MAX_SENDS: u32 = 3;
 
-/// What became of a binding.
+/// The end of a binding.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Bound {
+pub(crate) enum BindOutcome {
     Done,
-    /// Somebody bound it to another node.
+    /// Another client bound the pod to another node.
     Elsewhere(Arc<Pod>),
     /// The pod does not exist any more.
     Gone,
-    /// It was not carried out, for this reason.
+    /// The pod was not bound, for this reason.
     Refused(String),
+    /// The binding was not sent, because this process is not the leader.
+    NotLeader,
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
-    pub(crate) bound: Bound,
-    /// The server asked for fewer requests.
-    pub(crate) pressed: bool,
-    /// An answer was lost.
-    pub(crate) unknown: bool,
+pub(crate) struct BindResult {
+    pub(crate) bound: BindOutcome,
+    /// The server answered 429.
+    pub(crate) throttled: bool,
+    /// A response was lost.
+    pub(crate) answer_lost: bool,
     pub(crate) took: Duration,
 }
 
-/// Nothing is sent, and nothing waits to be sent, once the leadership is over.
-pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
+/// Sends nothing when this process is not the leader.
+pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> BindResult {
     let binding = binding(pod, node);
     let begun = Instant::now();
     let mut sends = 0;
-    let (mut pressed, mut unknown) = (false, false);
+    let (mut throttled, mut answer_lost) = (false, false);
     let bound = loop {
         sends += 1;
         let refusal = match binding.send(writer).await {
-            Ok(_) => break Bound::Done,
+            Ok(_) => break BindOutcome::Done,
             Err(refusal) => refusal,
         };
         match &refusal {
@@ -58,11 +61,11 @@ pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
                 retry_after,
                 ..
             } => {
-                // Surely not carried out.
-                pressed = true;
-                let wait = retry_after.unwrap_or(PRESSED_WAIT);
-                if begun.elapsed() + wait > LONGEST_PRESS {
-                    break Bound::Refused(refusal.to_string());
+                // The request was not processed.
+                throttled = true;
+                let wait = retry_after.unwrap_or(THROTTLED_WAIT);
+                if begun.elapsed() + wait > MAX_THROTTLED {
+                    break BindOutcome::Refused(refusal.to_string());
                 }
                 tokio::time::sleep(wait).await;
                 sends -= 1;
@@ -71,88 +74,104 @@ pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> Verdict {
             Refusal::Refused {
                 status: StatusCode::NOT_FOUND,
                 ..
-            } => break Bound::Gone,
+            } => break BindOutcome::Gone,
             Refusal::Refused {
                 status: StatusCode::CONFLICT,
                 ..
             } => {}
-            Refusal::Refused { .. } | Refusal::NoMandate => {
-                break Bound::Refused(refusal.to_string());
-            }
-            Refusal::Unknown(_) => unknown = true,
+            Refusal::NotLeader => break BindOutcome::NotLeader,
+            Refusal::Refused { .. } => break BindOutcome::Refused(refusal.to_string()),
+            Refusal::Unknown(_) => answer_lost = true,
         }
-        match look(&writer.exchange, pod).await {
-            Seen::Gone => break Bound::Gone,
-            Seen::On(seen) if seen.node.as_deref() == Some(node) => break Bound::Done,
-            Seen::On(seen) => break Bound::Elsewhere(seen),
-            Seen::Unbound if unknown && sends < MOST_SENDS => {}
-            Seen::Unbound => break Bound::Refused(refusal.to_string()),
-            Seen::Unreadable(text) => break Bound::Refused(text),
+        match read_pod(&writer.exchange, pod).await {
+            StoredPod::Gone => break BindOutcome::Gone,
+            StoredPod::On(seen) if seen.node.as_deref() == Some(node) => break BindOutcome::Done,
+            StoredPod::On(seen) => break BindOutcome::Elsewhere(seen),
+            StoredPod::Unbound if answer_lost && sends < MAX_SENDS => {}
+            StoredPod::Unbound => break BindOutcome::Refused(refusal.to_string()),
+            StoredPod::Unreadable(text) => break BindOutcome::Refused(text),
         }
     };
-    Verdict {
+    BindResult {
         bound,
-        pressed,
-        unknown,
+        throttled,
+        answer_lost,
         took: begun.elapsed(),
     }
 }
 
-fn binding(pod: &Pod, node: &str) -> Call {
-    let body = format!(
-        r#"{{"apiVersion":"v1","kind":"Binding","metadata":{{"name":{},"namespace":{},"uid":{}}},"target":{{"apiVersion":"v1","kind":"Node","name":{}}}}}"#,
-        Quoted(&pod.name),
-        Quoted(pod.namespace()),
-        Quoted(&pod.uid),
-        Quoted(node),
-    );
-    Call::new(Method::POST, pod_path(pod, "/binding"), JSON, body)
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Binding<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    target: ObjectReference<'a>,
 }
 
-enum Seen {
+fn binding(pod: &Pod, node: &str) -> Call {
+    let body = Binding {
+        api_version: "v1",
+        kind: "Binding",
+        metadata: Metadata {
+            name: &pod.name,
+            namespace: pod.namespace(),
+            uid: &pod.uid,
+        },
+        target: ObjectReference {
+            api_version: "v1",
+            kind: "Node",
+            name: node,
+            ..ObjectReference::default()
+        },
+    };
+    Call::new(Method::POST, pod_path(pod, "/binding"), JSON, &body)
+}
+
+enum StoredPod {
     On(Arc<Pod>),
     Unbound,
     Gone,
     Unreadable(String),
 }
 
-/// Whether the pod is there and still waits for a node.
-pub(crate) async fn waits(api: &Exchange, pod: &Pod) -> bool {
-    matches!(look(api, pod).await, Seen::Unbound)
+/// Whether the pod exists and has no node.
+pub(crate) async fn is_unbound(api: &Exchange, pod: &Pod) -> bool {
+    matches!(read_pod(api, pod).await, StoredPod::Unbound)
 }
 
-/// The pod as the store has it. Asks until there is an answer.
-async fn look(api: &Exchange, pod: &Pod) -> Seen {
+/// Reads the pod. Retries until there is an answer.
+async fn read_pod(api: &Exchange, pod: &Pod) -> StoredPod {
     let mut backoff = Backoff::default();
     loop {
         match Call::get(pod_path(pod, "")).send(api).await {
-            Ok(bytes) => return seen(pod, &bytes),
+            Ok(bytes) => return parse_pod(pod, &bytes),
             Err(Refusal::Refused {
                 status: StatusCode::NOT_FOUND,
                 ..
-            }) => return Seen::Gone,
+            }) => return StoredPod::Gone,
             Err(Refusal::Refused {
                 status, message, ..
-            }) if status != StatusCode::TOO_MANY_REQUESTS => return Seen::Unreadable(message),
+            }) if status != StatusCode::TOO_MANY_REQUESTS => return StoredPod::Unreadable(message),
             Err(_) => backoff.wait().await,
         }
     }
 }
 
-fn seen(pod: &Pod, bytes: &[u8]) -> Seen {
+fn parse_pod(pod: &Pod, bytes: &[u8]) -> StoredPod {
     let read: core::Pod = match serde_json::from_slice(bytes) {
         Ok(read) => read,
-        Err(error) => return Seen::Unreadable(error.to_string()),
+        Err(error) => return StoredPod::Unreadable(error.to_string()),
     };
     if *read.metadata.uid != *pod.uid {
-        // Another pod has its name now.
-        return Seen::Gone;
+        // Another pod has this name now.
+        return StoredPod::Gone;
     }
     if read.spec.node_name.is_empty() {
-        return Seen::Unbound;
+        return StoredPod::Unbound;
     }
     match parse::pod(&read) {
-        Ok(read) => Seen::On(Arc::new(read)),
-        Err(error) => Seen::Unreadable(error.to_string()),
+        Ok(read) => StoredPod::On(Arc::new(read)),
+        Err(error) => StoredPod::Unreadable(error.to_string()),
     }
 }

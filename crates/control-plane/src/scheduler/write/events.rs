@@ -1,7 +1,7 @@
-//! Events (events.k8s.io/v1), nearly all about pods, and which of them are worth a request.
+//! Records events (events.k8s.io/v1), and decides which of them are written.
 //!
-//! A failure that repeats becomes a series of one event. A pod whose failures have ever new words may write some of them
-//! at once and then one a minute: the condition of the pod says the rest.
+//! A repeated failure becomes a series of one event. A pod whose failure message keeps changing may write some events at
+//! once and then one a minute: the condition of the pod has the latest message.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,49 +9,50 @@ use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod};
 use http::Method;
+use serde::Serialize;
 
-use super::requests::{Call, JSON, MERGE, Quoted, micros};
+use super::requests::{Call, JSON, MERGE, Metadata, ObjectReference, micros};
 
-/// Bytes of a note that the API takes.
+/// Bytes of a note that the API accepts.
 const LONGEST_NOTE: usize = 1_024;
 const ENDING: &str = " ...";
-/// Bytes of an object's name that the API takes, less what makes it unique.
+/// Bytes of an object's name that the API accepts, less the unique suffix.
 const LONGEST_STEM: usize = 253 - 17;
-/// Bytes of `reportingInstance` that the API takes.
+/// Bytes of `reportingInstance` that the API accepts.
 const LONGEST_INSTANCE: usize = 128;
-/// A series ends when nothing was added for so long; then it begins anew.
+/// A series ends after this time without an event.
 const SERIES_END: Duration = Duration::from_secs(6 * 60);
 /// How often the count of a series is written after its second event.
 const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
-/// Events with new words that a pod may write before it must wait.
+/// Events with a new message that a pod may write before it is limited to one per [`THEN_EVERY`].
 const FREE: u32 = 10;
 const THEN_EVERY: Duration = Duration::from_secs(60);
 /// Series kept at a time.
 const MOST_SERIES: usize = 20_000;
-/// One of so many goes when there are more; its next event is a new one. Pods that wait fail in turn, so whoever let the
-/// oldest go would lose each series just before it is needed.
+/// At the limit, one of so many series is dropped; its next event is a new one. Pending pods fail in turn, so dropping the
+/// oldest would drop each series just before it is needed.
 const ONE_OF: usize = 10;
 
-/// Something to tell.
+/// An event to record.
 #[derive(Debug, Clone)]
-pub(crate) struct Report {
-    pub(crate) about: About,
-    /// Of the object.
+pub(crate) struct NewEvent {
+    pub(crate) object: EventObject,
+    /// The resource version of the object.
     pub(crate) version: Name,
-    /// Who says it.
+    /// The reporting controller.
     pub(crate) scheduler: Name,
-    pub(crate) what: What,
+    pub(crate) reason: EventReason,
     pub(crate) note: String,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum About {
+pub(crate) enum EventObject {
     Pod(Arc<Pod>),
     /// A CustomNodeResource, by name and uid.
     Report(Name, Name),
 }
 
-impl About {
+impl EventObject {
     fn name(&self) -> &Name {
         match self {
             Self::Pod(pod) => &pod.name,
@@ -80,54 +81,54 @@ impl About {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum EventReason {
     Scheduled,
     FailedScheduling,
     Preempted,
-    /// What the pod says means nothing.
-    Misunderstood,
-    /// What the agent of a node says means nothing.
-    Misreported,
+    /// The pod has invalid settings.
+    InvalidSettings,
+    /// The CustomNodeResource of a node is invalid.
+    InvalidReport,
 }
 
-impl What {
+impl EventReason {
     /// Type, reason and action.
-    fn words(self) -> (&'static str, &'static str, &'static str) {
+    fn fields(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Scheduled => ("Normal", "Scheduled", "Binding"),
             Self::FailedScheduling => ("Warning", "FailedScheduling", "Scheduling"),
             Self::Preempted => ("Normal", "Preempted", "Preempting"),
-            Self::Misunderstood => ("Warning", "InvalidSettings", "Scheduling"),
-            Self::Misreported => ("Warning", "InvalidReport", "Scheduling"),
+            Self::InvalidSettings => ("Warning", "InvalidSettings", "Scheduling"),
+            Self::InvalidReport => ("Warning", "InvalidReport", "Scheduling"),
         }
     }
 
-    /// It may be said again and again.
+    /// Whether it may occur repeatedly for an object.
     fn repeats(self) -> bool {
-        matches!(self, Self::FailedScheduling | Self::Misreported)
+        matches!(self, Self::FailedScheduling | Self::InvalidReport)
     }
 }
 
-pub(crate) struct Recorder {
+pub(crate) struct EventRecorder {
     host: String,
     /// By the object's uid.
     series: HashMap<Name, Series>,
-    /// The last number of a name.
+    /// The suffix of the last event name.
     last: i128,
 }
 
 struct Series {
     note: String,
-    /// Of the event.
+    /// The path of the event.
     path: String,
     count: u32,
     seen: Instant,
     written: Instant,
-    /// Events with new words so far.
+    /// Events with a new message so far.
     events: u32,
 }
 
-impl Recorder {
+impl EventRecorder {
     pub(crate) fn new(host: &str) -> Self {
         Self {
             host: host.to_owned(),
@@ -136,27 +137,27 @@ impl Recorder {
         }
     }
 
-    /// The request that tells it, unless it was told or must wait.
+    /// The request that writes the event, if it is to be written now.
     pub(crate) fn record(
         &mut self,
-        report: Report,
+        event: NewEvent,
         now: Instant,
         time: jiff::Timestamp,
     ) -> Option<Call> {
-        let report = Report {
-            note: cut(report.note),
-            ..report
+        let event = NewEvent {
+            note: cut(event.note),
+            ..event
         };
-        if !report.what.repeats() {
-            return Some(self.create(&report, time).1);
+        if !event.reason.repeats() {
+            return Some(self.create(&event, time).1);
         }
-        let known = self.series.get_mut(report.about.uid());
+        let known = self.series.get_mut(event.object.uid());
         let known = known.filter(|series| now.duration_since(series.seen) < SERIES_END);
         let mut events = 0;
         if let Some(series) = known {
             series.seen = now;
             let since_written = now.duration_since(series.written);
-            if series.note == report.note {
+            if series.note == event.note {
                 series.count = series.count.saturating_add(1);
                 if series.count > 2 && since_written < SERIES_REFRESH {
                     return None;
@@ -169,9 +170,9 @@ impl Recorder {
             }
             events = series.events;
         }
-        let (path, call) = self.create(&report, time);
+        let (path, call) = self.create(&event, time);
         let series = Series {
-            note: report.note,
+            note: event.note,
             path,
             count: 1,
             seen: now,
@@ -181,11 +182,11 @@ impl Recorder {
         if self.series.len() >= MOST_SERIES {
             self.thin_out();
         }
-        self.series.insert(report.about.uid().clone(), series);
+        self.series.insert(event.object.uid().clone(), series);
         Some(call)
     }
 
-    /// Nothing more is expected of the pod.
+    /// No further failure of the pod is expected.
     pub(crate) fn forget(&mut self, uid: &str) {
         self.series.remove(uid);
     }
@@ -203,50 +204,92 @@ impl Recorder {
             .retain(|_, series| now.duration_since(series.seen) < SERIES_END);
     }
 
-    /// Returns the event's own path, too.
-    fn create(&mut self, report: &Report, time: jiff::Timestamp) -> (String, Call) {
-        let about = &report.about;
-        let (of, api_version, namespace) = about.kind();
-        // Events about what has no namespace are here.
+    /// Returns the event's path, too.
+    fn create(&mut self, event: &NewEvent, time: jiff::Timestamp) -> (String, Call) {
+        let object = &event.object;
+        let (of, api_version, namespace) = object.kind();
+        // Events about cluster-scoped objects are there.
         let home = if namespace.is_empty() {
             "default"
         } else {
             namespace
         };
-        // Unique in this process even when two are made at once; another process has another time.
+        // Unique in this process even for two events at the same time; another process has another time.
         self.last = time.as_nanosecond().max(self.last + 1);
-        let name = format!("{}.{:x}", stem(about.name()), self.last);
-        let mut instance = format!("{}-{}", report.scheduler, self.host);
+        let name = format!("{}.{:x}", stem(object.name()), self.last);
+        let mut instance = format!("{}-{}", event.scheduler, self.host);
         shorten(&mut instance, LONGEST_INSTANCE);
-        let (kind, reason, action) = report.what.words();
-        let body = format!(
-            r#"{{"apiVersion":"events.k8s.io/v1","kind":"Event","metadata":{{"name":{name},"namespace":"{home}"}},"eventTime":"{at}","reportingController":{controller},"reportingInstance":{instance},"action":"{action}","reason":"{reason}","regarding":{{"kind":"{of}","namespace":{namespace},"name":{object},"uid":{uid},"apiVersion":"{api_version}","resourceVersion":{version}}},"note":{note},"type":"{kind}"}}"#,
-            name = Quoted(&name),
-            namespace = Quoted(namespace),
-            at = micros(time),
-            controller = Quoted(&report.scheduler),
-            instance = Quoted(&instance),
-            object = Quoted(about.name()),
-            uid = Quoted(about.uid()),
-            version = Quoted(&report.version),
-            note = Quoted(&report.note),
-        );
+        let (kind, reason, action) = event.reason.fields();
+        let body = EventBody {
+            api_version: "events.k8s.io/v1",
+            kind: "Event",
+            metadata: Metadata {
+                name: &name,
+                namespace: home,
+                ..Metadata::default()
+            },
+            event_time: micros(time),
+            reporting_controller: &event.scheduler,
+            reporting_instance: &instance,
+            action,
+            reason,
+            regarding: ObjectReference {
+                kind: of,
+                namespace,
+                name: object.name(),
+                uid: object.uid(),
+                api_version,
+                resource_version: &event.version,
+            },
+            note: &event.note,
+            event_type: kind,
+        };
         let path = format!("/apis/events.k8s.io/v1/namespaces/{home}/events");
         let own = format!("{path}/{name}");
-        (own, Call::new(Method::POST, path, JSON, body))
+        (own, Call::new(Method::POST, path, JSON, &body))
     }
 }
 
 fn repeat(series: &Series, time: jiff::Timestamp) -> Call {
-    let body = format!(
-        r#"{{"series":{{"count":{},"lastObservedTime":"{}"}}}}"#,
-        series.count,
-        micros(time)
-    );
-    Call::new(Method::PATCH, series.path.clone(), MERGE, body)
+    let body = SeriesPatch {
+        series: EventSeries {
+            count: series.count,
+            last_observed_time: micros(time),
+        },
+    };
+    Call::new(Method::PATCH, series.path.clone(), MERGE, &body)
 }
 
-/// As kube-scheduler cuts it: the last bytes become dots.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventBody<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Metadata<'a>,
+    event_time: String,
+    reporting_controller: &'a str,
+    reporting_instance: &'a str,
+    action: &'static str,
+    reason: &'static str,
+    regarding: ObjectReference<'a>,
+    note: &'a str,
+    #[serde(rename = "type")]
+    event_type: &'static str,
+}
+
+#[derive(Serialize)]
+struct SeriesPatch {
+    series: EventSeries,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventSeries {
+    count: u32,
+    last_observed_time: String,
+}
+
+/// Truncates as kube-scheduler does: the last bytes become dots.
 fn cut(mut note: String) -> String {
     if note.len() > LONGEST_NOTE {
         shorten(&mut note, LONGEST_NOTE - ENDING.len());
@@ -255,7 +298,7 @@ fn cut(mut note: String) -> String {
     note
 }
 
-/// The part of a pod's name that an event's name has room for.
+/// The part of a pod's name that fits into an event's name.
 fn stem(pod: &str) -> &str {
     let mut end = pod.len().min(LONGEST_STEM);
     while !pod.is_char_boundary(end) {
@@ -278,48 +321,48 @@ mod tests {
 
     use super::*;
 
-    fn report(what: What, note: &str) -> Report {
+    fn event(reason: EventReason, note: &str) -> NewEvent {
         let pod = Pod {
             name: "web".into(),
             uid: "u".into(),
             ..Pod::default()
         };
-        Report {
-            about: About::Pod(Arc::new(pod)),
+        NewEvent {
+            object: EventObject::Pod(Arc::new(pod)),
             version: "7".into(),
             scheduler: "tidepool".into(),
-            what,
+            reason,
             note: note.into(),
         }
     }
 
     struct Bench {
-        recorder: Recorder,
+        recorder: EventRecorder,
         begun: Instant,
     }
 
     impl Bench {
         fn new() -> Self {
             Self {
-                recorder: Recorder::new("host"),
+                recorder: EventRecorder::new("host"),
                 begun: Instant::now(),
             }
         }
 
-        /// Method and body of what a report at this second leads to.
-        fn at(&mut self, second: u64, what: What, note: &str) -> Option<(Method, Value)> {
+        /// Method and body of the request for an event at this second.
+        fn at(&mut self, second: u64, reason: EventReason, note: &str) -> Option<(Method, Value)> {
             let now = self.begun + Duration::from_secs(second);
             let time = jiff::Timestamp::from_second(1_767_323_045 + second as i64).unwrap();
-            let call = self.recorder.record(report(what, note), now, time)?;
+            let call = self.recorder.record(event(reason, note), now, time)?;
             Some((call.method, serde_json::from_slice(&call.body).unwrap()))
         }
     }
 
     #[test]
-    fn an_event_says_what_kubectl_shows() {
+    fn an_event_has_the_fields_that_kubectl_shows() {
         let mut bench = Bench::new();
         let note = "Successfully assigned default/web to n";
-        let (method, event) = bench.at(0, What::Scheduled, note).unwrap();
+        let (method, event) = bench.at(0, EventReason::Scheduled, note).unwrap();
         assert_eq!(method, Method::POST);
         assert_eq!(event["note"], note);
         assert_eq!(
@@ -331,14 +374,14 @@ mod tests {
         assert_eq!(event["reportingInstance"], "tidepool-host");
         assert_eq!(event["regarding"]["uid"], "u");
         assert_eq!(event["regarding"]["resourceVersion"], "7");
-        let (_, second) = bench.at(0, What::Scheduled, note).unwrap();
+        let (_, second) = bench.at(0, EventReason::Scheduled, note).unwrap();
         assert_ne!(event["metadata"]["name"], second["metadata"]["name"]);
     }
 
     #[test]
     fn a_repeated_failure_is_a_series() {
         let mut bench = Bench::new();
-        let failed = What::FailedScheduling;
+        let failed = EventReason::FailedScheduling;
         assert_eq!(bench.at(0, failed, "a").unwrap().0, Method::POST);
         let (method, body) = bench.at(5, failed, "a").unwrap();
         assert_eq!(
@@ -346,20 +389,22 @@ mod tests {
             (Method::PATCH, &2.into())
         );
         assert_eq!(bench.at(10, failed, "a"), None);
-        // Other words are another event.
+        // Another message is another event.
         assert_eq!(bench.at(20, failed, "b").unwrap().0, Method::POST);
-        // After a long silence it begins anew.
+        // After a long pause a new series begins.
         assert_eq!(bench.at(1_000, failed, "b").unwrap().0, Method::POST);
         bench.recorder.forget("u");
         assert_eq!(bench.at(1_001, failed, "b").unwrap().0, Method::POST);
     }
 
     #[test]
-    fn a_pod_with_ever_new_words_is_held_back() {
+    fn a_pod_with_changing_messages_is_limited() {
         let mut bench = Bench::new();
         let written = (0..600).filter(|second| {
             let note = format!("failure {second}");
-            bench.at(*second, What::FailedScheduling, &note).is_some()
+            bench
+                .at(*second, EventReason::FailedScheduling, &note)
+                .is_some()
         });
         // Ten at once, then one a minute.
         assert_eq!(written.count(), 10 + 9);
@@ -367,25 +412,25 @@ mod tests {
 
     #[test]
     fn too_many_pods_still_have_series() {
-        let (mut recorder, now) = (Recorder::new("host"), Instant::now());
+        let (mut recorder, now) = (EventRecorder::new("host"), Instant::now());
         let mut fail = |number: usize| {
             let pod = Pod {
                 uid: number.to_string().into(),
                 ..Pod::default()
             };
-            let report = Report {
-                about: About::Pod(Arc::new(pod)),
-                ..report(What::FailedScheduling, "a")
+            let event = NewEvent {
+                object: EventObject::Pod(Arc::new(pod)),
+                ..event(EventReason::FailedScheduling, "a")
             };
-            let call = recorder.record(report, now, jiff::Timestamp::UNIX_EPOCH);
+            let call = recorder.record(event, now, jiff::Timestamp::UNIX_EPOCH);
             call.is_some_and(|call| call.method == Method::POST)
         };
         let pods = MOST_SERIES + MOST_SERIES / 20;
         assert_eq!((0..pods).filter(|number| fail(*number)).count(), pods);
-        // Those that came last are known as well as those that came first.
+        // The latest pods have a series as well as the first.
         assert_eq!((MOST_SERIES..pods).filter(|it| fail(*it)).count(), 0);
         let anew = (0..MOST_SERIES).filter(|it| fail(*it)).count();
-        assert!(anew < MOST_SERIES / 4, "{anew} are told anew");
+        assert!(anew < MOST_SERIES / 4, "{anew} series are new");
         assert!(recorder.series.len() <= MOST_SERIES);
     }
 

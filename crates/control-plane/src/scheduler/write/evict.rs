@@ -1,4 +1,4 @@
-//! Making room: victims are told why and deleted, the last one after all others.
+//! Evicts the victims of a preemption: each gets a condition and is deleted, the last one after all others.
 
 use std::sync::Arc;
 
@@ -6,23 +6,28 @@ use api::wire::meta::Partial;
 use engine::model::{Name, Pod};
 use futures::future::join_all;
 use http::{Method, StatusCode};
+use serde::Serialize;
 
-use super::requests::{Call, JSON, Quoted, Turns, pod_path};
+use super::requests::{Call, JSON, LimitedWriter, Metadata, pod_path};
 use super::status;
 use crate::client::Refusal;
 
-/// Victims of one pod that go at the same time.
+/// Victims of one pod that are evicted at the same time.
 const AT_ONCE: usize = 8;
 
-/// What came of it.
+/// The result of an eviction.
 pub(crate) struct Evicted {
-    /// With their versions.
+    /// With their resource versions.
     pub(crate) victims: Vec<(Arc<Pod>, Name)>,
-    /// Why not all of them.
+    /// Why some victims were not evicted.
     pub(crate) failure: Option<String>,
 }
 
-pub(crate) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>) -> Evicted {
+pub(crate) async fn evict(
+    writer: &LimitedWriter,
+    scheduler: &str,
+    victims: Vec<Arc<Pod>>,
+) -> Evicted {
     let mut evicted = Evicted {
         victims: Vec::new(),
         failure: None,
@@ -31,14 +36,14 @@ pub(crate) async fn evict(turns: &Turns, scheduler: &str, victims: Vec<Arc<Pod>>
         return evicted;
     };
     for group in others.chunks(AT_ONCE) {
-        let results = join_all(group.iter().map(|victim| one(turns, scheduler, victim))).await;
+        let results = join_all(group.iter().map(|victim| one(writer, scheduler, victim))).await;
         for (victim, result) in group.iter().zip(results) {
             evicted.note(victim, result);
         }
     }
-    // Whoever waits for the last one finds all of them gone.
+    // When the last victim is gone, all of them are.
     if evicted.failure.is_none() {
-        let result = one(turns, scheduler, last).await;
+        let result = one(writer, scheduler, last).await;
         evicted.note(last, result);
     }
     evicted
@@ -48,7 +53,6 @@ impl Evicted {
     fn note(&mut self, victim: &Arc<Pod>, result: Result<Option<Name>, Refusal>) {
         match result {
             Ok(Some(version)) => self.victims.push((victim.clone(), version)),
-            // It was gone already.
             Ok(None) => {}
             Err(refusal) => {
                 let name = (victim.namespace(), &victim.name);
@@ -58,34 +62,50 @@ impl Evicted {
     }
 }
 
-/// Returns the pod's version, or `None` if it is gone without us.
-async fn one(turns: &Turns, scheduler: &str, victim: &Pod) -> Result<Option<Name>, Refusal> {
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeleteOptions<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    preconditions: Metadata<'a>,
+}
+
+/// Returns the pod's resource version, or `None` if another client deleted it.
+async fn one(
+    writer: &LimitedWriter,
+    scheduler: &str,
+    victim: &Pod,
+) -> Result<Option<Name>, Refusal> {
     let now = jiff::Timestamp::now();
-    let body = format!(
-        r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":{}}}}}"#,
-        Quoted(&victim.uid)
-    );
+    let body = DeleteOptions {
+        api_version: "v1",
+        kind: "DeleteOptions",
+        preconditions: Metadata {
+            uid: &victim.uid,
+            ..Metadata::default()
+        },
+    };
     let is_gone = |refusal: &Refusal| {
-        // Another pod has its name now, or none.
+        // The pod is gone, or another pod has its name now.
         let gone = [StatusCode::NOT_FOUND, StatusCode::CONFLICT];
         refusal
             .status()
             .is_some_and(|status| gone.contains(&status))
     };
     let marked = status::disruption(victim, scheduler, now);
-    let version = match turns.send_repeatedly(&marked).await {
+    let version = match writer.send_retrying(&marked).await {
         Err(refusal) if is_gone(&refusal) => return Ok(None),
         answer => version(&answer?),
     };
-    let delete = Call::new(Method::DELETE, pod_path(victim, ""), JSON, body);
-    match turns.send_until_told(&delete).await {
-        // Gone after an answer was lost: it was us.
+    let delete = Call::new(Method::DELETE, pod_path(victim, ""), JSON, &body);
+    match writer.send_retrying_tracked(&delete).await {
+        // Gone after a response was lost: this process deleted it.
         (Err(refusal), lost) if is_gone(&refusal) => Ok(lost.then_some(version)),
         (result, _) => result.map(|_| Some(version)),
     }
 }
 
-/// Only an event names it, and is told without it as well.
+/// Only for the event; optional.
 fn version(answer: &[u8]) -> Name {
     let pod: Partial = serde_json::from_slice(answer).unwrap_or_default();
     pod.metadata.resource_version.into()

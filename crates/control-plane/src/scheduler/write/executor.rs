@@ -1,10 +1,11 @@
-//! Carries out what the engine decided, and reports what came of it.
+//! The executor: carries out the engine's outcomes and reports the results.
 //!
-//! One task owns all of it: what waits ([`Line`]), what is under way, and what has been said ([`Recorder`]). Requests
-//! that take their turn in the line are short; work that may take long (evictions, volumes, extenders) goes beside it.
+//! One task owns the [`WriteQueue`], the requests in flight, and the [`EventRecorder`]. Requests of the queue are short;
+//! long work (evictions, volumes, extenders) runs outside of it.
 
 mod report;
 
+use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,74 +21,77 @@ use indexmap::IndexSet;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::bind::{self, Bound, Verdict};
-use super::events::{About, Recorder, Report, What};
+use super::bind::{self, BindOutcome, BindResult};
+use super::events::{EventObject, EventReason, EventRecorder, NewEvent};
 use super::evict::{self, Evicted};
 use super::extenders::Extenders;
-use super::queue::{Class, Job, Line};
-use super::requests::{Turns, Writer};
-use super::volumes;
+use super::queue::{Write, WriteKind, WriteQueue};
+use super::requests::{LimitedWriter, Writer};
+use super::volumes::{self, PrepareError};
 use crate::client::{Exchange, Refusal};
-use crate::election::leadership;
-use crate::scheduler::channel::Link;
-use crate::scheduler::claim_waits::{Awaited, Wanted};
+use crate::scheduler::channel::Channel;
+use crate::scheduler::claim_waits::{ClaimWaits, Preparing};
 use crate::scheduler::observe::log::{self, Named};
-use crate::scheduler::observe::metrics::{self, AtPoint, Metrics, Operation};
-use crate::scheduler::pods::Notes;
+use crate::scheduler::observe::metrics::{self, Metrics, OperationLabel, PointLabels};
+use crate::scheduler::pods::PendingPods;
 use crate::scheduler::{Counters, Mode, Shared};
 use crate::watch::Unreadable;
 
-/// Binds that may wait here; more wait in the link, and then in the engine.
-const MOST_BINDS: usize = 256;
-/// Requests at a time for what goes beside the line: volumes and evictions.
-const MOST_BESIDE: usize = 32;
-/// Binds at a time that extenders are asked for.
-const MOST_OUTSIDE: usize = 64;
-/// How often what grew old is looked at.
+/// Binds that may wait here; more wait in the channel, and then in the engine.
+const MAX_BINDS: usize = 256;
+/// Requests at a time outside of the queue: volumes and evictions.
+const MAX_LIMITED: usize = 32;
+/// Binds at a time by extenders.
+const MAX_EXTENDER_BINDS: usize = 64;
+/// How often old series and deferred events are checked.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How often dropped events are mentioned.
-const MENTION: Duration = Duration::from_secs(60);
-/// Complaints that wait until we may write.
-const MOST_HELD: usize = 1_000;
-/// Victims that are remembered. They are chosen again only while they are leaving.
-const MOST_TOLD: usize = 10_000;
+/// How often dropped events are logged.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+/// Events about unreadable objects that wait until this process is the leader.
+const MAX_DEFERRED: usize = 1_000;
+/// Pods whose write was not sent and whose failure is not reported yet.
+const MAX_NOT_LEADER: usize = 10_000;
+/// Victims that are remembered. A pod is chosen again only while it terminates.
+const MAX_VICTIMS_REPORTED: usize = 10_000;
 
-/// Work of a kind, counted while it is under way.
-struct Busy(Gauge);
+/// Counts an operation while it is in progress.
+struct InProgress(Gauge);
 
-impl Drop for Busy {
+impl Drop for InProgress {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
-type Work = Pin<Box<dyn Future<Output = Done> + Send>>;
+type Work = Pin<Box<dyn Future<Output = Completion> + Send>>;
 
-pub(crate) struct CarryOut {
+pub(crate) struct Executor {
     writer: Writer,
-    turns: Turns,
-    outside: Arc<Semaphore>,
-    link: Arc<Link>,
-    awaited: Arc<Awaited>,
-    notes: Arc<Notes>,
+    limited: LimitedWriter,
+    extender_binds: Arc<Semaphore>,
+    channel: Arc<Channel>,
+    claim_waits: Arc<ClaimWaits>,
+    pods: Arc<PendingPods>,
     counters: Arc<Counters>,
     metrics: Arc<Metrics>,
     mode: Mode,
     extenders: Extenders,
-    line: Line,
-    recorder: Recorder,
-    under_way: FuturesUnordered<Work>,
-    mentioned: Option<Instant>,
-    /// Victims that were told so, by uid, the latest last.
-    told: IndexSet<Name>,
-    /// What is to be said once we may.
-    held: Vec<Unreadable>,
+    queue: WriteQueue,
+    recorder: EventRecorder,
+    in_flight: FuturesUnordered<Work>,
+    warned: Option<Instant>,
+    /// Victims that have an event, by uid, the latest last.
+    victims_reported: IndexSet<Name>,
+    /// Unreadable objects whose event waits until this process is the leader.
+    deferred: Vec<Unreadable>,
+    /// Pods whose write was not sent because this process was not the leader. That is no failure of the pod.
+    not_leader: HashSet<Name>,
 }
 
-/// What ended.
-enum Done {
-    /// With the version that the pod had before.
-    Bind(Arc<Pod>, Name, Name, Verdict),
+/// Finished work.
+enum Completion {
+    /// With the resource version that the pod had before.
+    Bind(Arc<Pod>, Name, Name, BindResult),
     Patch(Arc<Pod>, Result<(), Refusal>),
     Event(Result<(), Refusal>),
     Evict {
@@ -95,21 +99,20 @@ enum Done {
         node: Name,
         evicted: Evicted,
     },
-    /// What must be done before binding.
     Prepare {
         pod: Arc<Pod>,
-        wanted: Wanted,
+        preparing: Preparing,
         took: Duration,
         /// `None` if it was withdrawn.
-        result: Option<Result<(), (Name, String)>>,
+        result: Option<Result<(), (Name, PrepareError)>>,
     },
-    /// By an extender; `None` leaves it to us.
-    BoundOutside(Arc<Pod>, Name, Name, Option<Result<(), String>>),
-    /// News for the engine, and nothing else to do.
-    News(Box<Input>),
+    /// `None` if the extender failed and is ignorable: the scheduler binds the pod.
+    ExtenderBind(Arc<Pod>, Name, Name, Option<BindOutcome>),
+    /// An input for the engine.
+    Input(Box<Input>),
 }
 
-impl CarryOut {
+impl Executor {
     pub(crate) fn new(
         api: Exchange,
         shared: Shared,
@@ -122,87 +125,88 @@ impl CarryOut {
             leadership: shared.leadership,
         };
         Self {
-            turns: Turns::new(writer.clone(), MOST_BESIDE),
+            limited: LimitedWriter::new(writer.clone(), MAX_LIMITED),
             writer,
-            outside: Arc::new(Semaphore::new(MOST_OUTSIDE)),
-            link: shared.link,
-            awaited: shared.awaited,
-            notes: shared.notes,
+            extender_binds: Arc::new(Semaphore::new(MAX_EXTENDER_BINDS)),
+            channel: shared.channel,
+            claim_waits: shared.claim_waits,
+            pods: shared.pods,
             counters: shared.counters,
             metrics: shared.metrics,
             mode,
             extenders,
-            line: Line::new(),
-            recorder: Recorder::new(host),
-            under_way: FuturesUnordered::new(),
-            mentioned: None,
-            told: IndexSet::new(),
-            held: Vec::new(),
+            queue: WriteQueue::new(),
+            recorder: EventRecorder::new(host),
+            in_flight: FuturesUnordered::new(),
+            warned: None,
+            victims_reported: IndexSet::new(),
+            deferred: Vec::new(),
+            not_leader: HashSet::new(),
         }
     }
 
-    /// For ever.
+    /// Runs until it is dropped.
     pub(crate) async fn run(&mut self, mut unreadable: mpsc::Receiver<Unreadable>) {
-        let link = self.link.clone();
+        let channel = self.channel.clone();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
-            self.send_what_may_go();
-            let room = MOST_BINDS.saturating_sub(self.line.waiting_binds());
+            self.send_writes();
+            let capacity = MAX_BINDS.saturating_sub(self.queue.waiting_binds());
             tokio::select! {
-                Some(done) = self.under_way.next() => {
+                Some(done) = self.in_flight.next() => {
                     self.finished(done);
                     // One wake-up for all that ended.
-                    while let Some(Some(done)) = self.under_way.next().now_or_never() {
+                    while let Some(Some(done)) = self.in_flight.next().now_or_never() {
                         self.finished(done);
                     }
                 }
-                outcomes = link.outcomes(room), if room > 0 => {
-                    outcomes.into_iter().for_each(|outcome| self.take_up(outcome));
+                outcomes = channel.receive_outcomes(capacity), if capacity > 0 => {
+                    outcomes.into_iter().for_each(|outcome| self.execute(outcome));
                 }
-                Some(complaint) = unreadable.recv() => self.hold(complaint),
+                Some(unreadable) = unreadable.recv() => self.defer(unreadable),
                 _ = sweep.tick() => {
                     self.recorder.sweep(Instant::now());
-                    self.tell_held();
+                    self.write_deferred();
                 }
             }
         }
     }
 
-    /// Takes up nothing new and returns when everything that waits or is under way has ended.
+    /// Accepts no new outcome; returns when all waiting requests have ended.
     pub(crate) async fn finish(&mut self) {
         loop {
-            self.send_what_may_go();
-            if self.line.is_idle() {
+            self.send_writes();
+            if self.queue.is_idle() {
                 return;
             }
-            match self.under_way.next().await {
+            match self.in_flight.next().await {
                 Some(done) => self.finished(done),
                 None => return,
             }
         }
     }
 
-    fn send_what_may_go(&mut self) {
+    fn send_writes(&mut self) {
         let now = Instant::now();
-        while let Some(job) = self.line.next(now) {
+        while let Some(job) = self.queue.next(now) {
             let writer = self.writer.clone();
-            self.under_way.push(match job {
-                Job::Bind { pod, node } => {
+            self.in_flight.push(match job {
+                Write::Bind { pod, node } => {
                     let (version, busy) = (self.version(&pod), self.busy("binding"));
                     Box::pin(async move {
-                        let verdict = bind::bind(&writer, &pod, &node).await;
+                        let result = bind::bind(&writer, &pod, &node).await;
                         drop(busy);
-                        Done::Bind(pod, node, version, verdict)
+                        Completion::Bind(pod, node, version, result)
                     })
                 }
-                Job::Patch { pod, call } => Box::pin(async move {
-                    let result = call.send_repeatedly(&writer).await;
-                    Done::Patch(pod, result.map(drop))
+                Write::Patch { pod, call } => Box::pin(async move {
+                    let result = call.send_retrying(&writer).await;
+                    Completion::Patch(pod, result.map(drop))
                 }),
-                Job::Event(call) => Box::pin(async move {
-                    Done::Event(match call.send_until_told(&writer).await {
-                        // Its name is its own: an answer was lost, and it is there.
-                        (Err(refusal), true) if is_there(&refusal) => Ok(()),
+                Write::Event(call) => Box::pin(async move {
+                    Completion::Event(match call.send_retrying_tracked(&writer).await {
+                        // Event names are unique: the response was lost, and the event exists.
+                        (Err(refusal), true) if exists(&refusal) => Ok(()),
                         (result, _) => result.map(drop),
                     })
                 }),
@@ -211,22 +215,22 @@ impl CarryOut {
     }
 
     /// Counts as work under way until it is dropped.
-    fn busy(&self, operation: &'static str) -> Busy {
+    fn busy(&self, operation: &'static str) -> InProgress {
         let operations = &self.metrics.goroutines;
-        let gauge = operations.get_or_create_owned(&Operation { operation });
+        let gauge = operations.get_or_create_owned(&OperationLabel { operation });
         gauge.inc();
-        Busy(gauge)
+        InProgress(gauge)
     }
 
-    fn take_up(&mut self, outcome: Outcome) {
+    fn execute(&mut self, outcome: Outcome) {
         log::decision(self.mode, &outcome);
         if self.mode == Mode::Observe {
-            return self.pretend(outcome);
+            return self.simulate(outcome);
         }
         match outcome {
             Outcome::Bind { pod, node, by } => match by {
-                Binder::Plugin(_) => self.line.bind(pod, node),
-                Binder::Extender(index) => self.bind_outside(pod, node, index),
+                Binder::Plugin(_) => self.queue.bind(pod, node),
+                Binder::Extender(index) => self.bind_by_extender(pod, node, index),
             },
             Outcome::Prepare { pod, node, work } => {
                 self.nominate(&pod, node);
@@ -234,9 +238,9 @@ impl CarryOut {
             }
             Outcome::Wait { pod, node, .. } => self.nominate(&pod, node),
             Outcome::Park(failure) => {
-                // Its room may have been given away while it was prepared.
-                self.awaited.withdraw(&failure.pod.uid);
-                self.tell_failure(&failure);
+                // Its node may have been given to another pod while it was prepared.
+                self.claim_waits.withdraw(&failure.pod.uid);
+                self.report_failure(&failure);
             }
             Outcome::Preempt {
                 failure,
@@ -244,39 +248,39 @@ impl CarryOut {
                 victims,
                 displaced,
             } => {
-                self.tell_failure(&failure);
+                self.report_failure(&failure);
                 for pod in displaced {
                     self.patch(&pod, None, &Nomination::Clear);
                 }
-                self.make_room(failure.pod, node, victims);
+                self.evict(failure.pod, node, victims);
             }
             Outcome::Skip { pod, message } => {
                 let version = self.version(&pod);
-                self.record(pod, version, What::FailedScheduling, message);
+                self.record_pod_event(pod, version, EventReason::FailedScheduling, message);
             }
             Outcome::Warn { pod, message } => {
                 let version = self.version(&pod);
-                self.record(pod, version, What::Misunderstood, message);
+                self.record_pod_event(pod, version, EventReason::InvalidSettings, message);
             }
             Outcome::Ask { pod, questions } => self.ask(&pod, questions),
         }
     }
 
-    /// As if it had been done, so that the engine goes on; what really happens, the watches will tell.
-    fn pretend(&mut self, outcome: Outcome) {
+    /// Reports success without a write, so that the engine goes on. The watches bring what really happens.
+    fn simulate(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Bind { pod, .. } => {
                 let (uid, result) = (pod.uid.clone(), Ok(()));
-                self.link.report(Input::Bound { uid, result });
+                self.channel.send_result(Input::Bound { uid, result });
             }
             Outcome::Prepare { pod, .. } => {
                 let (uid, result) = (pod.uid.clone(), Ok(()));
-                self.link.report(Input::Prepared { uid, result });
+                self.channel.send_result(Input::Prepared { uid, result });
             }
             Outcome::Preempt { failure, .. } => {
                 let uid = failure.pod.uid.clone();
-                self.link
-                    .report(Input::PreemptionDone { uid, failed: false });
+                self.channel
+                    .send_result(Input::PreemptionDone { uid, failed: false });
             }
             Outcome::Ask { pod, questions } => self.ask(&pod, questions),
             Outcome::Wait { .. }
@@ -287,45 +291,45 @@ impl CarryOut {
     }
 
     fn prepare(&mut self, pod: Arc<Pod>, work: Vec<(&'static str, Preparation)>) {
-        let (turns, awaited) = (self.turns.clone(), self.awaited.clone());
+        let (limited, claim_waits) = (self.limited.clone(), self.claim_waits.clone());
         let busy = self.busy("PreBind");
-        let mut wanted = self.awaited.pod(&pod.uid);
-        // Its end may have been seen before this was taken up. The engine hears of it, too.
-        let stays = self.notes.stays(&pod.uid);
-        if stays == Some(false) {
-            self.awaited.withdraw(&pod.uid);
+        let mut preparing = self.claim_waits.pod(&pod.uid);
+        // The deletion may have been seen before this outcome. The engine gets it, too.
+        let terminating = self.pods.is_terminating(&pod.uid);
+        if terminating == Some(true) {
+            self.claim_waits.withdraw(&pod.uid);
         }
         let api = self.writer.exchange.clone();
-        self.under_way.push(Box::pin(async move {
+        self.in_flight.push(Box::pin(async move {
             let begun = Instant::now();
             let all = async {
-                if stays.is_none() && !bind::waits(&api, &pod).await {
+                if terminating.is_none() && !bind::is_unbound(&api, &pod).await {
                     return None;
                 }
                 for (plugin, preparation) in work {
-                    let done = volumes::prepare(&turns, &awaited, &preparation).await;
-                    if let Err(text) = done {
-                        return Some(Err((plugin.into(), text)));
+                    let done = volumes::prepare(&limited, &claim_waits, &preparation).await;
+                    if let Err(error) = done {
+                        return Some(Err((plugin.into(), error)));
                     }
                 }
                 Some(Ok(()))
             };
             let result = tokio::select! {
                 biased;
-                () = wanted.withdrawn() => None,
+                () = preparing.withdrawn() => None,
                 result = all => result,
             };
             drop(busy);
-            Done::Prepare {
+            Completion::Prepare {
                 pod,
-                wanted,
+                preparing,
                 took: begun.elapsed(),
                 result,
             }
         }));
     }
 
-    /// The engine has one pod's questions answered before it asks the next one's.
+    /// The engine waits for the answers about one pod before it sends questions about the next.
     fn ask(&mut self, pod: &Arc<Pod>, questions: Vec<Question>) {
         for question in questions {
             let Some(extender) = self.extenders.get(question.extender) else {
@@ -334,10 +338,10 @@ impl CarryOut {
             let (api, pod) = (self.writer.exchange.clone(), pod.clone());
             let prioritizes = matches!(question.verb, Verb::Prioritize { .. });
             let busy = prioritizes.then(|| self.busy("prioritizing_extender"));
-            self.under_way.push(Box::pin(async move {
+            self.in_flight.push(Box::pin(async move {
                 let answer = extender.ask(&api, &pod, question.verb).await;
                 drop(busy);
-                news(Input::Extender {
+                input(Input::Extender {
                     uid: pod.uid.clone(),
                     extender: question.extender,
                     answer,
@@ -346,32 +350,33 @@ impl CarryOut {
         }
     }
 
-    fn bind_outside(&mut self, pod: Arc<Pod>, node: Name, index: usize) {
+    fn bind_by_extender(&mut self, pod: Arc<Pod>, node: Name, index: usize) {
         let Some(extender) = self.extenders.get(index) else {
-            return self.line.bind(pod, node);
+            return self.queue.bind(pod, node);
         };
-        let (leadership, outside) = (self.writer.leadership.clone(), self.outside.clone());
+        let (leadership, extender_binds) =
+            (self.writer.leadership.clone(), self.extender_binds.clone());
         let version = self.version(&pod);
-        self.under_way.push(Box::pin(async move {
-            let _turn = outside.acquire().await;
+        self.in_flight.push(Box::pin(async move {
+            let _turn = extender_binds.acquire().await;
             let result = match leadership.left() {
-                None => Some(Err(leadership::OVER.to_owned())),
+                None => Some(BindOutcome::NotLeader),
                 Some(_) => match extender.bind(&pod, &node).await {
-                    // Whoever may be ignored is replaced by ourselves.
+                    Ok(()) => Some(BindOutcome::Done),
                     Err(_) if extender.is_ignorable() => None,
-                    result => Some(result),
+                    Err(text) => Some(BindOutcome::Refused(text)),
                 },
             };
-            Done::BoundOutside(pod, node, version, result)
+            Completion::ExtenderBind(pod, node, version, result)
         }));
     }
 
-    fn make_room(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
-        let (turns, busy) = (self.turns.clone(), self.busy("DefaultPreemption"));
-        self.under_way.push(Box::pin(async move {
-            let evicted = evict::evict(&turns, &preemptor.scheduler_name, victims).await;
+    fn evict(&mut self, preemptor: Arc<Pod>, node: Name, victims: Vec<Arc<Pod>>) {
+        let (limited, busy) = (self.limited.clone(), self.busy("DefaultPreemption"));
+        self.in_flight.push(Box::pin(async move {
+            let evicted = evict::evict(&limited, &preemptor.scheduler_name, victims).await;
             drop(busy);
-            Done::Evict {
+            Completion::Evict {
                 preemptor,
                 node,
                 evicted,
@@ -379,83 +384,82 @@ impl CarryOut {
         }));
     }
 
-    fn finished(&mut self, done: Done) {
+    fn finished(&mut self, done: Completion) {
         match done {
-            Done::Bind(pod, node, version, verdict) => {
-                self.line.done(Class::Bind);
-                self.line.took(verdict.took, Instant::now());
-                self.bound(pod, node, version, verdict);
+            Completion::Bind(pod, node, version, result) => {
+                self.queue.done(WriteKind::Bind);
+                self.queue.took(result.took, Instant::now());
+                self.bound(pod, node, version, result);
             }
-            Done::Patch(pod, result) => {
-                self.line.done(Class::Patch);
+            Completion::Patch(pod, result) => {
+                self.queue.done(WriteKind::Patch);
                 match result {
                     Ok(()) => Counters::add(&self.counters.patches),
-                    // It is gone, or another pod has its name.
+                    // The pod is gone, or another pod has its name.
                     Err(refusal) if is_gone(&refusal) => {}
-                    Err(Refusal::NoMandate) => self.notes.doubt(&pod.uid),
+                    Err(Refusal::NotLeader) => self.pods.forget_condition(&pod.uid),
                     Err(refusal) => {
-                        let (namespace, name) = (pod.namespace(), &pod.name);
-                        tracing::warn!("status of pod {namespace}/{name}: {refusal}");
-                        // It does not say what we believe: say it again next time.
-                        self.notes.doubt(&pod.uid);
+                        tracing::warn!(pod = %Named(&pod), "cannot write the status: {refusal}");
+                        // Write it again after the next failure.
+                        self.pods.forget_condition(&pod.uid);
                     }
                 }
             }
-            Done::Event(result) => {
-                self.line.done(Class::Event);
+            Completion::Event(result) => {
+                self.queue.done(WriteKind::Event);
                 match result {
                     Ok(()) => {
                         Counters::add(&self.counters.events_written);
                         self.count_event("written");
                     }
-                    // The namespace is going, or the event of a series is gone.
+                    // The namespace is terminating, or the event of a series is gone.
                     Err(refusal) => {
                         self.count_event("refused");
-                        tracing::debug!("an event was not written: {refusal}");
+                        tracing::debug!("cannot write an event: {refusal}");
                     }
                 }
             }
-            Done::Evict {
+            Completion::Evict {
                 preemptor,
                 node,
                 evicted,
             } => self.evicted(&preemptor, &node, evicted),
-            Done::BoundOutside(pod, node, _, None) => self.line.bind(pod, node),
-            Done::BoundOutside(pod, node, version, Some(result)) => {
-                let bound = match result {
-                    Ok(()) => Bound::Done,
-                    Err(text) => Bound::Refused(text),
-                };
-                let verdict = Verdict {
+            Completion::ExtenderBind(pod, node, _, None) => self.queue.bind(pod, node),
+            Completion::ExtenderBind(pod, node, version, Some(bound)) => {
+                let result = BindResult {
                     bound,
-                    pressed: false,
-                    unknown: false,
+                    throttled: false,
+                    answer_lost: false,
                     took: Duration::ZERO,
                 };
-                self.bound(pod, node, version, verdict);
+                self.bound(pod, node, version, result);
             }
-            Done::Prepare {
+            Completion::Prepare {
                 pod,
-                wanted,
+                preparing,
                 took,
                 result,
             } => {
-                let still_wanted = self.awaited.prepared(wanted);
-                let Some(result) = result.filter(|_| still_wanted) else {
+                let still_preparing = self.claim_waits.prepared(preparing);
+                let Some(result) = result.filter(|_| still_preparing) else {
                     return;
                 };
                 let status = if result.is_ok() { "Success" } else { "Error" };
                 self.time("PreBind", status, &pod, took);
                 let uid = pod.uid.clone();
-                self.link.report(Input::Prepared { uid, result });
+                if matches!(result, Err((_, PrepareError::NotLeader))) {
+                    self.note_not_leader(&uid);
+                }
+                let result = result.map_err(|(plugin, error)| (plugin, error.to_string()));
+                self.channel.send_result(Input::Prepared { uid, result });
             }
-            Done::News(input) => self.link.report(*input),
+            Completion::Input(input) => self.channel.send_result(*input),
         }
     }
 
-    /// An extension point that ends in the world.
+    /// The duration of an extension point that ends with a request.
     fn time(&self, extension_point: &'static str, status: &'static str, pod: &Pod, took: Duration) {
-        let at = AtPoint {
+        let at = PointLabels {
             extension_point,
             status,
             profile: pod.scheduler_name.clone(),
@@ -464,98 +468,109 @@ impl CarryOut {
         duration.observe(took.as_secs_f64());
     }
 
-    /// What the watch showed last of a pod that waits; nothing is known of others.
+    /// The resource version of a pending pod, as the watch had it last; empty for other pods.
     fn version(&self, pod: &Pod) -> Name {
-        self.notes.get(&pod.uid).version
+        self.pods.get(&pod.uid).version
     }
 
-    fn bound(&mut self, pod: Arc<Pod>, node: Name, version: Name, verdict: Verdict) {
-        if verdict.pressed {
-            self.line.press(Instant::now());
+    fn bound(&mut self, pod: Arc<Pod>, node: Name, version: Name, result: BindResult) {
+        if result.throttled {
+            self.queue.throttle(Instant::now());
         }
-        if verdict.unknown {
+        if result.answer_lost {
             Counters::add(&self.counters.bind_unknown);
         }
-        self.measure(&pod, &verdict);
+        self.measure(&pod, &result);
         let uid = pod.uid.clone();
-        let result = match verdict.bound {
-            Bound::Done => {
-                self.line.ease();
+        let result = match result.bound {
+            BindOutcome::Done => {
+                self.queue.relax();
                 Counters::add(&self.counters.bound);
                 self.recorder.forget(&uid);
                 let (namespace, name) = (pod.namespace(), &pod.name);
                 let text = format!("Successfully assigned {namespace}/{name} to {node}");
-                self.record(pod, version, What::Scheduled, text);
+                self.record_pod_event(pod, version, EventReason::Scheduled, text);
                 Ok(())
             }
-            Bound::Elsewhere(seen) => {
+            BindOutcome::Elsewhere(seen) => {
                 Counters::add(&self.counters.bind_failures);
-                return self.link.report(Input::Pod(seen));
+                return self.channel.send_result(Input::Pod(seen));
             }
-            Bound::Gone => {
+            BindOutcome::Gone => {
                 Counters::add(&self.counters.bind_failures);
                 self.recorder.forget(&uid);
-                return self.link.report(Input::PodGone(uid));
+                return self.channel.send_result(Input::PodGone(uid));
             }
-            Bound::Refused(text) => {
+            BindOutcome::Refused(text) => {
                 Counters::add(&self.counters.bind_failures);
-                tracing::warn!(pod = %Named(&pod), %node, "not bound: {text}");
+                tracing::warn!(pod = %Named(&pod), %node, "cannot bind pod: {text}");
                 Err(text)
             }
+            BindOutcome::NotLeader => {
+                Counters::add(&self.counters.bind_failures);
+                self.note_not_leader(&uid);
+                Err(Refusal::NotLeader.to_string())
+            }
         };
-        self.link.report(Input::Bound { uid, result });
+        self.channel.send_result(Input::Bound { uid, result });
     }
 
-    fn measure(&self, pod: &Pod, verdict: &Verdict) {
-        let (result, status) = match &verdict.bound {
-            Bound::Done => ("bound", "Success"),
-            Bound::Elsewhere(_) => ("elsewhere", "Error"),
-            Bound::Gone => ("gone", "Error"),
-            Bound::Refused(_) => ("refused", "Error"),
+    fn note_not_leader(&mut self, uid: &Name) {
+        if self.not_leader.len() >= MAX_NOT_LEADER {
+            self.not_leader.clear();
+        }
+        self.not_leader.insert(uid.clone());
+    }
+
+    fn measure(&self, pod: &Pod, result: &BindResult) {
+        let (label, status) = match &result.bound {
+            BindOutcome::Done => ("bound", "Success"),
+            BindOutcome::Elsewhere(_) => ("elsewhere", "Error"),
+            BindOutcome::Gone => ("gone", "Error"),
+            BindOutcome::Refused(_) | BindOutcome::NotLeader => ("refused", "Error"),
         };
         self.metrics
             .binds
-            .get_or_create(&metrics::Outcome { result })
+            .get_or_create(&metrics::ResultLabel { result: label })
             .inc();
-        self.time("Bind", status, pod, verdict.took);
+        self.time("Bind", status, pod, result.took);
     }
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
         for (victim, version) in evicted.victims {
-            if !self.told.insert(victim.uid.clone()) {
-                // It goes for two pods, and was told when it went for the first.
+            if !self.victims_reported.insert(victim.uid.clone()) {
+                // A victim of two pods: the event exists.
                 continue;
             }
-            if self.told.len() > MOST_TOLD {
-                self.told.drain(..MOST_TOLD / 2);
+            if self.victims_reported.len() > MAX_VICTIMS_REPORTED {
+                self.victims_reported.drain(..MAX_VICTIMS_REPORTED / 2);
             }
             Counters::add(&self.counters.victims);
             let text = format!("Preempted by pod {} on node {node}", preemptor.uid);
-            let report = Report {
-                about: About::Pod(victim),
+            let report = NewEvent {
+                object: EventObject::Pod(victim),
                 version,
                 scheduler: preemptor.scheduler_name.clone(),
-                what: What::Preempted,
+                reason: EventReason::Preempted,
                 note: text,
             };
-            self.report(report);
+            self.record(report);
         }
         if let Some(text) = &evicted.failure {
-            let (namespace, name) = (preemptor.namespace(), &preemptor.name);
-            tracing::warn!("making room for pod {namespace}/{name}: {text}");
+            tracing::warn!(pod = %Named(preemptor), "cannot evict all victims: {text}");
         }
-        self.link.report(Input::PreemptionDone {
+        self.channel.send_result(Input::PreemptionDone {
             uid: preemptor.uid.clone(),
             failed: evicted.failure.is_some(),
         });
     }
 }
 
-fn news(input: Input) -> Done {
-    Done::News(Box::new(input))
+fn input(input: Input) -> Completion {
+    Completion::Input(Box::new(input))
 }
 
-fn is_there(refusal: &Refusal) -> bool {
+fn exists(refusal: &Refusal) -> bool {
     refusal.status() == Some(StatusCode::CONFLICT)
 }
 

@@ -1,6 +1,6 @@
-//! Asking extenders: programs outside that filter, score, choose victims or bind, over HTTP with JSON.
+//! Calls of extenders: other programs that filter, score, choose victims or bind, over HTTP with JSON.
 //!
-//! Whole pods and nodes, where an extender wants them, are fetched when it is asked: nothing here keeps them.
+//! Whole pods and nodes, where an extender needs them, are read before each call and not cached.
 
 mod answers;
 mod connection;
@@ -17,10 +17,10 @@ use crate::client::Exchange;
 use connection::Connection;
 pub use connection::ExtenderError;
 
-/// Nodes per page when an extender wants them whole.
+/// Nodes per page when an extender needs whole nodes.
 const PAGE: usize = 100;
 
-/// In the order of the engine's.
+/// In the engine's order.
 pub(crate) struct Extenders(Vec<Arc<Connection>>);
 
 impl Extenders {
@@ -32,14 +32,13 @@ impl Extenders {
         Ok(Self(connections.into_iter().map(Arc::new).collect()))
     }
 
-    /// The engine asks only those it was given.
     pub(crate) fn get(&self, index: usize) -> Option<Arc<Connection>> {
         self.0.get(index).cloned()
     }
 }
 
 impl Connection {
-    /// Asks one question. Whatever goes wrong is an answer, too.
+    /// Sends one question. An error is an answer, too.
     pub(crate) async fn ask(&self, api: &Exchange, pod: &Pod, verb: Verb) -> Answer {
         let shown = object(api, pod_path(pod, "")).await?;
         match verb {
@@ -72,7 +71,7 @@ impl Connection {
             "PodName": &*pod.name, "PodNamespace": &**pod.namespace(), "PodUID": &*pod.uid, "Node": node,
         });
         let verb = &self.config.bind_verb;
-        self.post(verb, question, answers::complaint).await
+        self.post(verb, question, answers::error).await
     }
 
     async fn about_nodes(
@@ -118,12 +117,12 @@ impl Connection {
 }
 
 async fn object(api: &Exchange, path: String) -> Result<Value, String> {
-    let bytes = Call::get(path).send_repeatedly(api).await;
+    let bytes = Call::get(path).send_retrying(api).await;
     let bytes = bytes.map_err(|refusal| refusal.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
 
-/// Those of these nodes that still exist, in full.
+/// The nodes that still exist, as whole objects.
 async fn whole_nodes(api: &Exchange, nodes: &[Name]) -> Result<Vec<Value>, String> {
     let wanted: std::collections::BTreeSet<&str> = nodes.iter().map(|name| &**name).collect();
     let mut found = Vec::with_capacity(nodes.len());
@@ -134,7 +133,7 @@ async fn whole_nodes(api: &Exchange, nodes: &[Name]) -> Result<Vec<Value>, Strin
         let path = format!("/api/v1/nodes?limit={PAGE}&continue={token_part}");
         let mut page = object(api, path).await?;
         let Value::Array(items) = page["items"].take() else {
-            return Err("a list of nodes without items".to_owned());
+            return Err("the list of nodes has no items".to_owned());
         };
         let is_wanted = |node: &Value| {
             let name = node["metadata"]["name"].as_str();

@@ -1,7 +1,7 @@
-//! Whose turn it is: binds first, then what a pod's status says, then events.
+//! The write queue: binds first, then patches of pod status, then events.
 //!
-//! What waits longest must not wait for ever: once it is ten seconds old it gets a share of the turns, which grows until
-//! at thirty seconds it goes before binds. Nothing here does I/O; time comes in as an argument.
+//! A patch or event that has waited for ten seconds gets a share of the requests, which grows until at thirty seconds it
+//! goes before binds. No I/O here; time is an argument.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,49 +11,49 @@ use engine::model::{Name, Pod};
 
 use super::requests::Call;
 
-/// Requests at a time, when the server is at ease.
-const MOST: usize = 64;
-const FEWEST: usize = 4;
-/// Events at a time: enough to share wake-ups, and room for a bind that comes in between.
-const MOST_EVENTS: usize = 48;
+/// Requests at a time while the server is not overloaded.
+const MAX_REQUESTS: usize = 64;
+const MIN_REQUESTS: usize = 4;
+/// Events at a time: enough to share wake-ups, and fewer than all requests, so that a bind can start.
+const MAX_EVENTS: usize = 48;
 /// Events that may wait; beyond them the oldest are dropped.
-const MOST_WAITING_EVENTS: usize = 20_000;
-/// From this age on, what waits gets a share of the turns that binds would have.
+const MAX_WAITING_EVENTS: usize = 20_000;
+/// From this age on, patches and events get a share of the requests before binds.
 const AGE: Duration = Duration::from_secs(10);
-/// At this age it has all of them.
+/// At this age they go first.
 const OLD: Duration = Duration::from_secs(30);
-/// Binds that end well before one more is tried at a time.
-const EASE: u32 = 32;
+/// Successful binds until the limit is raised by one.
+const RELAX_AFTER: u32 = 32;
 /// How often the limit may fall.
-const PRESS_EVERY: Duration = Duration::from_secs(1);
+const THROTTLE_EVERY: Duration = Duration::from_secs(1);
 /// Binds that the recent and the usual time of a bind are averaged over.
 const LATELY: f64 = 32.0;
 const USUALLY: f64 = 1_000.0;
-/// A server that answers within this time is at ease, whatever was usual.
+/// A server that answers within this time is not overloaded.
 const QUICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(crate) enum Write {
     Bind { pod: Arc<Pod>, node: Name },
     Patch { pod: Arc<Pod>, call: Call },
     Event(Call),
 }
 
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct WriteQueue {
     binds: VecDeque<(Arc<Pod>, Name)>,
     /// By uid: a newer patch of a pod takes the place of the older.
     patches: HashMap<Name, (Arc<Pod>, Call)>,
-    /// Whose patch waits since when.
+    /// Uids of the patches, and since when they wait.
     patch_order: VecDeque<(Instant, Name)>,
     events: VecDeque<(Instant, Call)>,
     in_flight: InFlight,
     limit: usize,
-    eased: u32,
-    pressed: Option<Instant>,
-    /// How long binds take, in seconds: lately, and usually.
+    relaxed: u32,
+    throttled: Option<Instant>,
+    /// The duration of binds in seconds: recent and long-term average.
     times: Option<(f64, f64)>,
-    /// Turns that are due to what waits, in thousandths.
+    /// Requests that are due to patches and events, in thousandths.
     credit: u32,
 }
 
@@ -64,15 +64,14 @@ struct InFlight {
     events: usize,
 }
 
-/// What kind of request ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Class {
+pub(crate) enum WriteKind {
     Bind,
     Patch,
     Event,
 }
 
-impl Line {
+impl WriteQueue {
     pub(crate) fn new() -> Self {
         Self {
             binds: VecDeque::new(),
@@ -80,9 +79,9 @@ impl Line {
             patch_order: VecDeque::new(),
             events: VecDeque::new(),
             in_flight: InFlight::default(),
-            limit: MOST,
-            eased: 0,
-            pressed: None,
+            limit: MAX_REQUESTS,
+            relaxed: 0,
+            throttled: None,
             times: None,
             credit: 0,
         }
@@ -99,10 +98,10 @@ impl Line {
         }
     }
 
-    /// Returns false if an older one had to go.
+    /// Returns false if the oldest event was dropped.
     pub(crate) fn event(&mut self, call: Call, now: Instant) -> bool {
         self.events.push_back((now, call));
-        let fits = self.events.len() <= MOST_WAITING_EVENTS;
+        let fits = self.events.len() <= MAX_WAITING_EVENTS;
         if !fits {
             self.events.pop_front();
         }
@@ -126,25 +125,25 @@ impl Line {
     }
 
     /// The next request to send, if one may be sent now.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Job> {
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Write> {
         if self.busy() >= self.limit {
             return None;
         }
         if self.binds.is_empty() || self.is_due(now) {
             if let Some((pod, call)) = self.first_patch() {
                 self.in_flight.patches += 1;
-                return Some(Job::Patch { pod, call });
+                return Some(Write::Patch { pod, call });
             }
-            if self.in_flight.events < MOST_EVENTS
+            if self.in_flight.events < MAX_EVENTS
                 && let Some((_, call)) = self.events.pop_front()
             {
                 self.in_flight.events += 1;
-                return Some(Job::Event(call));
+                return Some(Write::Event(call));
             }
         }
         let (pod, node) = self.binds.pop_front()?;
         self.in_flight.binds += 1;
-        Some(Job::Bind { pod, node })
+        Some(Write::Bind { pod, node })
     }
 
     fn first_patch(&mut self) -> Option<(Arc<Pod>, Call)> {
@@ -152,7 +151,7 @@ impl Line {
         self.patches.remove(&uid)
     }
 
-    /// Whether the turn is what waits' own.
+    /// Whether a patch or event goes before the next bind.
     fn is_due(&mut self, now: Instant) -> bool {
         let patch = self.patch_order.front().map(|(since, _)| *since);
         let event = self.events.front().map(|(since, _)| *since);
@@ -168,24 +167,24 @@ impl Line {
         false
     }
 
-    pub(crate) fn done(&mut self, class: Class) {
-        match class {
-            Class::Bind => self.in_flight.binds -= 1,
-            Class::Patch => self.in_flight.patches -= 1,
-            Class::Event => self.in_flight.events -= 1,
+    pub(crate) fn done(&mut self, kind: WriteKind) {
+        match kind {
+            WriteKind::Bind => self.in_flight.binds -= 1,
+            WriteKind::Patch => self.in_flight.patches -= 1,
+            WriteKind::Event => self.in_flight.events -= 1,
         }
     }
 
-    /// A bind went well.
-    pub(crate) fn ease(&mut self) {
-        self.eased += 1;
-        if self.eased >= EASE {
-            self.eased = 0;
-            self.limit = (self.limit + 1).min(MOST);
+    /// A bind succeeded.
+    pub(crate) fn relax(&mut self) {
+        self.relaxed += 1;
+        if self.relaxed >= RELAX_AFTER {
+            self.relaxed = 0;
+            self.limit = (self.limit + 1).min(MAX_REQUESTS);
         }
     }
 
-    /// A bind took so long. When they take twice as long as usual, the server has too much to do.
+    /// Records the duration of a bind. Twice the usual duration means that the server is overloaded.
     pub(crate) fn took(&mut self, time: Duration, now: Instant) {
         let time = time.as_secs_f64();
         let (lately, usually) = self.times.unwrap_or((time, time));
@@ -193,22 +192,22 @@ impl Line {
         let usually = usually + (time - usually) / USUALLY;
         self.times = Some((lately, usually));
         if lately > 2.0 * usually && lately > QUICK.as_secs_f64() {
-            self.press(now);
+            self.throttle(now);
         }
     }
 
-    /// The server asked for fewer requests.
-    pub(crate) fn press(&mut self, now: Instant) {
-        let lately = |at: Instant| now.saturating_duration_since(at) < PRESS_EVERY;
-        if !self.pressed.is_some_and(lately) {
-            self.pressed = Some(now);
-            self.eased = 0;
-            self.limit = (self.limit / 2).max(FEWEST);
+    /// The server is overloaded: halves the limit.
+    pub(crate) fn throttle(&mut self, now: Instant) {
+        let lately = |at: Instant| now.saturating_duration_since(at) < THROTTLE_EVERY;
+        if !self.throttled.is_some_and(lately) {
+            self.throttled = Some(now);
+            self.relaxed = 0;
+            self.limit = (self.limit / 2).max(MIN_REQUESTS);
         }
     }
 }
 
-/// The share of turns, in thousandths, of something that has waited so long.
+/// The share of requests, in thousandths, of a patch or event of this age.
 fn share(age: Duration) -> u32 {
     let over = age.saturating_sub(AGE).min(OLD - AGE);
     let thousandths = over.as_millis() * 1_000 / (OLD - AGE).as_millis();
@@ -222,32 +221,32 @@ mod tests {
     use super::*;
 
     fn call() -> Call {
-        Call::new(Method::POST, "/".into(), "", String::new())
+        Call::new(Method::POST, "/".into(), "", &())
     }
 
-    fn line(binds: usize) -> Line {
-        let mut line = Line::new();
+    fn queue(binds: usize) -> WriteQueue {
+        let mut queue = WriteQueue::new();
         for _ in 0..binds {
-            line.bind(Arc::default(), "n".into());
+            queue.bind(Arc::default(), "n".into());
         }
-        line
+        queue
     }
 
-    fn class(job: &Job) -> Class {
-        match job {
-            Job::Bind { .. } => Class::Bind,
-            Job::Patch { .. } => Class::Patch,
-            Job::Event(_) => Class::Event,
+    fn kind(write: &Write) -> WriteKind {
+        match write {
+            Write::Bind { .. } => WriteKind::Bind,
+            Write::Patch { .. } => WriteKind::Patch,
+            Write::Event(_) => WriteKind::Event,
         }
     }
 
     /// Takes jobs one at a time and counts binds and others.
-    fn take(line: &mut Line, count: usize, now: Instant) -> (usize, usize) {
+    fn take(queue: &mut WriteQueue, count: usize, now: Instant) -> (usize, usize) {
         let mut binds = 0;
         for _ in 0..count {
-            let job = line.next(now).unwrap();
-            binds += usize::from(matches!(job, Job::Bind { .. }));
-            line.done(class(&job));
+            let write = queue.next(now).unwrap();
+            binds += usize::from(matches!(write, Write::Bind { .. }));
+            queue.done(kind(&write));
         }
         (binds, count - binds)
     }
@@ -262,97 +261,97 @@ mod tests {
             (30, (0, 100)),
             (99, (0, 100)),
         ] {
-            let mut line = line(200);
+            let mut queue = queue(200);
             for _ in 0..200 {
-                line.event(call(), now);
+                queue.event(call(), now);
             }
             let later = now + Duration::from_secs(age);
-            assert_eq!(take(&mut line, 100, later), want, "at {age} s");
+            assert_eq!(take(&mut queue, 100, later), want, "at {age} s");
         }
     }
 
     #[test]
     fn an_endless_stream_of_binds_holds_no_event_for_longer_than_thirty_seconds() {
         let begun = Instant::now();
-        let mut line = line(0);
+        let mut queue = queue(0);
         let mut waited = Duration::ZERO;
         // 100 turns a second; 50 binds and 30 events come in each second.
         for tick in 0..12_000_u64 {
             let now = begun + Duration::from_millis(10 * tick);
             if tick % 2 == 0 {
-                line.bind(Arc::default(), "n".into());
+                queue.bind(Arc::default(), "n".into());
             }
             if tick % 3 == 0 {
-                line.event(call(), now);
+                queue.event(call(), now);
             }
-            let oldest = line.events.front().map(|(since, _)| now - *since);
+            let oldest = queue.events.front().map(|(since, _)| now - *since);
             waited = waited.max(oldest.unwrap_or_default());
-            if let Some(job) = line.next(now) {
-                line.done(class(&job));
+            if let Some(write) = queue.next(now) {
+                queue.done(kind(&write));
             }
         }
         assert!(waited <= OLD, "{waited:?}");
-        assert!(line.waiting_binds() < 200, "{}", line.waiting_binds());
+        assert!(queue.waiting_binds() < 200, "{}", queue.waiting_binds());
     }
 
     #[test]
     fn a_newer_patch_takes_the_place_of_the_older() {
         let now = Instant::now();
-        let mut line = line(0);
+        let mut queue = queue(0);
         let pod = Arc::new(Pod {
             uid: "u".into(),
             ..Pod::default()
         });
-        line.patch(pod.clone(), call(), now);
+        queue.patch(pod.clone(), call(), now);
         let newer = Call {
             path: "/newer".into(),
             ..call()
         };
-        line.patch(pod, newer, now);
-        let Some(Job::Patch { call, .. }) = line.next(now) else {
+        queue.patch(pod, newer, now);
+        let Some(Write::Patch { call, .. }) = queue.next(now) else {
             panic!("a patch waits");
         };
         assert_eq!(call.path, "/newer");
-        assert!(line.next(now).is_none());
+        assert!(queue.next(now).is_none());
     }
 
     #[test]
     fn the_oldest_events_are_dropped() {
         let now = Instant::now();
-        let mut line = line(0);
-        let dropped = (0..MOST_WAITING_EVENTS + 3).filter(|_| !line.event(call(), now));
+        let mut queue = queue(0);
+        let dropped = (0..MAX_WAITING_EVENTS + 3).filter(|_| !queue.event(call(), now));
         assert_eq!(dropped.count(), 3);
     }
 
     #[test]
     fn the_limit_falls_when_binds_take_twice_as_long() {
-        let in_flight = |line: &mut Line| {
+        let in_flight = |queue: &mut WriteQueue| {
             let now = Instant::now();
-            std::iter::from_fn(|| line.next(now)).count()
+            std::iter::from_fn(|| queue.next(now)).count()
         };
         for (case, usual, then, want) in [
-            ("no change", 150, 150, MOST),
-            ("slower, not twice", 150, 250, MOST),
-            ("twice as slow, and still quick", 20, 60, MOST),
-            ("more than twice", 150, 400, MOST / 2),
+            ("no change", 150, 150, MAX_REQUESTS),
+            ("slower, not twice", 150, 250, MAX_REQUESTS),
+            ("twice as slow, and still quick", 20, 60, MAX_REQUESTS),
+            ("more than twice", 150, 400, MAX_REQUESTS / 2),
         ] {
-            let mut line = line(200);
+            let mut queue = queue(200);
             let now = Instant::now();
-            (0..1_000).for_each(|_| line.took(Duration::from_millis(usual), now));
-            (0..100).for_each(|_| line.took(Duration::from_millis(then), now));
-            assert_eq!(in_flight(&mut line), want, "{case}");
+            (0..1_000).for_each(|_| queue.took(Duration::from_millis(usual), now));
+            (0..100).for_each(|_| queue.took(Duration::from_millis(then), now));
+            assert_eq!(in_flight(&mut queue), want, "{case}");
         }
     }
 
     #[test]
     fn the_limit_falls_under_pressure_and_recovers() {
         let now = Instant::now();
-        let mut line = line(200);
-        let in_flight = |line: &mut Line| std::iter::from_fn(|| line.next(now)).count();
-        line.press(now);
-        line.press(now);
-        assert_eq!(in_flight(&mut line), MOST / 2);
-        (0..EASE).for_each(|_| line.ease());
-        assert_eq!(in_flight(&mut line), 1);
+        let mut queue = queue(200);
+        let in_flight = |queue: &mut WriteQueue| std::iter::from_fn(|| queue.next(now)).count();
+        queue.throttle(now);
+        queue.throttle(now);
+        assert_eq!(in_flight(&mut queue), MAX_REQUESTS / 2);
+        (0..RELAX_AFTER).for_each(|_| queue.relax());
+        assert_eq!(in_flight(&mut queue), 1);
     }
 }

@@ -1,18 +1,18 @@
-//! Binds pods to nodes that were chosen before: nothing is watched, decided or told.
+//! Binds pods to given nodes, without watches, decisions or events.
 //!
-//! It is the measure for the scheduler: nothing that uses this client can bind faster.
+//! It is the upper bound in benchmarks: the scheduler uses the same client and cannot bind faster.
 
 use std::sync::Arc;
 
 use engine::model::{Pod, PodKind};
 use futures::{StreamExt, stream};
 
-use super::bind::{Bound, bind};
+use super::bind::{BindOutcome, bind};
 use super::requests::Writer;
-use crate::client::{Connect, ConnectError};
+use crate::client::{Connect, ConnectError, Refusal};
 use crate::election::leadership::{Leadership, Role};
 
-/// As many at a time as the scheduler has.
+/// The scheduler's own limit.
 const AT_ONCE: usize = 64;
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Placement {
 pub enum ReplayError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("pod {namespace}/{name} was not bound to {node}: {why}")]
+    #[error("cannot bind pod {namespace}/{name} to {node}: {why}")]
     NotBound {
         namespace: String,
         name: String,
@@ -56,10 +56,13 @@ pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), 
                 ..Pod::default()
             };
             let why = match bind(&writer, &pod, &placement.node).await.bound {
-                Bound::Done => return Ok(()),
-                Bound::Elsewhere(pod) => format!("it is on {}", pod.node.as_deref().unwrap_or("")),
-                Bound::Gone => "it is gone".to_owned(),
-                Bound::Refused(text) => text,
+                BindOutcome::Done => return Ok(()),
+                BindOutcome::Elsewhere(pod) => {
+                    format!("it is on {}", pod.node.as_deref().unwrap_or(""))
+                }
+                BindOutcome::Gone => "it is gone".to_owned(),
+                BindOutcome::Refused(text) => text,
+                BindOutcome::NotLeader => Refusal::NotLeader.to_string(),
             };
             let Placement {
                 namespace,

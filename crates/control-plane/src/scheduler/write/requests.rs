@@ -1,6 +1,5 @@
-//! Requests as bytes: paths, bodies and times as the API server wants them.
+//! Requests to the API server: paths, bodies, timeouts and retries.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use engine::model::Pod;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::Full;
+use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::client::{self, Exchange, Refusal};
@@ -18,15 +18,18 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// How long the answer to a request may take.
+/// Bytes of most bodies.
+const BODY: usize = 512;
+
+/// The timeout of a request.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Attempts at a write that may be repeated.
+/// Attempts at a write that may be sent twice.
 const TRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// `/api/v1/namespaces/NS/pods/NAME` and what comes after it.
+/// `/api/v1/namespaces/NS/pods/NAME`, followed by `rest`.
 pub(crate) fn pod_path(pod: &Pod, rest: &str) -> String {
     format!(
         "/api/v1/namespaces/{}/pods/{}{rest}",
@@ -48,23 +51,31 @@ impl Call {
         method: Method,
         path: String,
         media_type: &'static str,
-        body: String,
+        body: &impl Serialize,
     ) -> Self {
+        let mut bytes = Vec::with_capacity(BODY);
+        // Writing into a vector does not fail.
+        let _ = serde_json::to_writer(&mut bytes, body);
         Self {
             method,
             path,
             media_type,
-            body: body.into(),
+            body: bytes.into(),
         }
     }
 
     pub(crate) fn get(path: String) -> Self {
-        Self::new(Method::GET, path, JSON, String::new())
+        Self {
+            method: Method::GET,
+            path,
+            media_type: JSON,
+            body: Bytes::new(),
+        }
     }
 
-    /// Once, if it may be sent at all.
-    pub(crate) async fn send(&self, way: &impl Way) -> Result<Bytes, Refusal> {
-        let limit = way.time_for(self)?;
+    /// Sends it once, if it may be sent.
+    pub(crate) async fn send(&self, sender: &impl Sender) -> Result<Bytes, Refusal> {
+        let limit = sender.timeout(self)?;
         let request = Request::builder()
             .method(self.method.clone())
             .uri(&self.path)
@@ -72,26 +83,29 @@ impl Call {
             .header(CONTENT_TYPE, self.media_type)
             .body(Full::new(self.body.clone()));
         match request {
-            Ok(request) => client::send(way.exchange(), request, limit).await,
+            Ok(request) => client::send(sender.exchange(), request, limit).await,
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
-                message: format!("`{}` is no path: {error}", self.path),
+                message: format!("`{}` is not a valid path: {error}", self.path),
                 retry_after: None,
             }),
         }
     }
 
-    /// A few times, as long as it makes sense. Only for writes that may be carried out twice.
-    pub(crate) async fn send_repeatedly(&self, way: &impl Way) -> Result<Bytes, Refusal> {
-        self.send_until_told(way).await.0
+    /// Sends it up to [`TRIES`] times. Only for writes that may be applied twice.
+    pub(crate) async fn send_retrying(&self, sender: &impl Sender) -> Result<Bytes, Refusal> {
+        self.send_retrying_tracked(sender).await.0
     }
 
-    /// The same; also returns whether an answer was lost on the way, so that it may have been carried out before the
-    /// last answer.
-    pub(crate) async fn send_until_told(&self, way: &impl Way) -> (Result<Bytes, Refusal>, bool) {
+    /// The same; also returns whether a response was lost, so that the request may have been applied before the last
+    /// response.
+    pub(crate) async fn send_retrying_tracked(
+        &self,
+        sender: &impl Sender,
+    ) -> (Result<Bytes, Refusal>, bool) {
         let (mut wait, mut lost) = (FIRST_WAIT, false);
         for _ in 1..TRIES {
-            match self.send(way).await {
+            match self.send(sender).await {
                 Err(Refusal::Refused {
                     status: http::StatusCode::TOO_MANY_REQUESTS,
                     retry_after,
@@ -103,103 +117,117 @@ impl Call {
             tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
             wait *= 4;
         }
-        (self.send(way).await, lost)
+        (self.send(sender).await, lost)
     }
 }
 
-/// How requests reach the server.
-pub(crate) trait Way: Sync {
+/// Sends requests, if it is allowed to.
+pub(crate) trait Sender: Sync {
     fn exchange(&self) -> &Exchange;
 
-    /// How long the request may take if it is sent now; an error if it must not be sent.
-    fn time_for(&self, call: &Call) -> Result<Duration, Refusal>;
+    /// The timeout of a request that is sent now; an error if it must not be sent.
+    fn timeout(&self, call: &Call) -> Result<Duration, Refusal>;
 }
 
-/// Whoever has nothing else reads.
-impl Way for Exchange {
+/// A bare connection only reads.
+impl Sender for Exchange {
     fn exchange(&self) -> &Exchange {
         self
     }
 
-    fn time_for(&self, call: &Call) -> Result<Duration, Refusal> {
+    fn timeout(&self, call: &Call) -> Result<Duration, Refusal> {
         match call.method {
             Method::GET => Ok(DEADLINE),
-            _ => Err(Refusal::NoMandate),
+            _ => Err(Refusal::NotLeader),
         }
     }
 }
 
-/// Writes as long as the leadership lasts, and reads any time.
+/// Writes while this process is the leader, and reads any time.
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) exchange: Exchange,
     pub(crate) leadership: Arc<Leadership>,
 }
 
-impl Way for Writer {
+impl Sender for Writer {
     fn exchange(&self) -> &Exchange {
         &self.exchange
     }
 
-    fn time_for(&self, call: &Call) -> Result<Duration, Refusal> {
+    fn timeout(&self, call: &Call) -> Result<Duration, Refusal> {
         if call.method == Method::GET {
             return Ok(DEADLINE);
         }
-        let left = self.leadership.left().ok_or(Refusal::NoMandate)?;
+        let left = self.leadership.left().ok_or(Refusal::NotLeader)?;
         Ok(left.min(DEADLINE))
     }
 }
 
-/// A writer for work beside the line: its requests wait for turns, of which there are only so many.
+/// A writer for work outside of the write queue, with a limit on requests at the same time.
 #[derive(Clone)]
-pub(crate) struct Turns {
+pub(crate) struct LimitedWriter {
     writer: Writer,
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
-impl Turns {
-    pub(crate) fn new(writer: Writer, turns: usize) -> Self {
+impl LimitedWriter {
+    pub(crate) fn new(writer: Writer, limit: usize) -> Self {
         Self {
             writer,
-            turns: Arc::new(Semaphore::new(turns)),
+            permits: Arc::new(Semaphore::new(limit)),
         }
     }
 
     pub(crate) async fn send(&self, call: &Call) -> Result<Bytes, Refusal> {
-        let _turn = self.turns.acquire().await;
+        let _permit = self.permits.acquire().await;
         call.send(&self.writer).await
     }
 
-    pub(crate) async fn send_repeatedly(&self, call: &Call) -> Result<Bytes, Refusal> {
-        self.send_until_told(call).await.0
+    pub(crate) async fn send_retrying(&self, call: &Call) -> Result<Bytes, Refusal> {
+        self.send_retrying_tracked(call).await.0
     }
 
-    pub(crate) async fn send_until_told(&self, call: &Call) -> (Result<Bytes, Refusal>, bool) {
-        let _turn = self.turns.acquire().await;
-        call.send_until_told(&self.writer).await
-    }
-}
-
-/// Text as a JSON string.
-pub(crate) struct Quoted<'a>(pub(crate) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        if self.0.bytes().all(is_plain) {
-            return write!(f, "\"{}\"", self.0);
-        }
-        let quoted = serde_json::to_string(self.0).map_err(|_| fmt::Error)?;
-        f.write_str(&quoted)
+    pub(crate) async fn send_retrying_tracked(
+        &self,
+        call: &Call,
+    ) -> (Result<Bytes, Refusal>, bool) {
+        let _permit = self.permits.acquire().await;
+        call.send_retrying_tracked(&self.writer).await
     }
 }
 
-/// As conditions have it: whole seconds.
+/// `metadata` of a body; empty fields are left out.
+#[derive(Serialize, Default)]
+pub(crate) struct Metadata<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) uid: &'a str,
+}
+
+#[derive(Serialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ObjectReference<'a> {
+    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) uid: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) resource_version: &'a str,
+}
+
+/// The time format of conditions: whole seconds.
 pub(crate) fn seconds(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// As events have it.
+/// The time format of events.
 pub(crate) fn micros(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
@@ -207,14 +235,6 @@ pub(crate) fn micros(time: jiff::Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn strings() {
-        for text in ["plain", "a \"b\"", "back\\slash", "line\nfeed", "Größe", ""] {
-            let quoted = Quoted(text).to_string();
-            assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
-        }
-    }
 
     #[test]
     fn times() {

@@ -1,7 +1,7 @@
-//! Work before a pod can be bound: volumes for its claims.
+//! Prepares the volumes of a pod before it is bound.
 //!
-//! A volume is offered to a claim, or a claim is told for which node a volume is to be made; the volume controller does
-//! the rest, and here it is waited for: the watch of claims says when.
+//! Binds a volume to a claim, or sets the node that a volume is to be provisioned for, and waits for the volume
+//! controller. The watch of claims reports when it is done.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,55 +14,76 @@ use engine::model::Name;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-use super::requests::{Call, MERGE, Turns};
+use super::requests::{Call, LimitedWriter, MERGE};
 use crate::client::Refusal;
-use crate::scheduler::claim_waits::{Awaited, ClaimState, Told};
+use crate::scheduler::claim_waits::{ClaimState, ClaimWait, ClaimWaits};
 
-/// How often a claim that is waited for is read, should the watch have nothing to tell.
+/// How often a claim is read while the watch has no update.
 const LOOK: Duration = Duration::from_secs(30);
 
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 
-/// Does the work of one plugin, in the order given.
+/// Why volumes are not ready.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error("binding volumes: {0}")]
+    Failed(String),
+    #[error("binding volumes: {}", Refusal::NotLeader)]
+    NotLeader,
+}
+
+impl From<Refusal> for PrepareError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NotLeader => Self::NotLeader,
+            Refusal::Refused { .. } | Refusal::Unknown(_) => Self::Failed(refusal.to_string()),
+        }
+    }
+}
+
+fn failed(why: impl ToString) -> PrepareError {
+    PrepareError::Failed(why.to_string())
+}
+
+/// Does the work of one plugin, in the given order.
 pub(crate) async fn prepare(
-    turns: &Turns,
-    awaited: &Arc<Awaited>,
+    writer: &LimitedWriter,
+    claim_waits: &Arc<ClaimWaits>,
     work: &Preparation,
-) -> Result<(), String> {
+) -> Result<(), PrepareError> {
     let mut volumes = Volumes {
-        turns,
-        awaited,
+        writer,
+        claim_waits,
         claims: HashMap::new(),
     };
     let all = async {
         for step in &work.steps {
-            volumes.carry_out(step).await?;
+            volumes.executor(step).await?;
         }
         Ok(())
     };
     let result = tokio::time::timeout(work.within, all).await;
-    let result = result.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
-    result.map_err(|text| format!("binding volumes: {text}"))
+    result.unwrap_or_else(|_| Err(failed("context deadline exceeded")))
 }
 
 /// The volumes of one pod.
 struct Volumes<'a> {
-    turns: &'a Turns,
-    awaited: &'a Arc<Awaited>,
-    /// Those that are to get volumes, by namespace and name.
-    claims: HashMap<(&'a Name, &'a Name), Promised<'a>>,
+    writer: &'a LimitedWriter,
+    claim_waits: &'a Arc<ClaimWaits>,
+    /// Claims that wait for a volume, by namespace and name.
+    claims: HashMap<(&'a Name, &'a Name), PendingClaim<'a>>,
 }
 
-struct Promised<'a> {
-    told: Told,
+struct PendingClaim<'a> {
+    wait: ClaimWait,
     state: ClaimState,
-    /// For which a volume is to be made.
+    /// The node that a volume is provisioned for.
     node: Option<&'a Name>,
 }
 
 impl<'a> Volumes<'a> {
-    async fn carry_out(&mut self, step: &'a Step) -> Result<(), String> {
+    async fn executor(&mut self, step: &'a Step) -> Result<(), PrepareError> {
         let (namespace, claim) = match step {
             Step::BindVolume {
                 namespace, claim, ..
@@ -72,43 +93,53 @@ impl<'a> Volumes<'a> {
             }
             | Step::AwaitClaim { namespace, claim } => (namespace, claim),
         };
-        // What happens to it from now on is not missed.
-        let told = || self.awaited.claim(namespace, claim);
-        let promised = match step {
-            Step::BindVolume { volume, .. } => Promised {
-                told: told(),
+        // Subscribe first, so that no update is missed.
+        let wait = || self.claim_waits.claim(namespace, claim);
+        let pending = match step {
+            Step::BindVolume { volume, .. } => PendingClaim {
+                wait: wait(),
                 state: self.offer(volume, namespace, claim).await?,
                 node: None,
             },
-            Step::ProvisionVolume { node, .. } => Promised {
-                told: told(),
+            Step::ProvisionVolume { node, .. } => PendingClaim {
+                wait: wait(),
                 state: self.select(namespace, claim, node).await?,
                 node: Some(node),
             },
             Step::AwaitClaim { .. } => {
-                let promised = match self.claims.remove(&(namespace, claim)) {
-                    Some(promised) => promised,
-                    None => Promised {
-                        told: told(),
-                        state: state(&self.claim(namespace, claim).await.map_err(words)?)?,
+                let pending = match self.claims.remove(&(namespace, claim)) {
+                    Some(pending) => pending,
+                    None => PendingClaim {
+                        wait: wait(),
+                        state: state(
+                            &self
+                                .claim(namespace, claim)
+                                .await
+                                .map_err(PrepareError::from)?,
+                        )?,
                         node: None,
                     },
                 };
-                return self.bound(namespace, claim, promised).await;
+                return self.bound(namespace, claim, pending).await;
             }
         };
-        self.claims.insert((namespace, claim), promised);
+        self.claims.insert((namespace, claim), pending);
         Ok(())
     }
 
-    /// Says for which node a volume is to be made.
-    async fn select(&self, namespace: &str, claim: &str, node: &str) -> Result<ClaimState, String> {
+    /// Sets the node that a volume is to be provisioned for.
+    async fn select(
+        &self,
+        namespace: &str,
+        claim: &str,
+        node: &str,
+    ) -> Result<ClaimState, PrepareError> {
         let annotations = json!({SELECTED_NODE: node});
-        let body = json!({"metadata": {"annotations": annotations}}).to_string();
+        let body = json!({"metadata": {"annotations": annotations}});
         let path = claim_path(namespace, claim);
-        let call = Call::new(Method::PATCH, path, MERGE, body);
-        let answer = self.turns.send_repeatedly(&call).await;
-        state(&read(&answer.map_err(words)?)?)
+        let call = Call::new(Method::PATCH, path, MERGE, &body);
+        let answer = self.writer.send_retrying(&call).await;
+        state(&read(&answer.map_err(PrepareError::from)?)?)
     }
 
     /// Writes the claim into the volume, unless another claim is there.
@@ -117,21 +148,24 @@ impl<'a> Volumes<'a> {
         volume: &str,
         namespace: &str,
         claim: &str,
-    ) -> Result<ClaimState, String> {
+    ) -> Result<ClaimState, PrepareError> {
         let path = format!("/api/v1/persistentvolumes/{volume}");
-        let found = self.turns.send_repeatedly(&Call::get(path.clone())).await;
-        let found: PersistentVolume = read(&found.map_err(words)?)?;
+        let found = self.writer.send_retrying(&Call::get(path.clone())).await;
+        let found: PersistentVolume = read(&found.map_err(PrepareError::from)?)?;
         if let Some(taken) = &found.spec.claim_ref
             && (&*taken.namespace, &*taken.name) != (namespace, claim)
         {
-            return Err(format!(
+            return Err(failed(format!(
                 "volume \"{volume}\" already bound to a different claim \"{}/{}\"",
                 taken.namespace, taken.name
-            ));
+            )));
         }
-        let wanted = self.claim(namespace, claim).await.map_err(words)?;
+        let wanted = self
+            .claim(namespace, claim)
+            .await
+            .map_err(PrepareError::from)?;
         let body = json!({
-            // Somebody else may have been faster.
+            // Fails if another client changed the volume.
             "metadata": {
                 "resourceVersion": found.metadata.resource_version,
                 "annotations": {BOUND_BY_CONTROLLER: "yes"},
@@ -142,8 +176,8 @@ impl<'a> Volumes<'a> {
                 "resourceVersion": wanted.metadata.resource_version,
             }},
         });
-        let call = Call::new(Method::PATCH, path, MERGE, body.to_string());
-        self.turns.send(&call).await.map_err(words)?;
+        let call = Call::new(Method::PATCH, path, MERGE, &body);
+        self.writer.send(&call).await.map_err(PrepareError::from)?;
         state(&wanted)
     }
 
@@ -152,31 +186,31 @@ impl<'a> Volumes<'a> {
         &self,
         namespace: &str,
         claim: &str,
-        mut promised: Promised<'_>,
-    ) -> Result<(), String> {
-        let node = promised.node;
+        mut pending: PendingClaim<'_>,
+    ) -> Result<(), PrepareError> {
+        let node = pending.node;
         loop {
-            if let Some(end) = end(claim, &promised.state, node) {
+            if let Some(end) = end(claim, &pending.state, node) {
                 return end;
             }
-            let told = tokio::select! {
-                told = promised.told.changed() => told,
+            let wait = tokio::select! {
+                wait = pending.wait.changed() => wait,
                 () = tokio::time::sleep(LOOK) => None,
             };
-            // The watch may be behind what we wrote: its bad news are looked into.
+            // The watch may be behind our own write: check a failure by a read.
             let is_bad = |state: &ClaimState| matches!(end(claim, state, node), Some(Err(_)));
-            if let Some(told) = told.filter(|told| !is_bad(told)) {
-                promised.state = told;
+            if let Some(wait) = wait.filter(|wait| !is_bad(wait)) {
+                pending.state = wait;
                 continue;
             }
             match self.claim(namespace, claim).await {
-                Ok(found) => promised.state = state(&found)?,
+                Ok(found) => pending.state = state(&found)?,
                 Err(Refusal::Refused {
                     status: StatusCode::NOT_FOUND,
                     message,
                     ..
-                }) => return Err(message),
-                // It will answer again, or the time is over.
+                }) => return Err(PrepareError::Failed(message)),
+                // Retry until the timeout.
                 Err(_) => {}
             }
         }
@@ -184,26 +218,26 @@ impl<'a> Volumes<'a> {
 
     async fn claim(&self, namespace: &str, claim: &str) -> Result<PersistentVolumeClaim, Refusal> {
         let call = Call::get(claim_path(namespace, claim));
-        let found = self.turns.send_repeatedly(&call).await?;
-        read(&found).map_err(Refusal::Unknown)
+        let found = self.writer.send_retrying(&call).await?;
+        serde_json::from_slice(&found).map_err(|error| Refusal::Unknown(error.to_string()))
     }
 }
 
-/// How waiting for the claim ends; `None` while it goes on.
-fn end(claim: &str, state: &ClaimState, node: Option<&Name>) -> Option<Result<(), String>> {
+/// The end of the wait for the claim; `None` while it goes on.
+fn end(claim: &str, state: &ClaimState, node: Option<&Name>) -> Option<Result<(), PrepareError>> {
     if state.bound {
         return Some(Ok(()));
     }
     if state.deleting {
-        return Some(Err(format!("pvc \"{claim}\" is being deleted")));
+        return Some(Err(failed(format!("pvc \"{claim}\" is being deleted"))));
     }
-    // Whoever makes volumes takes the node away when it cannot make one there.
-    let failed = node.is_some() && state.selected.as_ref() != node;
-    failed.then(|| Err(format!("provisioning failed for PVC \"{claim}\"")))
+    // A provisioner removes the node when it cannot make a volume there.
+    let gave_up = node.is_some() && state.selected.as_ref() != node;
+    gave_up.then(|| Err(failed(format!("provisioning failed for PVC \"{claim}\""))))
 }
 
-fn state(claim: &PersistentVolumeClaim) -> Result<ClaimState, String> {
-    let claim = parse::claim(claim).map_err(|error| error.to_string())?;
+fn state(claim: &PersistentVolumeClaim) -> Result<ClaimState, PrepareError> {
+    let claim = parse::claim(claim).map_err(failed)?;
     Ok((&claim).into())
 }
 
@@ -211,10 +245,6 @@ fn claim_path(namespace: &str, claim: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{claim}")
 }
 
-fn words(refusal: Refusal) -> String {
-    refusal.to_string()
-}
-
-fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, PrepareError> {
+    serde_json::from_slice(bytes).map_err(failed)
 }

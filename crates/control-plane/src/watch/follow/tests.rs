@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::scheduler::channel::Until;
-use crate::scheduler::pods::Notes;
+use crate::scheduler::channel::WaitFor;
+use crate::scheduler::pods::PendingPods;
 use crate::testing::Log;
 use crate::watch::ALL;
 
 fn sink() -> Sink {
     Sink {
-        link: Arc::default(),
-        notes: Arc::new(Notes::new(Vec::new())),
-        awaited: Arc::default(),
+        channel: Arc::default(),
+        pods: Arc::new(PendingPods::new(Vec::new())),
+        claim_waits: Arc::default(),
         unreadable: mpsc::channel(1).0,
         progress: Arc::default(),
     }
@@ -138,7 +138,7 @@ fn mute_server(answers: Vec<String>) -> (kube::Client, Arc<Mutex<Vec<String>>>) 
 async fn follow_until(requests: usize, answers: Vec<String>) -> (Vec<String>, Vec<String>) {
     let (client, asked) = mute_server(answers);
     let sink = sink();
-    let link = sink.link.clone();
+    let channel = sink.channel.clone();
     let kind = ALL.iter().find(|kind| kind.name == "namespaces");
     let short = Patience {
         watch: Duration::from_millis(300),
@@ -157,12 +157,14 @@ async fn follow_until(requests: usize, answers: Vec<String>) -> (Vec<String>, Ve
         () = tokio::time::sleep(Duration::from_secs(30)) => panic!("{:?}", asked.lock().unwrap()),
     }
     let words = |news| match news {
-        News::Input(Input::Object(Update::Namespace { name, .. })) => name.to_string(),
-        News::Input(Input::Object(Update::NamespaceGone(name))) => format!("{name} is gone"),
-        News::Synced(kind) => format!("{kind} are told"),
+        Message::Input(Input::Object(Update::Namespace { name, .. })) => name.to_string(),
+        Message::Input(Input::Object(Update::NamespaceGone(name))) => format!("{name} is gone"),
+        Message::Synced(kind) => format!("{kind} are told"),
         other => panic!("{other:?}"),
     };
-    let told = link.news(Until::Time(std::time::Instant::now())).unwrap();
+    let told = channel
+        .receive(WaitFor::Time(std::time::Instant::now()))
+        .unwrap();
     let queries = asked.lock().unwrap().clone();
     let queries = queries.iter().map(|query| {
         let parts = query.split('&').filter(|part| {

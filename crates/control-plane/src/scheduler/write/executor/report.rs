@@ -1,6 +1,6 @@
-//! What people are told of decisions: conditions of pods, nominations and events.
+//! Conditions, nominations and events about decisions.
 //!
-//! Without a leadership nobody is told anything: another may lead, and it has its own view.
+//! Nothing is written while this process is not the leader: another replica may lead and decide otherwise.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,122 +8,137 @@ use std::time::Instant;
 use engine::model::{Name, Pod};
 use engine::scheduler::{Failure, FailureReason, Nomination};
 
-use super::{CarryOut, MENTION, MOST_HELD};
-use crate::election::leadership;
+use super::{Executor, MAX_DEFERRED, WARN_EVERY};
 use crate::scheduler::observe::metrics;
-use crate::scheduler::pods::Note;
-use crate::scheduler::write::events::{About, Report, What};
+use crate::scheduler::pods::PendingPod;
+use crate::scheduler::write::events::{EventObject, EventReason, NewEvent};
 use crate::scheduler::write::requests::Call;
-use crate::scheduler::write::status::{self, Why};
+use crate::scheduler::write::status::{self, Unscheduled};
 use crate::scheduler::{Counters, Mode};
 use crate::watch::{Unreadable, Whom};
 
-impl CarryOut {
-    pub(super) fn tell_failure(&mut self, failure: &Failure) {
+impl Executor {
+    pub(super) fn report_failure(&mut self, failure: &Failure) {
         let pod = &failure.pod;
-        if failure.message.ends_with(leadership::OVER) {
-            // About us, not about the pod; the leadership may be back by now.
+        if self.not_leader.remove(&pod.uid) {
+            // No failure of the pod; this process may be the leader again by now.
             return self.patch(pod, None, &failure.nomination);
         }
-        self.record(
+        self.record_pod_event(
             pod.clone(),
             self.version(pod),
-            What::FailedScheduling,
+            EventReason::FailedScheduling,
             failure.message.clone(),
         );
-        let why = Why {
+        let unscheduled = Unscheduled {
             reason: failure.reason.text(),
             message: &failure.message,
         };
-        self.patch(pod, Some(why), &failure.nomination);
+        self.patch(pod, Some(unscheduled), &failure.nomination);
     }
 
-    /// Said at once if we may write, and later otherwise.
-    pub(super) fn hold(&mut self, complaint: Unreadable) {
-        if self.held.len() < MOST_HELD {
-            self.held.push(complaint);
+    /// Writes the event now if this process is the leader, and later otherwise.
+    pub(super) fn defer(&mut self, unreadable: Unreadable) {
+        if self.deferred.len() < MAX_DEFERRED {
+            self.deferred.push(unreadable);
         }
-        self.tell_held();
+        self.write_deferred();
     }
 
-    pub(super) fn tell_held(&mut self) {
-        if self.mode != Mode::Observe && self.may_tell() {
-            for complaint in std::mem::take(&mut self.held) {
-                self.tell_unreadable(complaint);
+    pub(super) fn write_deferred(&mut self) {
+        if self.mode != Mode::Observe && self.may_write() {
+            for unreadable in std::mem::take(&mut self.deferred) {
+                self.report_unreadable(unreadable);
             }
         }
     }
 
-    fn may_tell(&self) -> bool {
+    fn may_write(&self) -> bool {
         self.writer.leadership.left().is_some()
     }
 
-    fn tell_unreadable(&mut self, complaint: Unreadable) {
-        match complaint.whom {
+    fn report_unreadable(&mut self, unreadable: Unreadable) {
+        match unreadable.whom {
             Whom::Nobody => {}
-            Whom::Pod(pod, note) => self.tell_of_pod(pod, note, complaint.text),
-            Whom::Report(name, uid, version) => self.report(Report {
-                about: About::Report(name, uid),
+            Whom::Pod(pod, pending) => self.report_unreadable_pod(pod, pending, unreadable.text),
+            Whom::Report(name, uid, version) => self.record(NewEvent {
+                object: EventObject::Report(name, uid),
                 version,
-                scheduler: self.notes.first(),
-                what: What::Misreported,
-                note: complaint.text,
+                scheduler: self.pods.first(),
+                reason: EventReason::InvalidReport,
+                note: unreadable.text,
             }),
         }
     }
 
-    /// The pod cannot be scheduled, and whoever made it should know why.
-    fn tell_of_pod(&mut self, pod: Arc<Pod>, note: Note, text: String) {
-        if !self.notes.is_ours(&pod.scheduler_name) {
+    /// The pod cannot be scheduled because it cannot be read.
+    fn report_unreadable_pod(&mut self, pod: Arc<Pod>, pending: PendingPod, text: String) {
+        if !self.pods.is_ours(&pod.scheduler_name) {
             return;
         }
-        let version = note.version.clone();
-        self.notes.set(&pod.uid, note);
-        self.record(pod.clone(), version, What::FailedScheduling, text.clone());
-        let why = Why {
+        let version = pending.version.clone();
+        self.pods.set(&pod.uid, pending);
+        self.record_pod_event(
+            pod.clone(),
+            version,
+            EventReason::FailedScheduling,
+            text.clone(),
+        );
+        let unscheduled = Unscheduled {
             reason: FailureReason::SchedulerError.text(),
             message: &text,
         };
-        self.patch(&pod, Some(why), &Nomination::Keep);
+        self.patch(&pod, Some(unscheduled), &Nomination::Keep);
     }
 
     pub(super) fn nominate(&mut self, pod: &Arc<Pod>, node: Name) {
         self.patch(pod, None, &Nomination::Set(node));
     }
 
-    pub(super) fn patch(&mut self, pod: &Arc<Pod>, why: Option<Why>, nomination: &Nomination) {
-        if !self.may_tell() {
+    pub(super) fn patch(
+        &mut self,
+        pod: &Arc<Pod>,
+        unscheduled: Option<Unscheduled>,
+        nomination: &Nomination,
+    ) {
+        if !self.may_write() {
             return;
         }
-        let mut note = self.notes.get(&pod.uid);
+        let mut pending = self.pods.get(&pod.uid);
         let now = jiff::Timestamp::now();
-        let Some(call) = status::patch(pod, &mut note, why, nomination, now) else {
+        let Some(call) = status::patch(pod, &mut pending, unscheduled, nomination, now) else {
             return;
         };
-        self.notes.update(&pod.uid, note);
-        self.line.patch(pod.clone(), call, Instant::now());
+        self.pods.update(&pod.uid, pending);
+        self.queue.patch(pod.clone(), call, Instant::now());
     }
 
-    pub(super) fn record(&mut self, pod: Arc<Pod>, version: Name, what: What, text: String) {
-        let report = Report {
+    pub(super) fn record_pod_event(
+        &mut self,
+        pod: Arc<Pod>,
+        version: Name,
+        reason: EventReason,
+        text: String,
+    ) {
+        let report = NewEvent {
             version,
             scheduler: pod.scheduler_name.clone(),
-            about: About::Pod(pod),
-            what,
+            object: EventObject::Pod(pod),
+            reason,
             note: text,
         };
-        self.report(report);
+        self.record(report);
     }
 
     pub(super) fn count_event(&self, result: &'static str) {
         self.metrics
             .events
-            .get_or_create(&metrics::Outcome { result })
+            .get_or_create(&metrics::ResultLabel { result })
             .inc();
     }
 
-    pub(super) fn report(&mut self, report: Report) {
-        if !self.may_tell() {
+    pub(super) fn record(&mut self, report: NewEvent) {
+        if !self.may_write() {
             return;
         }
         let now = Instant::now();
@@ -131,15 +146,15 @@ impl CarryOut {
         let Some(call) = call else {
             return;
         };
-        if self.line.event(call, now) {
+        if self.queue.event(call, now) {
             return;
         }
         Counters::add(&self.counters.events_dropped);
         self.count_event("dropped");
-        let lately = |at: Instant| now.duration_since(at) < MENTION;
-        if !self.mentioned.is_some_and(lately) {
-            self.mentioned = Some(now);
-            tracing::warn!("too many events wait to be written: the oldest are dropped");
+        let lately = |at: Instant| now.duration_since(at) < WARN_EVERY;
+        if !self.warned.is_some_and(lately) {
+            self.warned = Some(now);
+            tracing::warn!("too many events are waiting; dropping the oldest");
         }
     }
 }

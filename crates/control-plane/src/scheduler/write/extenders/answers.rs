@@ -1,11 +1,11 @@
-//! Answers of extenders, read as Go reads JSON: keys in any case, fields that nobody knows passed over, `null` for
-//! anything. Whatever else is of the wrong type makes the whole answer one that cannot be used.
+//! Answers of extenders, read as Go reads JSON: keys in any case, unknown fields ignored, `null` for any type. Any other
+//! value of the wrong type makes the whole answer invalid.
 
 use engine::extender::{Answer, Said};
 use engine::model::Name;
 use serde_json::{Map, Value};
 
-/// Why an answer cannot be used.
+/// Why an answer is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name} is {found}: only {wanted} or null is allowed")]
 pub(super) struct WrongType {
@@ -14,7 +14,7 @@ pub(super) struct WrongType {
     wanted: &'static str,
 }
 
-/// A part of an answer, and how it is called.
+/// A part of an answer, and its name.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     name: &'static str,
@@ -44,7 +44,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Empty for `null`, as everywhere here.
+    /// Empty for `null`.
     fn text(self) -> Result<&'a str, WrongType> {
         match self.value {
             Value::Null => Ok(""),
@@ -68,7 +68,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// `null` if it is not there, and the last one if it is there more than once.
+    /// `null` if it is missing, and the last one if it occurs more than once.
     fn field(self, name: &'static str) -> Result<Self, WrongType> {
         let mut fields = self.object()?.into_iter().flatten();
         let found = fields.rfind(|(key, _)| key.eq_ignore_ascii_case(name));
@@ -110,15 +110,15 @@ impl<'a> Part<'a> {
     }
 }
 
-/// What the extender complains of, if anything.
-pub(super) fn complaint(answer: &Value) -> Result<Result<(), String>, WrongType> {
+/// The extender's `Error`, if any.
+pub(super) fn error(answer: &Value) -> Result<Result<(), String>, WrongType> {
     Ok(match Part::whole(answer).field("Error")?.text()? {
         "" => Ok(()),
         text => Err(text.to_owned()),
     })
 }
 
-/// Names are for those who keep the nodes themselves; whoever is shown whole nodes answers with whole nodes.
+/// An extender that caches nodes answers with names; one that gets whole nodes answers with whole nodes.
 pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Result<Answer, WrongType> {
     let part = Part::whole(answer);
     let names = part.field("NodeNames")?;
@@ -140,7 +140,7 @@ pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Result<Answe
             .field("FailedAndUnresolvableNodes")?
             .messages("an entry of FailedAndUnresolvableNodes")?,
     };
-    Ok(complaint(answer)?.map(|()| said))
+    Ok(error(answer)?.map(|()| said))
 }
 
 pub(super) fn prioritized(answer: &Value) -> Result<Answer, WrongType> {
@@ -215,7 +215,7 @@ mod tests {
             ),
             ("nothing", true, json!({}), Ok(filter(&[], &[]))),
             (
-                "a complaint",
+                "an error",
                 true,
                 json!({"error": "broken"}),
                 Err("broken".to_owned()),
@@ -235,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn null_is_nothing_and_unknown_fields_are_passed_over() {
-        let nobody = Said::Filter {
+    fn null_is_empty_and_unknown_fields_are_ignored() {
+        let empty = Said::Filter {
             nodes: vec![],
             failed: vec![],
             unresolvable: vec![],
@@ -246,7 +246,7 @@ mod tests {
             json!({"NodeNames": null, "Nodes": null, "FailedNodes": null, "Error": null}),
             json!({"Nodes": {"items": null}, "more": [1]}),
         ] {
-            assert_eq!(filtered(&answer, true), Ok(Ok(nobody.clone())), "{answer}");
+            assert_eq!(filtered(&answer, true), Ok(Ok(empty.clone())), "{answer}");
         }
         assert_eq!(
             prioritized(&json!([null, {"Host": "a", "Score": null}])),
@@ -258,16 +258,16 @@ mod tests {
             preempted(&victims),
             Ok(Ok(Said::Preempt(vec![("n".into(), vec![], 0)])))
         );
-        assert_eq!(complaint(&json!(null)), Ok(Ok(())));
+        assert_eq!(error(&json!(null)), Ok(Ok(())));
     }
 
     #[test]
-    fn an_answer_of_the_wrong_type_cannot_be_used() {
+    fn an_answer_of_the_wrong_type_is_invalid() {
         type Read = fn(&Value) -> Option<WrongType>;
         let filter: Read = |answer| filtered(answer, true).err();
         let score: Read = |answer| prioritized(answer).err();
         let preempt: Read = |answer| preempted(answer).err();
-        let bind: Read = |answer| complaint(answer).err();
+        let bind: Read = |answer| error(answer).err();
         let no_object = "the answer is a string: only an object or null is allowed";
         for (read, answer, want) in [
             (filter, json!("hello"), no_object),

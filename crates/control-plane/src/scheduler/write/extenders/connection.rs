@@ -1,4 +1,4 @@
-//! The way to one extender.
+//! The connection to one extender.
 
 use api::config::{Extender, ExtenderTls};
 use bytes::Bytes;
@@ -17,17 +17,17 @@ use serde_json::Value;
 use super::answers::WrongType;
 use crate::scheduler::write::requests::JSON;
 
-/// Of an answer: names and messages for every node of a large cluster.
+/// Bytes of an answer: names and messages for every node of a large cluster.
 const LONGEST_ANSWER: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExtenderError {
-    #[error("extender `{url}` cannot be reached as configured")]
+    #[error("invalid connection settings of extender `{url}`")]
     Config {
         url: String,
         source: Box<KubeconfigError>,
     },
-    #[error("extender `{url}` cannot be reached as configured")]
+    #[error("invalid connection settings of extender `{url}`")]
     Client {
         url: String,
         source: Box<kube::Error>,
@@ -57,7 +57,7 @@ impl Connection {
         Ok(Self { config, client })
     }
 
-    /// Sends a question, and reads the answer by this.
+    /// Sends a question, and reads the answer with `read`.
     pub(super) async fn post<T>(
         &self,
         verb: &str,
@@ -89,14 +89,14 @@ impl Connection {
         };
         let answer = tokio::time::timeout(self.config.timeout(), exchange).await;
         let answer = answer.map_err(|_| failed(&"no answer in time"))??;
-        // What follows the first value nobody looks at, as in Go.
+        // Data after the first value is ignored, as in Go.
         let mut answer = serde_json::Deserializer::from_slice(&answer);
         let answer = Value::deserialize(&mut answer).map_err(|error| failed(&error))?;
         read(&answer).map_err(|error| failed(&error))?
     }
 }
 
-/// kube knows how to talk to whatever a kubeconfig describes.
+/// The settings as a kubeconfig, which kube can use.
 fn kubeconfig(config: &Extender) -> Kubeconfig {
     const NAME: &str = "extender";
     let ExtenderTls {
@@ -110,7 +110,7 @@ fn kubeconfig(config: &Extender) -> Kubeconfig {
         ca_data,
     } = config.tls_config.clone().unwrap_or_default();
     let given = |text: String| (!text.is_empty()).then_some(text);
-    // As kube-scheduler does it: without a root there is nothing to verify by.
+    // As in kube-scheduler: without a CA certificate nothing is verified.
     let blind = insecure || (ca_file.is_empty() && ca_data.is_empty());
     Kubeconfig {
         current_context: Some(NAME.into()),
