@@ -5,6 +5,5 @@ pub(crate) mod leadership;
 mod lease;
 
 pub(crate) use fence::fence;
-pub use leadership::Role;
 pub(crate) use lease::Candidate;
 pub use lease::{Election, LeaseError};

@@ -16,7 +16,6 @@ pub mod client;
 pub mod election;
 pub mod scheduler;
 pub mod serve;
-pub mod status;
 #[cfg(test)]
 mod testing;
 pub mod watch;

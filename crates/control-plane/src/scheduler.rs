@@ -48,7 +48,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{Clients, Connect, ConnectError};
 use crate::election::LeaseError;
-use crate::election::leadership::{Leadership, Role};
+use api::http::Role;
+
+use crate::election::leadership::Leadership;
 use crate::scheduler::channel::{Channel, Message};
 use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::observe::metrics::Metrics;

@@ -8,7 +8,7 @@
 //!
 //! On a loopback address it serves plain HTTP to every caller on this machine. On other addresses it serves TLS, with a
 //! self-signed certificate if none is given, and the API server authenticates and authorizes each caller. Errors are
-//! `{"error": "a sentence"}`.
+//! [`api::http::Error`].
 
 mod auth;
 mod connections;

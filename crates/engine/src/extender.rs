@@ -55,7 +55,7 @@ pub struct Victims {
 /// What an extender said; an error is why it could not be asked or what it complained of.
 pub type Answer = Result<Said, String>;
 
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Said {
     Filter {

@@ -1,12 +1,13 @@
-//! Where a running scheduler is, and what it answers.
+//! Finds a running scheduler and sends it a request.
 //!
-//! Every failure is one sentence that says what to do.
+//! Every error is one sentence with a remedy.
 
 mod lease;
 
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
+use api::http::ErrorCode;
 use clap::Args;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -27,33 +28,33 @@ use crate::{
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(15);
-/// A pod explained on a very large cluster, with all its scores.
+/// Bytes of an answer: the report about a pod on a very large cluster, with all scores.
 const LONGEST_ANSWER: usize = 256 << 20;
 
 #[derive(Args)]
-#[command(next_help_heading = "Which scheduler")]
-// Those who take these in have a group of the same name.
+#[command(next_help_heading = "Scheduler")]
+// Commands that flatten these flags have a group of the same name.
 #[group(skip)]
 pub(crate) struct Flags {
-    /// The address of the scheduler [default: as its Lease says, or a running `tidepool up`]
+    /// Address of the scheduler [default: from its Lease, or a running `tidepool up`]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// The cluster of the scheduler [default: $KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig of the cluster [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
-    /// Which context of the kubeconfig
+    /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The Lease of the scheduler, as NAMESPACE/NAME [default: the one that names a scheduler]
-    #[arg(long, value_name = "LEASE", value_parser = parse_lease)]
+    /// Lease of the scheduler [default: the Lease with the address of a scheduler]
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_lease)]
     lease: Option<(String, String)>,
-    /// Where to look for the Lease [default: in all namespaces that you may see]
+    /// Namespace of the Lease [default: all namespaces that you may list]
     #[arg(long, value_name = "NAME", conflicts_with = "lease")]
     lease_namespace: Option<String>,
-    /// Certificates by which to know the scheduler, in PEM [default: those of the cluster]
+    /// CA certificates that verify the scheduler, in PEM [default: those of the cluster]
     #[arg(long, value_name = "PATH")]
     certificate_authority: Option<PathBuf>,
-    /// How to print the answer
+    /// Output format
     #[arg(
         long,
         short,
@@ -64,24 +65,22 @@ pub(crate) struct Flags {
     pub(crate) output: Format,
 }
 
-/// A scheduler that can be asked.
+/// A scheduler that can be queried.
 pub(crate) struct Scheduler {
     pub(crate) server: Uri,
     client: Client,
-    /// Who should answer there, if a Lease says so.
+    /// The holders of the Leases with this address.
     holders: Vec<Holder>,
 }
 
-const STATUS: &str = "/apis/v1/status";
-
-/// Asks on a runtime of its own.
+/// Sends a request, on a runtime of its own.
 pub(crate) fn ask(flags: &Flags, path: &str) -> Result<(Scheduler, Value)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let scheduler = find(flags).await?;
-        scheduler.check_who_answers().await?;
+        scheduler.check_identity().await?;
         let answer = scheduler.get(path).await?;
         Ok((scheduler, answer))
     })
@@ -93,11 +92,11 @@ async fn find(flags: &Flags) -> Result<Scheduler> {
             error(
                 Code::BadInput,
                 format_args!(
-                    "--server {server} is no address ({why}); give one like http://127.0.0.1:10259"
+                    "invalid address --server {server} ({why}); use one like http://127.0.0.1:10259"
                 ),
             )
         })?;
-        // Whoever asks may have to say who he is; but he need not be in any cluster.
+        // The kubeconfig has the credentials; without one there are none.
         let config = match clusters(flags).into_iter().next() {
             Some(cluster) => match cluster.config(flags).await {
                 Err(why) if flags.kubeconfig.is_some() => return Err(error(Code::BadInput, why)),
@@ -114,11 +113,11 @@ async fn find(flags: &Flags) -> Result<Scheduler> {
             Err(why) => first = first.or(Some(why)),
         }
     }
-    let why = first.unwrap_or_else(|| "there is no kubeconfig".to_owned());
+    let why = first.unwrap_or_else(|| "no kubeconfig".to_owned());
     Err(error(
         Code::Unreachable,
         format_args!(
-            "no scheduler was found: {why}; start one with `tidepool up`, or say where it is with --server or --kubeconfig"
+            "no scheduler found: {why}; start one with `tidepool up`, or pass its address with --server or --kubeconfig"
         ),
     ))
 }
@@ -138,7 +137,7 @@ enum Cluster {
     Environment,
 }
 
-/// Where to look, in this order.
+/// The kubeconfigs to try, in this order.
 fn clusters(flags: &Flags) -> Vec<Cluster> {
     if let Some(path) = &flags.kubeconfig {
         return vec![Cluster::File(path.clone())];
@@ -161,14 +160,14 @@ impl Cluster {
         };
         let file = match self {
             Self::File(path) => {
-                // Said in our words: kube's name the path and the cause twice.
+                // kube's own error has the path and the cause twice.
                 crate::read_input(path).map_err(|why| format!("{why:#}"))?;
                 Kubeconfig::read_from(path)
             }
             Self::Environment => Kubeconfig::from_env().map(Option::unwrap_or_default),
         };
         let name = self.name();
-        let unusable = |why| format!("the kubeconfig {name} cannot be used ({why})");
+        let unusable = |why| format!("cannot use kubeconfig {name} ({why})");
         let file = file.map_err(unusable)?;
         let config = Config::from_custom_kubeconfig(file, &options).await;
         let mut config = config.map_err(unusable)?;
@@ -179,25 +178,25 @@ impl Cluster {
     fn name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
-            Self::Environment => "in $KUBECONFIG".to_owned(),
+            Self::Environment => "$KUBECONFIG".to_owned(),
         }
     }
 
-    /// The one that the Lease names, else the one that `up` wrote down. What was written down may be older than the
-    /// cluster: where that is gone, another cluster's scheduler may answer at the address.
+    /// The scheduler of the Lease, else the one that `up` recorded. A record may be older than the cluster: after the
+    /// cluster is gone, another cluster's scheduler may have the address.
     async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
         let config = self.config(flags).await?;
         let (server, holders) = match lease::server(&config, flags).await {
             Ok(found) => found,
             Err(Unknown::Silent(why)) => return Err(why),
-            Err(Unknown::Unhelpful(why)) => (self.written_down().ok_or(why)?, Vec::new()),
+            Err(Unknown::Unhelpful(why)) => (self.recorded_server().ok_or(why)?, Vec::new()),
         };
         let parsed = parse_server(&server)
-            .map_err(|why| format!("its address `{server}` cannot be used ({why})"))?;
+            .map_err(|why| format!("its address `{server}` is invalid ({why})"))?;
         Scheduler::new(parsed, Some(config), holders, flags).map_err(|why| format!("{why:#}"))
     }
 
-    fn written_down(&self) -> Option<String> {
+    fn recorded_server(&self) -> Option<String> {
         let path = match self {
             Self::File(path) => path.clone(),
             Self::Environment => PathBuf::from(std::env::var_os("KUBECONFIG")?),
@@ -211,11 +210,11 @@ fn parse_lease(text: &str) -> Result<(String, String), String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err("give it as NAMESPACE/NAME, such as kube-system/tidepool-scheduler".to_owned()),
+        _ => Err("use NAMESPACE/NAME, such as kube-system/tidepool-scheduler".to_owned()),
     }
 }
 
-/// Somebody waits for the answer: nothing is tried for long, nor twice.
+/// Short timeouts and no retries, because a user waits for the answer.
 fn hasten(config: &mut Config) {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(ANSWER);
@@ -236,7 +235,7 @@ impl Scheduler {
     ) -> Result<Self> {
         let mut config = Config::new(server.clone());
         hasten(&mut config);
-        // Tokens go only where nobody can listen.
+        // Tokens are sent only over TLS.
         if server.scheme_str() == Some("https")
             && let Some(cluster) = cluster
         {
@@ -254,32 +253,33 @@ impl Scheduler {
         })
     }
 
-    /// An address on a Lease may mean another machine, as 127.0.0.1 does; whoever answers there answers for a cluster of
-    /// its own. Schedulers that do not say who they are, or not to us, are believed.
-    async fn check_who_answers(&self) -> Result<()> {
+    /// The address of a Lease may mean another machine, as 127.0.0.1 does, where a scheduler of another cluster answers.
+    /// A scheduler without an identity, or that refuses to show it, is accepted.
+    async fn check_identity(&self) -> Result<()> {
         let Some(first) = self.holders.first() else {
             return Ok(());
         };
-        let status = match self.get(STATUS).await {
+        let status = match self.get(api::http::STATUS).await {
             Err(why) if code_of(&why) == Code::Refused => return Ok(()),
             status => status?,
         };
-        let found = status["identity"].as_str().unwrap_or_default();
-        if found.is_empty() || self.holders.iter().any(|it| it.identity == found) {
+        let status: api::http::Status = serde_json::from_value(status).unwrap_or_default();
+        let found = &status.identity;
+        if found.is_empty() || self.holders.iter().any(|it| it.identity == *found) {
             return Ok(());
         }
         let (server, Holder { lease, identity }) = (&self.server, first);
         Err(error(
             Code::Unreachable,
             format_args!(
-                "the Lease {lease} says that {} answers at {server}, but {} does: ask on the machine of the former, or say with --server whom you mean",
+                "Lease {lease} has the address {server} for {}, but {} answers there: run the command on the machine of the former, or pass --server",
                 one_line(identity),
                 one_line(found)
             ),
         ))
     }
 
-    /// What it answers to this path.
+    /// The JSON object at this path.
     async fn get(&self, path: &str) -> Result<Value> {
         let server = self.server.to_string();
         let server = server.trim_end_matches('/');
@@ -288,7 +288,7 @@ impl Scheduler {
             let cause = root_cause(&why);
             error(
                 Code::Unreachable,
-                format_args!("the scheduler at {server} does not answer ({cause}); is it running? `tidepool up` starts one, and --server names another"),
+                format_args!("the scheduler at {server} does not answer ({cause}); start one with `tidepool up`, or pass another address with --server"),
             )
         })?;
         let code = answer.status();
@@ -297,51 +297,51 @@ impl Scheduler {
             .await;
         let body = body.map_err(|why| {
             let text =
-                format!("the answer of the scheduler at {server} breaks off ({why}); try again");
+                format!("the answer of the scheduler at {server} is incomplete ({why}); try again");
             error(Code::Unreachable, text)
         })?;
         let body: Value = serde_json::from_slice(&body.to_bytes()).unwrap_or(Value::Null);
         if code.is_success() && body.is_object() {
             return Ok(body);
         }
-        Err(refusal(code, &body, server))
+        Err(refusal(code, serde_json::from_value(body).ok(), server))
     }
 }
 
-/// What an answer without an answer means.
-fn refusal(code: StatusCode, body: &Value, server: &str) -> anyhow::Error {
-    let said = body["error"].as_str().map(one_line);
-    let said = said.as_deref();
-    let words = said.unwrap_or("no reason is given");
-    match (code, said) {
+/// The error for a response without success.
+fn refusal(status: StatusCode, answer: Option<api::http::Error>, server: &str) -> anyhow::Error {
+    let code = answer.as_ref().map(|answer| answer.code);
+    let message = answer.as_ref().map(|answer| one_line(&answer.message));
+    let message = message.as_deref().unwrap_or("no reason given");
+    match (status, code) {
         (StatusCode::UNAUTHORIZED, _) => error(
             Code::Refused,
             format_args!(
-                "the scheduler at {server} does not know who asks ({words}); give the kubeconfig of a user who has a token with --kubeconfig"
+                "the scheduler at {server} does not accept your credentials ({message}); pass the kubeconfig of a user with a token with --kubeconfig"
             ),
         ),
         (StatusCode::FORBIDDEN, _) => error(
             Code::Refused,
             format_args!(
-                "the scheduler at {server} does not allow it ({words}); ask whoever runs the cluster for this right"
+                "the scheduler at {server} refuses the request ({message}); ask a cluster administrator for this permission"
             ),
         ),
-        (StatusCode::NOT_FOUND, Some(words)) if words.starts_with("pod ") => error(
+        (_, Some(ErrorCode::PodNotFound)) => error(
             Code::Failed,
-            format_args!("{words}; `kubectl get pods -A` shows which there are"),
+            format_args!("{message}; `kubectl get pods -A` lists all pods"),
         ),
-        (StatusCode::NOT_FOUND, Some(words)) if words.starts_with("node ") => error(
+        (_, Some(ErrorCode::NodeNotFound)) => error(
             Code::Failed,
-            format_args!("{words}; `kubectl get nodes` shows which there are"),
+            format_args!("{message}; `kubectl get nodes` lists all nodes"),
         ),
-        (code, Some(words)) if code.is_server_error() => error(
+        (status, Some(_)) if status.is_server_error() => error(
             Code::Unreachable,
-            format_args!("the scheduler at {server} cannot answer now ({words}); try again"),
+            format_args!("the scheduler at {server} cannot answer now ({message}); try again"),
         ),
         _ => error(
             Code::Failed,
             format_args!(
-                "what answers at {server} is no scheduler of tidepool ({code}); say where it is with --server"
+                "the server at {server} is not a tidepool scheduler ({status}); pass its address with --server"
             ),
         ),
     }
@@ -362,7 +362,7 @@ mod tests {
         flags: Flags,
     }
 
-    /// Says to everybody that nothing is allowed.
+    /// Refuses all requests.
     fn refuse_all(listener: TcpListener) {
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_written_down_counts_only_where_the_cluster_answers() {
+    async fn a_recorded_address_counts_only_where_the_cluster_answers() {
         let flags = Cli::parse_from(["x"]).flags;
         let directory = tempfile::tempdir().unwrap();
         for answers in [true, false] {

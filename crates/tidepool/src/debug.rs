@@ -1,13 +1,10 @@
-//! `tidepool debug`: what a running scheduler has in mind, as numbers.
-//!
-//! Fields that are not there are empty: a scheduler may be newer or older than this program.
+//! `tidepool debug`: the internal state of a running scheduler.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
+use api::http::{CACHE, CacheDump, NodeDump, Quantities};
 use clap::{Args, Subcommand};
+use engine::cluster::AccountState;
 use engine::model::ReclaimedResource;
-use serde::Deserialize;
 
 use crate::{
     ask,
@@ -15,7 +12,7 @@ use crate::{
     output,
 };
 
-/// Look into a running scheduler
+/// Inspect the state of a running scheduler
 #[derive(Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -27,14 +24,14 @@ enum Command {
     Cache(CacheFlags),
 }
 
-/// Show what the scheduler counts on nodes
+/// Show the scheduler's cache of nodes
 ///
-/// What nodes offer and what pods take of it, as it was between two decisions, with pods whose binding is under way.
-/// Nothing waits for it.
+/// Shows allocatable and requested resources of each node between two decisions, including pods that are being bound.
+/// It does not delay scheduling.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 struct CacheFlags {
-    /// Only this node, with all its resources
+    /// Show only this node, with all its resources
     node: Option<String>,
     #[command(flatten)]
     ask: ask::Flags,
@@ -50,76 +47,25 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let Command::Cache(flags) = &flags.command;
     match &flags.node {
         None => {
-            let (_, answer) = ask::ask(&flags.ask, "/debug/cache")?;
-            output::print(flags.ask.output, &answer, |answer| {
-                Ok(all(&Cache::deserialize(answer).context(OTHER_VERSION)?))
-            })
+            let (_, answer) = ask::ask(&flags.ask, CACHE)?;
+            output::print(flags.ask.output, &answer, |cache| all(&cache))
         }
         Some(name) => {
             let is_name =
                 |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
             if name.is_empty() || !name.chars().all(is_name) {
-                let text =
-                    format!("`{name}` names no node; `kubectl get nodes` shows which there are");
+                let text = format!(
+                    "`{name}` is not a valid node name; `kubectl get nodes` lists all nodes"
+                );
                 return Err(error(Code::BadInput, text));
             }
-            let (_, answer) = ask::ask(&flags.ask, &format!("/debug/cache/{name}"))?;
-            output::print(flags.ask.output, &answer, |answer| {
-                Ok(one(&Node::deserialize(answer).context(OTHER_VERSION)?))
-            })
+            let (_, answer) = ask::ask(&flags.ask, &format!("{CACHE}/{name}"))?;
+            output::print(flags.ask.output, &answer, |node| one(&node))
         }
     }
 }
 
-const OTHER_VERSION: &str =
-    "the scheduler is of another version, and its answer has other fields; use -o json";
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Cache {
-    time: String,
-    synced: bool,
-    pods: u64,
-    nodes: Vec<Node>,
-    unknown_nodes: Vec<UnknownNode>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Node {
-    time: String,
-    synced: bool,
-    name: String,
-    pods: u64,
-    native: Account,
-    reclaimed: Option<Account>,
-    assumed: Vec<Pod>,
-    nominated: Vec<Pod>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Account {
-    allocatable: BTreeMap<String, String>,
-    requested: BTreeMap<String, String>,
-    non_zero_requested: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Pod {
-    namespace: String,
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct UnknownNode {
-    name: String,
-    pods: u64,
-}
-
-fn all(cache: &Cache) -> String {
+fn all(cache: &CacheDump) -> String {
     let lends = cache.nodes.iter().any(|node| node.reclaimed.is_some());
     let row =
         |name: &str, pods: &str, native: [String; 2], lent: [String; 2], more: [String; 2]| {
@@ -129,7 +75,7 @@ fn all(cache: &Cache) -> String {
             row.extend(more);
             row
         };
-    let heading = |words: [&str; 2]| words.map(str::to_owned);
+    let heading = |names: [&str; 2]| names.map(str::to_owned);
     let mut rows = vec![row(
         "NODE",
         "PODS",
@@ -140,12 +86,12 @@ fn all(cache: &Cache) -> String {
     for node in &cache.nodes {
         let lent = |resource| {
             let account = node.reclaimed.as_ref();
-            account.map_or_else(|| "-".to_owned(), |account| account.share(resource))
+            account.map_or_else(|| "-".to_owned(), |it| share(&it.account, resource))
         };
         rows.push(row(
             &node.name,
             &node.pods.to_string(),
-            ["cpu", "memory"].map(|resource| node.native.share(resource)),
+            ["cpu", "memory"].map(|resource| share(&node.native, resource)),
             ReclaimedResource::ALL.map(|resource| lent(resource.name())),
             [&node.assumed, &node.nominated].map(|pods| pods.len().to_string()),
         ));
@@ -153,7 +99,7 @@ fn all(cache: &Cache) -> String {
     let mut text = output::columns(&rows);
     for node in &cache.unknown_nodes {
         text += &format!(
-            "{} pods are on node {}, which is not known\n",
+            "{} pods are bound to unknown node {}\n",
             node.pods, node.name
         );
     }
@@ -166,22 +112,27 @@ fn all(cache: &Cache) -> String {
     )
 }
 
-fn one(node: &Node) -> String {
+fn one(dump: &NodeDump) -> String {
+    let node = &dump.node;
     let heading = ["RESOURCE", "ALLOCATABLE", "REQUESTED", "NON-ZERO"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
-    rows.extend(node.native.rows());
-    rows.extend(node.reclaimed.iter().flat_map(Account::rows));
+    rows.extend(account_rows(&node.native));
+    rows.extend(
+        node.reclaimed
+            .iter()
+            .flat_map(|it| account_rows(&it.account)),
+    );
     let mut text = format!(
         "{}: {} pods at {}{}\n",
         node.name,
         node.pods,
-        node.time,
-        caution(node.synced)
+        dump.time,
+        caution(dump.synced)
     );
     text += &output::columns(&rows);
-    for (what, pods) in [("assumed", &node.assumed), ("nominated", &node.nominated)] {
+    for (state, pods) in [("assumed", &node.assumed), ("nominated", &node.nominated)] {
         for pod in pods {
-            text += &format!("{what}: {}/{}\n", pod.namespace, pod.name);
+            text += &format!("{state}: {}/{}\n", pod.namespace, pod.name);
         }
     }
     text
@@ -191,35 +142,35 @@ fn caution(synced: bool) -> &'static str {
     if synced {
         ""
     } else {
-        "; the cluster is not known in full yet"
+        "; some objects of the cluster are not listed yet"
     }
 }
 
-impl Account {
-    /// Requested of allocatable.
-    fn share(&self, resource: &str) -> String {
-        let get = |list: &BTreeMap<String, String>| list.get(resource).cloned();
-        match (get(&self.requested), get(&self.allocatable)) {
-            (None, None) => "-".to_owned(),
-            (requested, allocatable) => format!(
-                "{}/{}",
-                requested.as_deref().unwrap_or("0"),
-                allocatable.as_deref().unwrap_or("0")
-            ),
-        }
+/// Requested of allocatable.
+fn share(account: &AccountState<Quantities>, resource: &str) -> String {
+    match (
+        account.requested.get(resource),
+        account.allocatable.get(resource),
+    ) {
+        (None, None) => "-".to_owned(),
+        (requested, allocatable) => format!(
+            "{}/{}",
+            requested.map_or("0", String::as_str),
+            allocatable.map_or("0", String::as_str)
+        ),
     }
+}
 
-    fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        self.allocatable.keys().map(|resource| {
-            let get = |list: &BTreeMap<String, String>| list.get(resource).cloned();
-            vec![
-                resource.clone(),
-                get(&self.allocatable).unwrap_or_default(),
-                get(&self.requested).unwrap_or_default(),
-                get(&self.non_zero_requested).unwrap_or_default(),
-            ]
-        })
-    }
+fn account_rows(account: &AccountState<Quantities>) -> impl Iterator<Item = Vec<String>> {
+    account.allocatable.iter().map(|(resource, allocatable)| {
+        let get = |list: &Quantities| list.get(resource).cloned().unwrap_or_default();
+        vec![
+            resource.clone(),
+            allocatable.clone(),
+            get(&account.requested),
+            get(&account.non_zero_requested),
+        ]
+    })
 }
 
 #[cfg(test)]
@@ -253,14 +204,14 @@ mod tests {
         let want = "\
 NODE  PODS  CPU      MEMORY    ASSUMED  NOMINATED
 n1       2  1500m/4  1Gi/16Gi        1          0
-1 pods are on node gone, which is not known
-3 pods on 1 nodes at 2026-01-02T03:04:05Z; the cluster is not known in full yet
+1 pods are bound to unknown node gone
+3 pods on 1 nodes at 2026-01-02T03:04:05Z; some objects of the cluster are not listed yet
 ";
         assert_eq!(all(&serde_json::from_value(cache).unwrap()), want);
     }
 
     #[test]
-    fn what_is_lent_has_columns_where_some_is() {
+    fn reclaimed_resources_have_columns_where_a_node_has_some() {
         let mut lends = node();
         lends["name"] = "n2".into();
         lends["reclaimed"] = json!({
@@ -269,12 +220,13 @@ n1       2  1500m/4  1Gi/16Gi        1          0
             "requested": {RECLAIMED_CPU: "2500", RECLAIMED_MEMORY: "0"},
             "nonZeroRequested": {RECLAIMED_CPU: "2500", RECLAIMED_MEMORY: "200Mi"},
         });
-        let cache = json!({"time": "t", "synced": true, "pods": 4, "nodes": [node(), lends]});
+        let cache = json!({"time": "2026-01-02T03:04:05Z", "synced": true, "pods": 4, "unknownNodes": [],
+            "nodes": [node(), lends]});
         let want = "\
 NODE  PODS  CPU      MEMORY    RECLAIMED CPU  RECLAIMED MEMORY  ASSUMED  NOMINATED
 n1       2  1500m/4  1Gi/16Gi  -              -                       1          0
 n2       2  1500m/4  1Gi/16Gi  2500/40k       0/100Gi                 1          0
-4 pods on 2 nodes at t
+4 pods on 2 nodes at 2026-01-02T03:04:05Z
 ";
         assert_eq!(all(&serde_json::from_value(cache).unwrap()), want);
         let one = one(&serde_json::from_value(lends).unwrap());

@@ -1,19 +1,19 @@
-//! `tidepool explain`: why a pod waits, or why it is where it is.
+//! `tidepool explain`: why a pod is pending, or why it is on its node.
 
 mod report;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use api::http::explain_path;
 use clap::{Args, Subcommand};
-use serde::Deserialize;
+use jiff::Timestamp;
 
-use self::report::Report;
 use crate::{
     ask,
     exit::{Code, error},
     output,
 };
 
-/// Say why things are as they are
+/// Explain decisions of a running scheduler
 #[derive(Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -25,22 +25,22 @@ enum Command {
     Pod(PodFlags),
 }
 
-/// Say why a pod waits, or why it is where it is
+/// Explain why a pod is pending, or why it is on its node
 ///
-/// The running scheduler is asked what a decision about the pod would come to now, on every node. Nothing changes by it.
+/// Shows how the scheduler would decide about the pod now, for every node. It changes nothing.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 struct PodFlags {
-    /// The pod; without a namespace it is in `default`
+    /// The pod; the default namespace is `default`
     #[arg(value_name = "NAMESPACE/NAME")]
     pod: String,
-    /// The namespace of the pod, if its name comes without one
+    /// Namespace of the pod, if its name has none
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// Show the scores of the best nodes too, plugin by plugin
+    /// Show the scores of the best nodes, by plugin
     #[arg(long)]
     scores: bool,
-    /// How many nodes to show scores of
+    /// Number of nodes to show scores of
     #[arg(long, value_name = "COUNT", default_value_t = 10, requires = "scores")]
     top: usize,
     #[command(flatten)]
@@ -49,33 +49,30 @@ struct PodFlags {
 
 const EXAMPLES: &str = "\
 Examples:
-  tidepool explain pod demo/train-large-x2x9f             why it waits
-  tidepool explain pod web-5d8f -n demo --scores --top 3  the three best nodes for it
+  tidepool explain pod demo/train-large-x2x9f             why it is pending
+  tidepool explain pod web-5d8f -n demo --scores --top 3  with the scores of the three best nodes
   tidepool explain pod web-5d8f -o json | jq .verdict     for programs";
 
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let Command::Pod(flags) = &flags.command;
     let (namespace, name) = parse(&flags.pod, flags.namespace.as_deref())?;
-    let path = format!("/apis/v1/pods/{namespace}/{name}/explain");
-    let (_, answer) = ask::ask(&flags.ask, &path)?;
-    output::print(flags.ask.output, &answer, |answer| {
-        let report = Report::deserialize(answer);
-        let report = report.context(
-            "the scheduler is of another version, and its answer has other fields; use -o json",
-        )?;
-        let mut text = report.summary();
+    let (_, answer) = ask::ask(&flags.ask, &explain_path(namespace, name))?;
+    output::print(flags.ask.output, &answer, |report| {
+        let mut text = report::summary(&report, Timestamp::now());
         if flags.scores {
-            text.push_str(&report.scores(flags.top));
+            text.push_str(&report::scores(&report, flags.top));
         }
-        Ok(text)
+        text
     })
 }
 
-/// Names of Kubernetes only: they need no encoding in a path.
+/// Accepts names of Kubernetes only, which need no encoding in a path.
 fn parse<'a>(pod: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a str)> {
     let (namespace, name) = match (pod.split_once('/'), namespace) {
         (Some((in_name, _)), Some(given)) if in_name != given => {
-            let text = format!("`{pod}` is not in namespace `{given}`: give one of the two");
+            let text = format!(
+                "`{pod}` and --namespace {given} have different namespaces: pass one of them"
+            );
             return Err(error(Code::BadInput, text));
         }
         (Some(both), _) => both,
@@ -92,7 +89,7 @@ fn parse<'a>(pod: &'a str, namespace: Option<&'a str>) -> Result<(&'a str, &'a s
     }
     Err(error(
         Code::BadInput,
-        format_args!("`{pod}` names no pod; give its namespace and name, such as demo/web-1"),
+        format_args!("`{pod}` is not a valid pod name; use NAMESPACE/NAME, such as demo/web-1"),
     ))
 }
 

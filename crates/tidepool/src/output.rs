@@ -1,32 +1,35 @@
-//! How answers are printed: for people as a table, for programs as they came.
+//! Prints answers: as a table for people, or as JSON or YAML for programs.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people; may change
+    /// For people; the format may change
     Table,
     Json,
     Yaml,
 }
 
-/// Prints an answer as it came, or what `table` makes of it.
-pub(crate) fn print(
+/// Prints an answer unchanged, or as the table of its type.
+pub(crate) fn print<T: DeserializeOwned>(
     format: Format,
     answer: &Value,
-    table: impl FnOnce(&Value) -> Result<String>,
+    table: impl FnOnce(T) -> String,
 ) -> Result<()> {
     let text = match format {
-        Format::Table => table(answer)?,
+        Format::Table => table(T::deserialize(answer).context(
+            "cannot read the answer, because the scheduler has another version; use -o json",
+        )?),
         Format::Json => serde_json::to_string_pretty(answer).context("cannot write JSON")? + "\n",
         Format::Yaml => serde_saphyr::to_string(answer).context("cannot write YAML")?,
     };
     crate::say(&text)
 }
 
-/// Rows with columns under each other. Numbers go to the right, and so do their headings.
+/// Aligns the columns of rows. Numbers and their headings are aligned right.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));

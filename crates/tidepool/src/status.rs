@@ -1,17 +1,15 @@
-//! `tidepool status`: what a running scheduler says of itself.
-//!
-//! Fields that are not there are empty: a scheduler may be newer or older than this program.
+//! `tidepool status`: the status of a running scheduler.
 
 use std::{fmt::Write as _, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use api::http::{Leader, Role, STATUS, Status, Waiting, Watch};
 use clap::Args;
 use http::Uri;
-use serde::Deserialize;
 
 use crate::{ask, foreign::one_line, output};
 
-/// Say how a running scheduler is
+/// Show the status of a running scheduler
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -21,93 +19,15 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  tidepool status                                  of the cluster in your kubeconfig, or of `tidepool up`
+  tidepool status                                  the scheduler of your kubeconfig's cluster, or of `tidepool up`
   tidepool status -o json | jq .queue              for programs
-  tidepool status --server http://127.0.0.1:10259  of this one";
+  tidepool status --server http://127.0.0.1:10259  the scheduler at this address";
 
 pub(crate) fn run(flags: &Flags) -> Result<()> {
-    let (scheduler, answer) = ask::ask(&flags.ask, "/apis/v1/status")?;
-    output::print(flags.ask.output, &answer, |answer| {
-        let status = Status::deserialize(answer);
-        let status = status.context(
-            "the scheduler is of another version, and its answer has other fields; use -o json",
-        )?;
-        Ok(table(&status, &scheduler.server))
+    let (scheduler, answer) = ask::ask(&flags.ask, STATUS)?;
+    output::print(flags.ask.output, &answer, |status| {
+        table(&status, &scheduler.server)
     })
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    version: String,
-    mode: String,
-    role: String,
-    lease: Option<String>,
-    leader: Option<Leader>,
-    uptime_seconds: f64,
-    schedulers: Vec<String>,
-    cluster: ClusterSize,
-    queue: Queue,
-    oldest_waiting: Option<Waiting>,
-    first_reports_without_node: Vec<String>,
-    since_start: SinceStart,
-    watches: Vec<Watch>,
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Leader {
-    identity: String,
-    server: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ClusterSize {
-    nodes: u64,
-    placed_pods: u64,
-    assumed_pods: u64,
-    reports_without_node: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Queue {
-    active: u64,
-    backoff: u64,
-    unschedulable: u64,
-    gated: u64,
-    in_flight: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Waiting {
-    namespace: String,
-    name: String,
-    since: String,
-    waiting_seconds: f64,
-    why: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct SinceStart {
-    bound: u64,
-    bind_failures: u64,
-    events_written: u64,
-    events_dropped: u64,
-    victims: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Watch {
-    kind: String,
-    synced: bool,
-    missing: bool,
-    trouble: Option<String>,
 }
 
 fn table(status: &Status, server: &Uri) -> String {
@@ -131,16 +51,16 @@ fn table(status: &Status, server: &Uri) -> String {
     row(
         "cluster",
         format!(
-            "{} nodes, {} pods on them",
+            "{} nodes, {} bound pods",
             cluster.nodes, cluster.placed_pods
         ),
     );
     let queue = &status.queue;
     let waiting = queue.active + queue.backoff + queue.unschedulable + queue.gated;
     row(
-        "waiting",
+        "pending",
         format!(
-            "{waiting} pods: {} active, {} in backoff, {} unschedulable, {} gated; {} under way",
+            "{waiting} pods: {} active, {} in backoff, {} unschedulable, {} gated; {} in progress",
             queue.active,
             queue.backoff,
             queue.unschedulable,
@@ -158,7 +78,7 @@ fn table(status: &Status, server: &Uri) -> String {
         } = oldest;
         let waits = whole(*waiting_seconds);
         row(
-            "longest",
+            "oldest",
             format!("{namespace}/{name}, for {waits} (since {since}): {why}"),
         );
     }
@@ -183,9 +103,7 @@ fn table(status: &Status, server: &Uri) -> String {
         );
         row(
             "warning",
-            format!(
-                "CustomNodeResources without a node of their name: {which}; what they report is not used"
-            ),
+            format!("ignoring CustomNodeResources without a node of the same name: {which}"),
         );
     }
     for warning in &status.warnings {
@@ -194,7 +112,7 @@ fn table(status: &Status, server: &Uri) -> String {
     text
 }
 
-/// So many, the first of them by name.
+/// The count, with the first names.
 fn named(first: &[String], count: u64) -> String {
     let more = count.saturating_sub(first.len() as u64);
     match (first.join(", "), more) {
@@ -204,7 +122,7 @@ fn named(first: &[String], count: u64) -> String {
     }
 }
 
-/// Seconds, in words.
+/// Whole seconds.
 fn whole(seconds: f64) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(seconds.max(0.0) as u64))
 }
@@ -212,21 +130,21 @@ fn whole(seconds: f64) -> humantime::FormattedDuration {
 fn role(status: &Status) -> String {
     let lease = status.lease.as_deref().unwrap_or("its Lease");
     let other = match &status.leader {
-        None => "nobody has it".to_owned(),
+        None => "the Lease is free".to_owned(),
         Some(Leader { identity, server }) => match server {
-            Some(server) => format!("{identity} at {server} has it"),
-            None => format!("{identity} has it"),
+            Some(server) => format!("held by {identity} at {server}"),
+            None => format!("held by {identity}"),
         },
     };
-    match &status.role[..] {
-        "alone" => "without leader election".to_owned(),
-        "observer" => "decides and writes nothing".to_owned(),
-        "candidate" => format!("asks for {lease}"),
-        "standby" => format!("waits for {lease}: {other}"),
-        "catchingUp" => format!("has {lease}, and is catching up"),
-        "leader" => format!("leader by {lease}"),
-        "former" => format!("has lost {lease}: {other}"),
-        unknown => unknown.to_owned(),
+    match status.role {
+        Role::Alone => "without leader election".to_owned(),
+        Role::Observer => "observer: logs decisions and writes nothing".to_owned(),
+        Role::Candidate => format!("has not tried to acquire {lease} yet"),
+        Role::Standby => format!("standby for {lease}, {other}"),
+        Role::CatchingUp => format!("holds {lease}, reading the changes of the previous leader"),
+        Role::Leader => format!("leader, holds {lease}"),
+        Role::Former => format!("lost {lease}, {other}"),
+        Role::Unknown => "unknown role".to_owned(),
     }
 }
 
@@ -238,9 +156,9 @@ fn watches(watches: &[Watch]) -> String {
         .filter(|watch| watch.missing)
         .map(|watch| &watch.kind[..])
         .collect();
-    let mut text = format!("{followed} of {} kinds followed", watches.len());
+    let mut text = format!("{followed} of {} kinds up to date", watches.len());
     if !missing.is_empty() {
-        let _ = write!(text, "; the cluster has or shows no {}", missing.join(", "));
+        let _ = write!(text, "; not available: {}", missing.join(", "));
     }
     text
 }
@@ -281,15 +199,15 @@ mod tests {
         }));
         let want = "\
 scheduler  0.0.0 at http://127.0.0.1:10259, up 1m 1s
-mode       primary, leader by kube-system/kube-scheduler
+mode       primary, leader, holds kube-system/kube-scheduler
 pods of    default-scheduler
-cluster    6 nodes, 45 pods on them
-waiting    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 202 under way
-longest    demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes are available: 6 Insufficient cpu.
+cluster    6 nodes, 45 bound pods
+pending    5 pods: 0 active, 1 in backoff, 4 unschedulable, 0 gated; 202 in progress
+oldest     demo/train-large, for 5m 3s (since 2026-01-02T03:04:05Z): 0/6 nodes are available: 6 Insufficient cpu.
 done       45 pods bound, 0 binds failed, 3 pods evicted, 50 events written, 0 dropped
-watches    1 of 3 kinds followed; the cluster has or shows no csistoragecapacities
+watches    1 of 3 kinds up to date; not available: csistoragecapacities
            nodes: the connection was lost
-warning    CustomNodeResources without a node of their name: ghost, old\\n and 1 more; what they report is not used
+warning    ignoring CustomNodeResources without a node of the same name: ghost, old\\n and 1 more
 warning    no node has `nvidia.com/gpus`\\n
 ";
         assert_eq!(text, want);
@@ -313,16 +231,16 @@ warning    no node has `nvidia.com/gpus`\\n
     }
 
     #[test]
-    fn roles_are_said_in_words() {
+    fn every_role_has_a_text() {
         let leader = json!({"identity": "other", "server": "http://a:1"});
         for (role_, want) in [
             (
                 "standby",
-                "second, waits for a/b: other at http://a:1 has it",
+                "second, standby for a/b, held by other at http://a:1",
             ),
-            ("former", "second, has lost a/b: other at http://a:1 has it"),
+            ("former", "second, lost a/b, held by other at http://a:1"),
             ("alone", "second, without leader election"),
-            ("new kind", "second, new kind"),
+            ("new kind", "second, unknown role"),
         ] {
             let answer = json!({"mode": "second", "role": role_, "lease": "a/b", "leader": leader});
             assert!(shown(answer).contains(want), "{role_}");

@@ -4,33 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::Election;
-use crate::status::Leader;
+use api::http::{Leader, Role};
 
 /// A leader whose Lease is overdue by more is unhealthy, as in kube-scheduler.
 const OVERDUE: Duration = Duration::from_secs(20);
-
-/// The role of this process among the replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Role {
-    /// Runs without leader election.
-    Alone,
-    /// Decides and writes nothing.
-    Observer,
-    /// Has not tried to take the Lease yet.
-    Candidate,
-    /// Another replica holds the Lease.
-    Standby,
-    /// Holds the Lease, and reads what the previous leader wrote last.
-    CatchingUp,
-    Leader,
-    /// Held the Lease before.
-    Former,
-}
 
 /// The permission of the Lease to write. It ends by itself when it is not extended.
 #[derive(Debug)]

@@ -17,7 +17,9 @@ use serde_json::{Value, json};
 
 use crate::backoff::jittered;
 use crate::client::{self, Exchange, Refusal};
-use crate::election::leadership::{Leadership, Role};
+use api::http::Role;
+
+use crate::election::leadership::Leadership;
 use record::{Holder, Record};
 
 /// The last part of the renew deadline, in which no write is sent: 2 s of 10 s.

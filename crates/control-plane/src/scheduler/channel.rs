@@ -12,7 +12,7 @@ use engine::model::Timestamp;
 use engine::scheduler::{Input, Outcome, PodReport};
 use tokio::sync::{Notify, oneshot};
 
-use crate::status::Waiting;
+use api::http::Waiting;
 
 /// Messages that may wait for the engine: a few pages of lists.
 const MAX_MESSAGES: usize = 4_096;
@@ -56,7 +56,7 @@ pub(crate) enum Query {
     /// The state of one node, or of all.
     Cache {
         node: Option<String>,
-        answer: oneshot::Sender<Option<CacheDump>>,
+        answer: oneshot::Sender<Option<EngineDump>>,
     },
 }
 
@@ -72,7 +72,7 @@ impl Query {
 
 /// Nodes as the engine knew them at one instant, between two decisions.
 #[derive(Debug)]
-pub(crate) struct CacheDump {
+pub(crate) struct EngineDump {
     pub(crate) at: Timestamp,
     /// Every kind had been listed before.
     pub(crate) synced: bool,

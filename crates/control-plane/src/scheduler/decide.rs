@@ -12,10 +12,10 @@ use engine::scheduler::{Input, Scheduler};
 use super::handle::EngineStats;
 use super::write::requests::seconds;
 use super::{DECIDE_THREAD, ScoreRecorder, Shared};
-use crate::scheduler::channel::{CacheDump, Channel, Message, Overview, Query, WaitFor};
+use crate::scheduler::channel::{Channel, EngineDump, Message, Overview, Query, WaitFor};
 use crate::scheduler::observe::attempts::Attempts;
-use crate::status::Waiting;
 use crate::watch;
+use api::http::Waiting;
 
 /// Outcomes are handed over at least this often, so that binding begins while the next pods are decided.
 const SLICE: Duration = Duration::from_millis(3);
@@ -135,7 +135,7 @@ impl Driver {
                     Some(node) => cluster.view_of(&node),
                 };
                 let synced = self.missing.is_empty();
-                let _ = answer.send(view.map(|view| CacheDump {
+                let _ = answer.send(view.map(|view| EngineDump {
                     at: now,
                     synced,
                     view,
@@ -339,7 +339,7 @@ mod tests {
         }
     }
 
-    fn query() -> (Message, oneshot::Receiver<Option<CacheDump>>) {
+    fn query() -> (Message, oneshot::Receiver<Option<EngineDump>>) {
         let (answer, answered) = oneshot::channel();
         let query = Query::Cache { node: None, answer };
         (Message::Query(query), answered)

@@ -10,12 +10,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{Counters, Mode, ScoreRecorder};
 use crate::election::Election;
-use crate::election::leadership::{Leadership, Role};
-use crate::scheduler::channel::{CacheDump, Channel, Query};
+use api::http::Role;
+
+use crate::election::leadership::Leadership;
+use crate::scheduler::channel::{Channel, EngineDump, Query};
 use crate::scheduler::observe::metrics::{KindLabel, Metrics, QueueLabel, RoleLabel};
 use crate::serve::{Check, Component};
-use crate::status::{ClusterSize, Queue, SinceStart, Status, Watch};
 use crate::watch::Progress;
+use api::http::{ClusterSize, Queue, SinceStart, Status, Watch};
 
 /// Queries that may wait for an answer at the same time.
 const MAX_QUERIES: usize = 8;
@@ -242,7 +244,7 @@ impl Handle {
     }
 
     /// The state of all nodes. The caller keeps the permit until the answer is sent.
-    pub(crate) async fn nodes(&self) -> Result<(CacheDump, OwnedSemaphorePermit), QueryError> {
+    pub(crate) async fn nodes(&self) -> Result<(EngineDump, OwnedSemaphorePermit), QueryError> {
         let permit = self.0.dumps.clone().try_acquire_owned();
         let permit = permit.map_err(|_| QueryError::Busy)?;
         let dump = self.ask(|answer| Query::Cache { node: None, answer });
@@ -251,7 +253,7 @@ impl Handle {
     }
 
     /// The state of one node; `None` if the scheduler does not know it.
-    pub(crate) async fn node(&self, name: &str) -> Result<Option<CacheDump>, QueryError> {
+    pub(crate) async fn node(&self, name: &str) -> Result<Option<EngineDump>, QueryError> {
         let node = Some(name.to_owned());
         self.ask(|answer| Query::Cache { node, answer }).await
     }
@@ -331,15 +333,7 @@ impl Handle {
                     .set(silence);
             }
         }
-        for (role, label) in [
-            (Role::Alone, "alone"),
-            (Role::Observer, "observer"),
-            (Role::Candidate, "candidate"),
-            (Role::Standby, "standby"),
-            (Role::CatchingUp, "catchingUp"),
-            (Role::Leader, "leader"),
-            (Role::Former, "former"),
-        ] {
+        for (role, label) in Role::ALL {
             let is_it = i64::from(status.role == role);
             metrics
                 .role

@@ -3,8 +3,8 @@
 //! | path | answer |
 //! |---|---|
 //! | `/configz` | `{"componentconfig": KubeSchedulerConfiguration}` |
-//! | `/apis/v1/status` | [`crate::status::Status`] |
-//! | `/apis/v1/pods/{namespace}/{name}/explain` | the engine's report about a pod |
+//! | `/apis/v1/status` | [`Status`](api::http::Status) |
+//! | `/apis/v1/pods/{namespace}/{name}/explain` | [`PodReport`](api::http::PodReport) |
 //! | `/debug/scores` | the scores of the latest decisions; `?output=table`; `PUT ?top=N` records the scores of N nodes |
 //! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
 //! | `/debug/cache`, `/debug/cache/{node}` | the engine's state of the nodes at one instant |
@@ -14,6 +14,7 @@
 mod dump;
 mod scores;
 
+use api::http::{CACHE, ErrorCode, SCORES, STATUS, explain_path};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -24,7 +25,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::json;
 
 use super::{Handle, QueryError};
-use crate::serve::{Check, Component, JSON, answer, refuse, to_json};
+use crate::serve::{Check, Component, JSON, refuse, to_json};
 
 impl Component for Handle {
     fn healthy(&self) -> Vec<Check> {
@@ -42,22 +43,21 @@ impl Component for Handle {
     fn routes() -> Router<Self> {
         Router::new()
             .route("/configz", get(configz))
-            .route("/apis/v1/status", get(status))
-            .route("/apis/v1/pods/{namespace}/{name}/explain", get(explain))
-            .route("/debug/scores", get(scores::show).put(scores::switch))
+            .route(STATUS, get(status))
+            .route(&explain_path("{namespace}", "{name}"), get(explain))
+            .route(SCORES, get(scores::show).put(scores::switch))
             .route("/debug/flags/s", get(scores::flag).put(scores::set_flag))
-            .route("/debug/cache", get(cache))
-            .route("/debug/cache/{node}", get(cached_node))
+            .route(CACHE, get(cache))
+            .route(&format!("{CACHE}/{{node}}"), get(cached_node))
     }
 
     fn accepts_put(path: &str) -> bool {
-        matches!(path, "/debug/scores" | "/debug/flags/s")
+        matches!(path, SCORES | "/debug/flags/s")
     }
 }
 
 async fn configz(State(handle): State<Handle>) -> Response {
-    let config = json!({"componentconfig": handle.configuration()});
-    answer(StatusCode::OK, JSON, config.to_string())
+    to_json(&json!({"componentconfig": handle.configuration()}))
 }
 
 async fn status(State(handle): State<Handle>) -> Response {
@@ -72,9 +72,9 @@ async fn explain(
         Ok(Some(report)) => to_json(&report),
         Ok(None) => {
             let text = format!(
-                "pod {namespace}/{name} is not known to this scheduler: it does not exist, has ended, or waits for another one"
+                "unknown pod {namespace}/{name}: it does not exist, has ended, or belongs to another scheduler"
             );
-            refuse(StatusCode::NOT_FOUND, &text)
+            refuse(ErrorCode::PodNotFound, &text)
         }
         Err(why) => unanswered(why),
     }
@@ -91,16 +91,17 @@ async fn cache(State(handle): State<Handle>) -> Response {
 }
 
 async fn cached_node(State(handle): State<Handle>, Path(node): Path<String>) -> Response {
-    match handle.node(&node).await {
-        Ok(Some(dump)) => to_json(&dump::one_node(&dump)),
+    let dump = handle.node(&node).await;
+    match dump.map(|dump| dump.as_ref().and_then(dump::one_node)) {
+        Ok(Some(dump)) => to_json(&dump),
         Ok(None) => {
-            let text = format!("node {node} is not known to this scheduler");
-            refuse(StatusCode::NOT_FOUND, &text)
+            let text = format!("unknown node {node}");
+            refuse(ErrorCode::NodeNotFound, &text)
         }
         Err(why) => unanswered(why),
     }
 }
 
 fn unanswered(why: QueryError) -> Response {
-    refuse(StatusCode::SERVICE_UNAVAILABLE, &why.to_string())
+    refuse(ErrorCode::Unavailable, &why.to_string())
 }

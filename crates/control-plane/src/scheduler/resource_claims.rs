@@ -41,7 +41,9 @@ mod tests {
 
     use super::*;
     use crate::client::{Connect, through};
-    use crate::election::leadership::{Leadership, Role};
+    use api::http::Role;
+
+    use crate::election::leadership::Leadership;
     use crate::scheduler::observe::metrics::Metrics;
     use crate::scheduler::pods::PendingPods;
     use crate::scheduler::{Mode, ScoreRecorder, Shared, run_io};

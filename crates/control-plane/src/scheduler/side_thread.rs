@@ -5,10 +5,10 @@ use tokio::sync::oneshot;
 
 use super::{Ended, Handle, Shared};
 use crate::client::Connect;
-use crate::election::leadership::Role;
 use crate::election::{Candidate, Election, fence};
 use crate::scheduler::channel::Message;
 use crate::serve::Listening;
+use api::http::Role;
 
 /// The work of the side thread.
 pub(super) struct SideThread {

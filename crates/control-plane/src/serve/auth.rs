@@ -7,8 +7,9 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::http::ErrorCode;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request};
 use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -79,9 +80,9 @@ impl Guard {
         &self,
         headers: &HeaderMap,
         accesses: &[Access],
-    ) -> Result<(), (StatusCode, String)> {
-        let unknown = |text: &str| (StatusCode::UNAUTHORIZED, text.to_owned());
-        let failed = |text| (StatusCode::INTERNAL_SERVER_ERROR, text);
+    ) -> Result<(), (ErrorCode, String)> {
+        let unknown = |text: &str| (ErrorCode::Unauthorized, text.to_owned());
+        let failed = |text| (ErrorCode::Internal, text);
         let token = headers.get(AUTHORIZATION).and_then(|it| it.to_str().ok());
         let token = token.and_then(|text| text.strip_prefix("Bearer "));
         let token = token.map(str::trim).filter(|it| !it.is_empty());
@@ -94,7 +95,7 @@ impl Guard {
         for access in accesses {
             if !self.is_allowed(&caller, access).await.map_err(failed)? {
                 let text = format!("user `{}` has no permission to {access}", caller.username);
-                return Err((StatusCode::FORBIDDEN, text));
+                return Err((ErrorCode::Forbidden, text));
             }
         }
         Ok(())

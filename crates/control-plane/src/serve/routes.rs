@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::http::{Error, ErrorCode};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
@@ -11,7 +12,6 @@ use axum::routing::get;
 use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, StatusCode};
 use serde::Serialize;
-use serde_json::json;
 
 use super::auth::{Access, Guard};
 use super::health::{self, Check, HealthQuery};
@@ -46,7 +46,7 @@ pub(super) fn routes<C: Component>(component: C, guard: Option<Guard>) -> Router
         app.route(&format!("/{name}"), get(all))
             .route(&format!("/{name}/{{check}}"), get(one))
     });
-    app.fallback(async || refuse(StatusCode::NOT_FOUND, "there is nothing at this path"))
+    app.fallback(async || refuse(ErrorCode::NotFound, "there is nothing at this path"))
         .with_state(component)
         .layer(middleware::from_fn_with_state(
             guard.map(Arc::new),
@@ -71,7 +71,7 @@ async fn authorize<C: Component>(
                 "GET, HEAD"
             };
             let text = format!("this path accepts {allowed} only");
-            let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &text);
+            let mut response = refuse(ErrorCode::MethodNotAllowed, &text);
             let allow = HeaderValue::from_static(allowed);
             response.headers_mut().insert(ALLOW, allow);
             return response;
@@ -82,7 +82,7 @@ async fn authorize<C: Component>(
         && let Err((code, text)) = guard.allow(request.headers(), &accesses(path, verb)).await
     {
         let mut response = refuse(code, &text);
-        if code == StatusCode::UNAUTHORIZED {
+        if code == ErrorCode::Unauthorized {
             let bearer = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
         }
@@ -116,12 +116,14 @@ fn accesses(path: &str, verb: &str) -> Vec<Access> {
 pub(crate) fn to_json(value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => answer(StatusCode::OK, JSON, text),
-        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Err(error) => refuse(ErrorCode::Internal, &error.to_string()),
     }
 }
 
-pub(crate) fn refuse(code: StatusCode, text: &str) -> Response {
-    answer(code, JSON, json!({"error": text}).to_string())
+pub(crate) fn refuse(code: ErrorCode, message: &str) -> Response {
+    let message = message.to_owned();
+    let text = serde_json::to_string(&Error { code, message });
+    answer(code.status(), JSON, text.unwrap_or_default())
 }
 
 pub(crate) fn answer(code: StatusCode, kind: &'static str, text: String) -> Response {

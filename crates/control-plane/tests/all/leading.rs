@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use api::http::Role;
 use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
 use control_plane::election::{Election, LeaseError};
 use control_plane::scheduler::{Ended, Mode, Options, Running};
 use control_plane::serve::{Port, Serve};
-use control_plane::status::Role;
 use http::{Method, Request, Uri};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{ListParams, Patch, PatchParams};

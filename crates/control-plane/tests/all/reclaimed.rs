@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use api::config;
+use api::http::Status;
 use control_plane::scheduler::Options;
-use control_plane::status::Status;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{

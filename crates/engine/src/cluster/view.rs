@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Accounts, Cluster, Part};
 use crate::model::{Amounts, Name, Node, Pod, ReclaimedResource, Resource};
@@ -24,42 +24,42 @@ pub struct View {
     unknown: Vec<UnknownNode>,
 }
 
-/// One node of a view.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// One node of a view; `A` holds amounts by resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeState {
+pub struct NodeState<A = Amounts> {
     pub name: Name,
     /// Pods that take room there, assumed ones included.
     pub pods: i64,
     /// What the node's status offers.
-    pub native: AccountState,
+    pub native: AccountState<A>,
     /// What its agent reports; `None` if it reports nothing, and no pod there takes any of it.
-    pub reclaimed: Option<ReclaimedState>,
+    pub reclaimed: Option<ReclaimedState<A>>,
     /// Decided by us and not yet seen bound.
     pub assumed: Vec<PodRef>,
     /// They wait for room that is being made for them here.
     pub nominated: Vec<PodRef>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ReclaimedState {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimedState<A = Amounts> {
     /// There is a CustomNodeResource of the node.
     pub reported: bool,
     #[serde(flatten)]
-    pub account: AccountState,
+    pub account: AccountState<A>,
 }
 
 /// Of the native account: what the node offers or pods take there, but cpu, memory and pods in any case.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AccountState {
-    pub allocatable: Amounts,
-    pub requested: Amounts,
+pub struct AccountState<A = Amounts> {
+    pub allocatable: A,
+    pub requested: A,
     /// With defaults for containers that do not say; where such are counted.
-    pub non_zero_requested: Amounts,
+    pub non_zero_requested: A,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     pub namespace: Name,
     pub name: Name,
@@ -67,7 +67,7 @@ pub struct PodRef {
 }
 
 /// A node that pods are on and that is not known itself: gone before them, or not heard of yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownNode {
     pub name: Name,
     pub pods: usize,
@@ -181,7 +181,7 @@ impl View {
             Resource::Pods,
         ];
         let scalars = self.accounts.scalars().cloned().map(Resource::Scalar);
-        let mut state = AccountState::default();
+        let mut state: AccountState = AccountState::default();
         for resource in always.into_iter().chain(scalars) {
             let amount = |part| self.value(position, self.accounts.column(&resource, part));
             let offered = amount(Part::Allocatable).unwrap_or(0);

@@ -16,23 +16,23 @@ pub struct Explanation {
     pub nodes: Vec<NodeExplanation>,
 }
 
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct NodeExplanation {
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct NodeExplanation<S = &'static str> {
     #[serde(flatten)]
-    pub verdict: NodeVerdict,
+    pub verdict: NodeVerdict<S>,
     /// In the order of the profile; plugins that skipped are not in it. Empty for a node that does not fit.
-    pub scores: Vec<PluginScore>,
+    pub scores: Vec<PluginScore<S>>,
     pub total: i64,
 }
 
 /// What the filters say about a node.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct NodeVerdict {
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct NodeVerdict<S = &'static str> {
     pub node: Name,
     /// `None` if it fits.
     pub rejection: Option<Rejection>,
     /// The plugin that said no; `None` if the node was left out before any plugin looked at it.
-    pub plugin: Option<&'static str>,
+    pub plugin: Option<S>,
 }
 
 impl fmt::Display for NodeVerdict {
@@ -51,9 +51,9 @@ impl fmt::Display for NodeVerdict {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct PluginScore {
-    pub plugin: &'static str,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct PluginScore<S = &'static str> {
+    pub plugin: S,
     pub raw: i64,
     pub normalized: i64,
     pub weighted: i64,

@@ -49,7 +49,9 @@ impl Verdict {
 }
 
 /// Why a plugin rejected a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Status {
     /// An error; it aborts the cycle.
     Error,
@@ -61,7 +63,7 @@ pub enum Status {
 }
 
 /// A rejection with its message: from points that run once per pod, and from opaque checks.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rejection {
     pub status: Status,
     pub reasons: Vec<Reason>,

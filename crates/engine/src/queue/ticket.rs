@@ -26,12 +26,12 @@ pub struct Audience {
 }
 
 /// How the last attempt to place a pod ended, for whoever asks.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Attempt {
-    pub at: Timestamp,
+pub struct Attempt<S = &'static str, T = Timestamp> {
+    pub at: T,
     /// As in the pod's condition.
-    pub reason: &'static str,
+    pub reason: S,
     pub message: String,
     /// Pods whose eviction was asked for, as `namespace/name`.
     pub evicted: Vec<String>,

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::extenders::Talk;
 use super::{PostFiltered, Scheduler, full_name, post_filter};
@@ -21,60 +21,61 @@ use crate::queue::{Attempt, Ticket, Whereabouts};
 /// Conversations with extenders that are remembered.
 const MOST_HEARD: usize = 64;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// `S` holds the names of plugins and `T` times, so that the report can be read back as well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodReport {
+pub struct PodReport<S = &'static str, T = Timestamp> {
     pub namespace: Name,
     pub name: Name,
     pub uid: Name,
     pub scheduler_name: Name,
     #[serde(flatten)]
-    pub state: PodState,
+    pub state: PodState<S, T>,
     /// Times it was tried; `None` once that is forgotten, because it is on its node.
     pub attempts: Option<u32>,
     /// How the last attempt that failed ended.
-    pub last_attempt: Option<Arc<Attempt>>,
+    pub last_attempt: Option<Arc<Attempt<S, T>>>,
     /// Where room is being made for it.
     pub nominated_node: Option<Name>,
     /// What a decision would come to now.
     pub verdict: Verdict,
     /// What preemption would find now; `None` if the pod has no need of it.
-    pub preemption: Option<PreemptionReport>,
+    pub preemption: Option<PreemptionReport<S>>,
     /// What extenders said when they were last asked about the pod. They are not asked for this report.
     pub extenders: Vec<Heard>,
     /// In the order of nodes that decisions have.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<NodeReport<S>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(
     tag = "state",
     rename_all = "camelCase",
     rename_all_fields = "camelCase"
 )]
-pub enum PodState {
+pub enum PodState<S = &'static str, T = Timestamp> {
     /// Its turn comes.
     Active,
     /// It was tried and must wait a little.
     Backoff {
-        until: Timestamp,
+        until: T,
     },
     /// It waits for something that may help it.
     Unschedulable {
-        rejected_by: Vec<&'static str>,
-        latest_retry: Timestamp,
+        rejected_by: Vec<S>,
+        latest_retry: T,
     },
     /// A plugin keeps it out of the queue.
     Gated {
-        by: &'static str,
-        latest_retry: Timestamp,
+        by: S,
+        latest_retry: T,
     },
     /// It is its turn, and extenders are being asked.
     AskingExtenders,
     /// It has a node, and plugins hold it.
     Waiting {
         node: Name,
-        held_by: Vec<HeldBy>,
+        held_by: Vec<HeldBy<S, T>>,
     },
     /// It has a node, and what it needs there is being made ready.
     Preparing {
@@ -89,13 +90,13 @@ pub enum PodState {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct HeldBy {
-    pub plugin: &'static str,
-    pub until: Timestamp,
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HeldBy<S = &'static str, T = Timestamp> {
+    pub plugin: S,
+    pub until: T,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
     /// It would go to this node.
@@ -108,28 +109,28 @@ pub enum Verdict {
     Foreign(String),
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeReport {
+pub struct NodeReport<S = &'static str> {
     #[serde(flatten)]
-    pub said: NodeExplanation,
+    pub said: NodeExplanation<S>,
     /// The pod is, or is going, there.
     pub is_its_node: bool,
     pub is_nominated: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PreemptionReport {
+pub struct PreemptionReport<S = &'static str> {
     /// Why it finds nothing; empty if it does.
     pub message: String,
     /// The candidate that would be taken.
     pub node: Option<Name>,
     pub candidates: Vec<CandidateReport>,
-    pub unhelpful: Vec<UnhelpfulReport>,
+    pub unhelpful: Vec<UnhelpfulReport<S>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CandidateReport {
     pub node: Name,
@@ -140,15 +141,15 @@ pub struct CandidateReport {
 }
 
 /// A node where evicting does not help, or not enough.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct UnhelpfulReport {
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnhelpfulReport<S = &'static str> {
     pub node: Name,
-    pub plugin: Option<&'static str>,
+    pub plugin: Option<S>,
     pub rejection: Rejection,
 }
 
 /// What one extender answered.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heard {
     /// Its URL.
     pub extender: String,

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Scheduler;
 use crate::evaluate::Scan;
@@ -23,10 +23,10 @@ pub fn score_count(text: &str) -> Result<u16, ScoreCountError> {
 }
 
 /// What each plugin gave the best nodes when a pod got its node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Scores {
-    pub at: Timestamp,
+pub struct Scores<S = &'static str, T = Timestamp> {
+    pub at: T,
     pub namespace: Name,
     pub name: Name,
     /// The node that it got.
@@ -36,12 +36,12 @@ pub struct Scores {
     /// How many it was chosen from.
     pub feasible_nodes: usize,
     /// Those that had something to say, in the order of the profile.
-    pub plugins: Vec<&'static str>,
+    pub plugins: Vec<S>,
     /// The best ones, best first; of equal ones the chosen node is the first.
     pub nodes: Vec<NodeScores>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeScores {
     pub node: Name,
     /// The sum. What extenders add is not in it.

@@ -437,7 +437,10 @@ mod tests {
                 "annotation tidepool.io/exit-code is \"256\": use a whole number from 0 to 255; the exit code is 0",
             ]
         );
-        assert!(annotation_errors(&up(json!({RUN_FOR: "1h 30m", EXIT_CODE: "255"}), "Never")).is_empty());
+        assert!(
+            annotation_errors(&up(json!({RUN_FOR: "1h 30m", EXIT_CODE: "255"}), "Never"))
+                .is_empty()
+        );
     }
 
     /// The pod after a status patch of ours; lists of containers are replaced, conditions are all we keep.

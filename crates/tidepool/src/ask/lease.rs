@@ -1,4 +1,4 @@
-//! Where a scheduler is and who it is, as its Lease says.
+//! The address and identity of a scheduler, from its Lease.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +8,26 @@ use kube::{Api, Client, Config, api::ListParams};
 use super::{Flags, root_cause};
 use crate::foreign::one_line;
 
-/// On the Lease of a scheduler: where its leader answers.
+/// The annotation of a scheduler's Lease with the URL of the leader.
 const SERVER: &str = "tidepool.io/server";
 
-/// Who has a Lease.
+/// The holder of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) lease: String,
     pub(super) identity: String,
 }
 
-/// Why no Lease says where a scheduler is.
+/// Why no Lease has the address of a scheduler.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unknown {
     /// The API server did not answer.
     Silent(String),
-    /// It answered, and that did not help.
+    /// It answered, without an address.
     Unhelpful(String),
 }
 
-/// The address that a leader wrote on its Lease, and who that is. Several Leases may name the same address.
+/// The address on a Lease, and the holders of all Leases with that address.
 pub(super) async fn server(
     config: &Config,
     flags: &Flags,
@@ -37,7 +37,7 @@ pub(super) async fn server(
         Client::try_from(config.clone()).map_err(|why| Unknown::Silent(why.to_string()))?;
     let (leases, place) = leases(client, flags).await.map_err(|why| match why {
         kube::Error::Api(status) => {
-            Unknown::Unhelpful(format!("{server} says: {}", one_line(&status.message)))
+            Unknown::Unhelpful(format!("{server} answers: {}", one_line(&status.message)))
         }
         other => Unknown::Silent(format!("{server} does not answer ({})", root_cause(&other))),
     })?;
@@ -61,14 +61,18 @@ pub(super) async fn server(
             .filter_map(|(address, holders)| Some((address, &holders.first()?.lease)))
             .map(|(address, lease)| format!("{} (--lease {lease})", one_line(address)))
             .collect();
-        let text = format!("there are several, {}", several.join(" and "));
+        let text = format!("found several schedulers: {}", several.join(", "));
         return Err(Unknown::Unhelpful(text));
     }
-    let nobody = || Unknown::Unhelpful(format!("no Lease {place} of {server} names one"));
-    found.pop_first().ok_or_else(nobody)
+    let none = || {
+        Unknown::Unhelpful(format!(
+            "no Lease {place} of {server} has the address of a scheduler"
+        ))
+    };
+    found.pop_first().ok_or_else(none)
 }
 
-/// Leases that may be a scheduler's, and where they were looked for.
+/// Leases that may be a scheduler's, and the place of the search.
 async fn leases(client: Client, flags: &Flags) -> Result<(Vec<Lease>, String), kube::Error> {
     if let Some((namespace, name)) = &flags.lease {
         let one = Api::namespaced(client, namespace).get_opt(name).await?;
@@ -78,11 +82,11 @@ async fn leases(client: Client, flags: &Flags) -> Result<(Vec<Lease>, String), k
         Some(namespace) => namespace,
         None => {
             let all = Api::all(client.clone());
-            // There is one for every node, and none of them is a scheduler's.
+            // The Leases of nodes are many, and no scheduler's.
             let but_nodes = ListParams::default().fields("metadata.namespace!=kube-node-lease");
             match all.list(&but_nodes).await {
                 Ok(found) => return Ok((found.items, "in any namespace".to_owned())),
-                // Who may not see all may see the usual one.
+                // Without permission for all namespaces, try the usual one.
                 Err(kube::Error::Api(status)) if status.code == 403 => "kube-system",
                 Err(why) => return Err(why),
             }

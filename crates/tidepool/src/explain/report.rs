@@ -1,271 +1,179 @@
-//! A scheduler's report about a pod, as far as it is shown to people.
-//!
-//! Fields that are not there are empty: a scheduler may be newer or older than this program.
+//! The report about a pod, as text.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
+use api::http::PodReport;
 use control_plane::scheduler::observe::score_table::{ScoreRow, ScoreTable};
+use engine::scheduler::{NodeReport, PodState, PreemptionReport, Verdict};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 
 use crate::{foreign::one_line, output};
 
 /// Nodes that are named for one reason.
 const MOST_NAMED: usize = 4;
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Report {
-    namespace: String,
-    name: String,
-    #[serde(default)]
-    scheduler_name: String,
-    state: String,
-    /// Where it is or goes.
-    node: Option<String>,
-    until: Option<Timestamp>,
-    latest_retry: Option<Timestamp>,
-    #[serde(default)]
-    rejected_by: Vec<String>,
-    by: Option<String>,
-    #[serde(default)]
-    held_by: Vec<HeldBy>,
-    attempts: Option<u32>,
-    last_attempt: Option<Attempt>,
-    nominated_node: Option<String>,
-    verdict: Verdict,
-    preemption: Option<Preemption>,
-    #[serde(default)]
-    nodes: Vec<Node>,
-}
-
-#[derive(Debug, Deserialize)]
-struct HeldBy {
-    plugin: String,
-    until: Timestamp,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Attempt {
-    at: Timestamp,
-    message: String,
-    #[serde(default)]
-    evicted: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Verdict {
-    Node(String),
-    NoNode(String),
-    Error(String),
-    Foreign(String),
-}
-
-#[derive(Debug, Deserialize)]
-struct Preemption {
-    #[serde(default)]
-    message: String,
-    node: Option<String>,
-    #[serde(default)]
-    candidates: Vec<Candidate>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Candidate {
-    node: String,
-    #[serde(default)]
-    victims: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Node {
-    node: String,
-    rejection: Option<Rejection>,
-    plugin: Option<String>,
-    #[serde(default)]
-    scores: Vec<Score>,
-    #[serde(default)]
-    total: i64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Rejection {
-    #[serde(default)]
-    reasons: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Score {
-    plugin: String,
-    weighted: i64,
-}
-
-impl Report {
-    /// Where the pod is, what a decision would come to now, and why.
-    pub(super) fn summary(&self) -> String {
-        self.summary_at(Timestamp::now())
+/// The state of the pod, the decision that the scheduler would make now, and the reasons.
+pub(super) fn summary(report: &PodReport, now: Timestamp) -> String {
+    let mut text = format!(
+        "pod        {}/{} (scheduler {})\n",
+        report.namespace, report.name, report.scheduler_name
+    );
+    let _ = writeln!(text, "state      {}", state(report, now));
+    if let Some(attempt) = &report.last_attempt {
+        let ago = span(now.duration_since(attempt.at));
+        let _ = writeln!(text, "last try   {ago} ago: {}", one_line(&attempt.message));
+        if !attempt.evicted.is_empty() {
+            let _ = writeln!(text, "evicted    {}", attempt.evicted.join(", "));
+        }
     }
-
-    fn summary_at(&self, now: Timestamp) -> String {
-        let mut text = format!(
-            "pod        {}/{} (scheduler {})\n",
-            self.namespace, self.name, self.scheduler_name
+    if let Some(node) = &report.nominated_node {
+        let _ = writeln!(
+            text,
+            "nominated  {node}: waits for victims to terminate there"
         );
-        let _ = writeln!(text, "state      {}", self.state(now));
-        if let Some(attempt) = &self.last_attempt {
-            let ago = span(now.duration_since(attempt.at));
-            let _ = writeln!(text, "last try   {ago} ago: {}", one_line(&attempt.message));
-            if !attempt.evicted.is_empty() {
-                let _ = writeln!(text, "evicted    {}", attempt.evicted.join(", "));
-            }
-        }
-        if let Some(node) = &self.nominated_node {
-            let _ = writeln!(text, "nominated  {node}: room is being made for it there");
-        }
-        let _ = writeln!(text, "{}", self.verdict());
-        text.push_str(&self.reasons());
-        if let Some(preemption) = &self.preemption {
-            let _ = writeln!(text, "preempt    {}", preemption.words());
-        }
-        text
     }
-
-    fn state(&self, now: Timestamp) -> String {
-        let node = self.node.as_deref().unwrap_or("a node");
-        let within = |time: &Option<Timestamp>| match time {
-            Some(time) => span(time.duration_since(now)),
-            None => "some time".to_owned(),
-        };
-        let mut text = match &self.state[..] {
-            "active" => "waits for its turn".to_owned(),
-            "backoff" => format!("was tried, and is tried again in {}", within(&self.until)),
-            "unschedulable" => format!(
-                "no node takes it; it is tried again when something changes for {}, at the latest in {}",
-                self.rejected_by.join(", "),
-                within(&self.latest_retry)
-            ),
-            "gated" => format!(
-                "kept out of the queue by {}",
-                self.by.as_deref().unwrap_or("a plugin")
-            ),
-            "askingExtenders" => "extenders are being asked about it".to_owned(),
-            "waiting" => {
-                let held = self
-                    .held_by
-                    .iter()
-                    .map(|it| format!("{} for {}", it.plugin, span(it.until.duration_since(now))));
-                let held: Vec<String> = held.collect();
-                format!("goes to {node}, held by {}", held.join(", "))
-            }
-            "preparing" => format!("goes to {node}, where its volumes are being made ready"),
-            "binding" => format!("is being bound to {node}"),
-            "placed" => format!("is on {node}"),
-            other => other.to_owned(),
-        };
-        match self.attempts {
-            Some(1) => text.push_str(" (1 try so far)"),
-            Some(count) if count > 1 => {
-                let _ = write!(text, " ({count} tries so far)");
-            }
-            _ => {}
-        }
-        text
+    let _ = writeln!(text, "{}", verdict(report));
+    text.push_str(&reasons(report));
+    if let Some(preemption) = &report.preemption {
+        let _ = writeln!(text, "preempt    {}", preemption_text(preemption));
     }
+    text
+}
 
-    fn verdict(&self) -> String {
-        let fitting = self.fitting().count();
-        let count = format!("{fitting}/{} nodes fit", self.nodes.len());
-        match &self.verdict {
-            Verdict::Node(node) if Some(node) == self.node.as_ref() => {
-                format!("now        {count}, and it would go there again")
-            }
-            Verdict::Node(node) => format!("now        {count}, and it would go to {node}"),
-            Verdict::NoNode(message) if self.nodes.is_empty() => {
-                format!("now        {}", one_line(message))
-            }
-            Verdict::NoNode(_) => format!("now        {count}"),
-            Verdict::Error(message) => format!("error      {}", one_line(message)),
-            Verdict::Foreign(message) => format!("foreign    {}", one_line(message)),
+fn state(report: &PodReport, now: Timestamp) -> String {
+    let within = |time: &Timestamp| span(time.duration_since(now));
+    let mut text = match &report.state {
+        PodState::Active => "in the active queue".to_owned(),
+        PodState::Backoff { until } => format!("in backoff, next attempt in {}", within(until)),
+        PodState::Unschedulable {
+            rejected_by,
+            latest_retry,
+        } => format!(
+            "unschedulable, next attempt after a change that {} waits for, at the latest in {}",
+            rejected_by.join(", "),
+            within(latest_retry)
+        ),
+        PodState::Gated { by, .. } => format!("gated by {by}"),
+        PodState::AskingExtenders => "waits for extenders".to_owned(),
+        PodState::Waiting { node, held_by } => {
+            let held = held_by
+                .iter()
+                .map(|it| format!("{} for {}", it.plugin, within(&it.until)));
+            let held: Vec<String> = held.collect();
+            format!("assigned to {node}, waits on permit of {}", held.join(", "))
         }
+        PodState::Preparing { node } => format!("assigned to {node}, waits for its volumes"),
+        PodState::Binding { node } => format!("being bound to {node}"),
+        PodState::Placed { node } => format!("bound to {node}"),
+    };
+    match report.attempts {
+        Some(1) => text.push_str(" (1 attempt so far)"),
+        Some(count) if count > 1 => {
+            let _ = write!(text, " ({count} attempts so far)");
+        }
+        _ => {}
     }
+    text
+}
 
-    fn fitting(&self) -> impl Iterator<Item = &Node> {
-        self.nodes.iter().filter(|node| node.rejection.is_none())
-    }
-
-    /// Nodes that say no, by reason, the most frequent first.
-    fn reasons(&self) -> String {
-        let mut groups: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
-        for node in &self.nodes {
-            if let Some(rejection) = &node.rejection {
-                let plugin = node.plugin.as_deref().unwrap_or("-");
-                let reasons = rejection.reasons.join(", ");
-                let key = (one_line(&reasons).into_owned(), plugin);
-                groups.entry(key).or_default().push(&node.node);
-            }
+fn verdict(report: &PodReport) -> String {
+    let count = format!(
+        "{}/{} nodes fit",
+        fitting(report).count(),
+        report.nodes.len()
+    );
+    let is_its_node = |node: &str| {
+        let mut nodes = report.nodes.iter();
+        nodes.any(|it| it.is_its_node && *it.said.verdict.node == *node)
+    };
+    match &report.verdict {
+        Verdict::Node(node) if is_its_node(node) => {
+            format!("now        {count}, and it would go there again")
         }
-        if groups.is_empty() {
-            return String::new();
+        Verdict::Node(node) => format!("now        {count}, and it would go to {node}"),
+        Verdict::NoNode(message) if report.nodes.is_empty() => {
+            format!("now        {}", one_line(message))
         }
-        let mut groups: Vec<_> = groups.into_iter().collect();
-        groups.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
-        let head = ["  NODES", "WHY", "PLUGIN", "WHICH"];
-        let mut rows = vec![head.map(str::to_owned).to_vec()];
-        rows.extend(groups.into_iter().map(|((reason, plugin), nodes)| {
-            let mut named = nodes[..nodes.len().min(MOST_NAMED)].join(" ");
-            if nodes.len() > MOST_NAMED {
-                let _ = write!(named, " and {} more", nodes.len() - MOST_NAMED);
-            }
-            vec![nodes.len().to_string(), reason, plugin.to_owned(), named]
-        }));
-        output::columns(&rows)
-    }
-
-    /// The table of the best nodes, as the scheduler's log has it.
-    pub(super) fn scores(&self, top: usize) -> String {
-        let mut nodes: Vec<&Node> = self.fitting().collect();
-        if nodes.is_empty() {
-            return "scores     no node fits, so there are none\n".to_owned();
-        }
-        nodes.sort_by_key(|node| {
-            let is_chosen = matches!(&self.verdict, Verdict::Node(chosen) if *chosen == node.node);
-            (std::cmp::Reverse(node.total), !is_chosen)
-        });
-        let plugins: Vec<&str> = nodes[0].scores.iter().map(|it| &it.plugin[..]).collect();
-        let rows = nodes.iter().take(top).map(|node| ScoreRow {
-            node: &node.node,
-            score: node.total,
-            scores: node.scores.iter().map(|it| it.weighted).collect(),
-        });
-        let table = ScoreTable {
-            namespace: &self.namespace,
-            name: &self.name,
-            top,
-            feasible_nodes: nodes.len(),
-            plugins,
-            rows: rows.collect(),
-        };
-        format!("\n{table}\n")
+        Verdict::NoNode(_) => format!("now        {count}"),
+        Verdict::Error(message) => format!("error      {}", one_line(message)),
+        Verdict::Foreign(message) => format!("foreign    {}", one_line(message)),
     }
 }
 
-impl Preemption {
-    fn words(&self) -> String {
-        let Some(node) = &self.node else {
-            return match &self.message[..] {
-                "" => "helps on no node".to_owned(),
-                message => format!("helps on no node: {}", one_line(message)),
-            };
-        };
-        let chosen = self.candidates.iter().find(|it| it.node == *node);
-        let victims = chosen.map_or_else(String::new, |it| it.victims.join(", "));
-        format!("would make room on {node} by evicting {victims}")
-    }
+fn fitting(report: &PodReport) -> impl Iterator<Item = &NodeReport<String>> {
+    let nodes = report.nodes.iter();
+    nodes.filter(|node| node.said.verdict.rejection.is_none())
 }
 
-/// A time in whole seconds; what is past is none.
+/// Nodes that do not fit, by reason, the most frequent first.
+fn reasons(report: &PodReport) -> String {
+    let mut groups: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
+    for node in &report.nodes {
+        let verdict = &node.said.verdict;
+        if let Some(rejection) = &verdict.rejection {
+            let plugin = verdict.plugin.as_deref().unwrap_or("-");
+            let key = (one_line(&rejection.message()).into_owned(), plugin);
+            groups.entry(key).or_default().push(&verdict.node);
+        }
+    }
+    if groups.is_empty() {
+        return String::new();
+    }
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, nodes)| Reverse(nodes.len()));
+    let head = ["  NODES", "REASON", "PLUGIN", "NAMES"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(groups.into_iter().map(|((reason, plugin), nodes)| {
+        let mut named = nodes[..nodes.len().min(MOST_NAMED)].join(" ");
+        if nodes.len() > MOST_NAMED {
+            let _ = write!(named, " and {} more", nodes.len() - MOST_NAMED);
+        }
+        vec![nodes.len().to_string(), reason, plugin.to_owned(), named]
+    }));
+    output::columns(&rows)
+}
+
+/// The table of the best nodes, as in the scheduler's log.
+pub(super) fn scores(report: &PodReport, top: usize) -> String {
+    let mut nodes: Vec<_> = fitting(report).map(|node| &node.said).collect();
+    if nodes.is_empty() {
+        return "scores     none, because no node fits\n".to_owned();
+    }
+    nodes.sort_by_key(|node| {
+        let is_chosen =
+            matches!(&report.verdict, Verdict::Node(chosen) if *chosen == node.verdict.node);
+        (Reverse(node.total), !is_chosen)
+    });
+    let plugins = nodes[0].scores.iter().map(|it| &it.plugin[..]);
+    let rows = nodes.iter().take(top).map(|node| ScoreRow {
+        node: &node.verdict.node,
+        score: node.total,
+        scores: node.scores.iter().map(|it| it.weighted).collect(),
+    });
+    let table = ScoreTable {
+        namespace: &report.namespace,
+        name: &report.name,
+        top,
+        feasible_nodes: nodes.len(),
+        plugins: plugins.collect(),
+        rows: rows.collect(),
+    };
+    format!("\n{table}\n")
+}
+
+fn preemption_text(preemption: &PreemptionReport<String>) -> String {
+    let Some(node) = &preemption.node else {
+        return match &preemption.message[..] {
+            "" => "helps on no node".to_owned(),
+            message => format!("helps on no node: {}", one_line(message)),
+        };
+    };
+    let chosen = preemption.candidates.iter().find(|it| it.node == *node);
+    let victims = chosen.map_or_else(String::new, |it| it.victims.join(", "));
+    format!("would evict {victims} from {node}")
+}
+
+/// Whole seconds; 0 for the past.
 fn span(duration: SignedDuration) -> String {
     let seconds = u64::try_from(duration.as_secs()).unwrap_or(0);
     humantime::format_duration(std::time::Duration::from_secs(seconds)).to_string()
@@ -277,11 +185,13 @@ mod tests {
 
     use super::*;
 
-    fn report(mut fields: serde_json::Value) -> Report {
-        let common =
-            json!({"namespace": "demo", "name": "web", "schedulerName": "default-scheduler"});
-        if let (Some(fields), Some(common)) = (fields.as_object_mut(), common.as_object()) {
-            fields.extend(common.clone());
+    fn report(mut fields: serde_json::Value) -> PodReport {
+        let common = json!({"namespace": "demo", "name": "web", "uid": "u", "schedulerName": "default-scheduler",
+            "attempts": null, "lastAttempt": null, "nominatedNode": null, "preemption": null, "extenders": [], "nodes": []});
+        for (name, value) in common.as_object().unwrap() {
+            if fields.get(name).is_none() {
+                fields[name] = value.clone();
+            }
         }
         serde_json::from_value(fields).unwrap()
     }
@@ -313,26 +223,26 @@ mod tests {
         }));
         let want = "\
 pod        demo/web (scheduler default-scheduler)
-state      no node takes it; it is tried again when something changes for NodeResourcesFit, NodeAffinity, at the latest in 4m 50s (3 tries so far)
+state      unschedulable, next attempt after a change that NodeResourcesFit, NodeAffinity waits for, at the latest in 4m 50s (3 attempts so far)
 last try   10s ago: 0/7 nodes\\nstate      is on a
 now        0/7 nodes fit
-  NODES  WHY                                                PLUGIN            WHICH
+  NODES  REASON                                             PLUGIN            NAMES
       5  Insufficient cpu                                   NodeResourcesFit  a c d e and 1 more
       1  an extender's\\nword                                Extender          g
       1  node(s) didn't match Pod's node affinity/selector  NodeAffinity      b
 preempt    helps on no node: not eligible due to preemptionPolicy=Never.
 ";
-        assert_eq!(report.summary_at(now()), want);
+        assert_eq!(summary(&report, now()), want);
         assert_eq!(
-            report.scores(3),
-            "scores     no node fits, so there are none\n"
+            scores(&report, 3),
+            "scores     none, because no node fits\n"
         );
     }
 
     #[test]
     fn why_a_pod_is_where_it_is() {
         let yes = |node: &str, total: i64| {
-            json!({"node": node, "rejection": null, "plugin": null, "total": total, "scores": [
+            json!({"node": node, "rejection": null, "plugin": null, "total": total, "isItsNode": node == "b", "isNominated": false, "scores": [
                 {"plugin": "NodeResourcesFit", "raw": 1, "normalized": 1, "weighted": total - 100},
                 {"plugin": "TaintToleration", "raw": 0, "normalized": 100, "weighted": 100},
             ]})
@@ -343,10 +253,10 @@ preempt    helps on no node: not eligible due to preemptionPolicy=Never.
         }));
         let want = "\
 pod        demo/web (scheduler default-scheduler)
-state      is on b
+state      bound to b
 now        3/3 nodes fit, and it would go there again
 ";
-        assert_eq!(report.summary_at(now()), want);
+        assert_eq!(summary(&report, now()), want);
         let want = "
 Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit TaintToleration]
 | # | Pod | Node | Score | NodeResourcesFit | TaintToleration |
@@ -354,42 +264,35 @@ Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit Taint
 | 0 | demo/web | b | 190 | 90 | 100 |
 | 1 | demo/web | c | 170 | 70 | 100 |
 ";
-        assert_eq!(report.scores(2), want);
+        assert_eq!(scores(&report, 2), want);
     }
 
     #[test]
-    fn every_state_has_words() {
+    fn every_state_has_a_text() {
         for (state, want) in [
-            (json!({"state": "active"}), "waits for its turn"),
+            (json!({"state": "active"}), "in the active queue"),
             (
                 json!({"state": "backoff", "until": "2026-01-31T10:00:04Z"}),
-                "tried again in 4s",
+                "next attempt in 4s",
             ),
             (
-                json!({"state": "gated", "by": "SchedulingGates"}),
-                "kept out of the queue by SchedulingGates",
+                json!({"state": "gated", "by": "SchedulingGates", "latestRetry": "2026-01-31T10:05:00Z"}),
+                "gated by SchedulingGates",
             ),
             (
                 json!({"state": "waiting", "node": "a", "heldBy": [{"plugin": "Gang", "until": "2026-01-31T10:01:00Z"}]}),
-                "goes to a, held by Gang for 1m",
+                "assigned to a, waits on permit of Gang for 1m",
             ),
-            (
-                json!({"state": "binding", "node": "a"}),
-                "is being bound to a",
-            ),
-            (json!({"state": "somethingNew"}), "somethingNew"),
+            (json!({"state": "binding", "node": "a"}), "being bound to a"),
         ] {
             let mut fields = state.clone();
             fields["verdict"] = json!({"node": "a"});
-            let text = report(fields).summary_at(now());
+            let text = summary(&report(fields), now());
             assert!(text.contains(want), "{state}: {text}");
         }
         let victims = json!({"state": "active", "verdict": {"noNode": "none"}, "preemption": {
-            "message": "", "node": "a", "candidates": [{"node": "a", "victims": ["demo/x", "demo/y"]}]}});
-        let text = report(victims).summary_at(now());
-        assert!(
-            text.contains("would make room on a by evicting demo/x, demo/y"),
-            "{text}"
-        );
+            "message": "", "node": "a", "unhelpful": [], "candidates": [{"node": "a", "victims": ["demo/x", "demo/y"], "budgetViolations": 0}]}});
+        let text = summary(&report(victims), now());
+        assert!(text.contains("would evict demo/x, demo/y from a"), "{text}");
     }
 }

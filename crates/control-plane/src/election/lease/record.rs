@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Election;
-use crate::status::Leader;
+use api::http::Leader;
 
 /// The annotation with the URL of the leader's HTTP server.
 pub(super) const SERVER: &str = "tidepool.io/server";

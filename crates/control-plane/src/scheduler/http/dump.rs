@@ -7,40 +7,30 @@
 use std::io;
 use std::time::Duration;
 
+use api::http::{CacheDump, NodeDump};
 use bytes::Bytes;
-use engine::cluster::NodeState;
-use engine::model::Timestamp;
+use engine::model::{Amounts, Timestamp};
 use futures::Stream;
-use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use crate::scheduler::channel::CacheDump;
+use crate::scheduler::channel::EngineDump;
 
 /// Nodes in one chunk: about a tenth of a millisecond of work.
 const PIECE: usize = 64;
 /// The timeout for one chunk to be read.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One node, and when.
-#[derive(Serialize)]
-pub(super) struct OneNode {
-    time: Timestamp,
-    synced: bool,
-    #[serde(flatten)]
-    node: Option<NodeState>,
-}
-
-pub(super) fn one_node(dump: &CacheDump) -> OneNode {
-    OneNode {
+pub(super) fn one_node(dump: &EngineDump) -> Option<NodeDump<Timestamp, Amounts>> {
+    Some(NodeDump {
         time: dump.at,
         synced: dump.synced,
-        node: dump.view.node(0),
-    }
+        node: dump.view.node(0)?,
+    })
 }
 
-/// Pieces of `{"time", "synced", "pods", "unknownNodes", "nodes": []}`. The permit ends with the last of them.
+/// Pieces of a [`CacheDump`]. The permit ends with the last of them.
 pub(super) fn stream(
-    dump: CacheDump,
+    dump: EngineDump,
     permit: OwnedSemaphorePermit,
     patience: Duration,
 ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
@@ -71,25 +61,14 @@ pub(super) fn stream(
     })
 }
 
-/// The fields before the nodes.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Head<'a> {
-    time: Timestamp,
-    synced: bool,
-    pods: i64,
-    unknown_nodes: &'a [engine::cluster::UnknownNode],
-    nodes: [(); 0],
-}
-
-fn pieces(dump: &CacheDump) -> impl Iterator<Item = io::Result<Bytes>> + Send {
+fn pieces(dump: &EngineDump) -> impl Iterator<Item = io::Result<Bytes>> + Send {
     let view = &dump.view;
-    let head = Head {
+    let head = CacheDump::<_, Amounts> {
         time: dump.at,
         synced: dump.synced,
         pods: view.pods(),
-        unknown_nodes: view.unknown(),
-        nodes: [],
+        unknown_nodes: view.unknown().to_vec(),
+        nodes: Vec::new(),
     };
     let head = serde_json::to_vec(&head).map(|mut text| {
         // The list and the object stay open.
@@ -120,18 +99,17 @@ mod tests {
     use engine::cluster::Cluster;
     use engine::testing::{node, pod};
     use futures::StreamExt;
-    use serde_json::{Value, json};
     use tokio::sync::Semaphore;
 
     use super::*;
 
-    fn dump(nodes: usize) -> CacheDump {
+    fn dump(nodes: usize) -> EngineDump {
         let mut cluster = Cluster::new();
         for index in 0..nodes {
             cluster.set_node(node(&format!("n{index:04}")).allocatable("cpu=4").build());
         }
         cluster.set_pod(pod("lost").on("gone").build()).unwrap();
-        CacheDump {
+        EngineDump {
             at: Timestamp::from_secs(0),
             synced: true,
             view: cluster.view(),
@@ -153,15 +131,16 @@ mod tests {
                 .into_iter()
                 .flat_map(|piece| piece.unwrap())
                 .collect();
-            let value: Value = serde_json::from_slice(&text).unwrap();
-            let found = value["nodes"].as_array().unwrap();
-            assert_eq!(found.len(), nodes);
-            assert!(found.is_sorted_by_key(|node| node["name"].as_str().unwrap()));
-            assert_eq!(value["unknownNodes"], json!([{"name": "gone", "pods": 1}]));
-            assert_eq!(
-                (&value["pods"], &value["synced"]),
-                (&json!(1), &json!(true))
-            );
+            let dump: CacheDump = serde_json::from_slice(&text).unwrap();
+            assert_eq!(dump.nodes.len(), nodes);
+            assert!(dump.nodes.is_sorted_by_key(|node| node.name.clone()));
+            let unknown: Vec<_> = dump
+                .unknown_nodes
+                .iter()
+                .map(|it| (&*it.name, it.pods))
+                .collect();
+            assert_eq!(unknown, [("gone", 1)]);
+            assert_eq!((dump.pods, dump.synced), (1, true));
             // The permit is free again.
             all.acquire().await.unwrap().forget();
         }

@@ -1,39 +1,26 @@
-//! The Score API: `/debug/scores` switches the scores behind decisions on and shows the latest ones, and `/debug/flags/s`
-//! is its switch under Koordinator's name.
+//! The Score API: `/debug/scores` enables the recording of scores and shows the latest ones; `/debug/flags/s` enables it
+//! as in Koordinator.
 
-use std::sync::Arc;
-
+use api::http::{ErrorCode, RecordedScores};
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use engine::scheduler::{Scores, score_count};
+use engine::scheduler::score_count;
 use http::StatusCode;
-use serde::Serialize;
 
 use crate::scheduler::Handle;
 use crate::scheduler::observe::score_table::ScoreTable;
 use crate::serve::{TEXT, answer, refuse, to_json};
 
-/// No number is longer.
 const LONGEST_NUMBER: usize = 32;
-
-/// The answer of `/debug/scores`.
-#[derive(Serialize)]
-struct Shown<'a> {
-    /// Of how many nodes scores are recorded; 0 for none.
-    top: u16,
-    /// The latest ones, newest first; left out where the switch answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    scores: Option<Vec<&'a Scores>>,
-}
 
 /// `GET /debug/scores`
 pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
     let latest = handle.scores().latest();
     match value(query.as_deref(), "output") {
-        Ok(Some("json") | None) => to_json(&Shown {
+        Ok(Some("json") | None) => to_json(&RecordedScores {
             top: handle.scores().top(),
-            scores: Some(latest.iter().map(Arc::as_ref).collect()),
+            scores: Some(latest),
         }),
         Ok(Some("table")) => {
             let tables = latest
@@ -42,7 +29,7 @@ pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery
             let tables: Vec<String> = tables.collect();
             answer(StatusCode::OK, TEXT, tables.join("\n"))
         }
-        Ok(Some(other)) => bad(&format!("output is `{other}`; use json or table")),
+        Ok(Some(other)) => bad(&format!("invalid output `{other}`: use json or table")),
         Err(text) => bad(&text),
     }
 }
@@ -51,13 +38,13 @@ pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery
 pub(super) async fn switch(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
     let top = match value(query.as_deref(), "top") {
         Ok(Some(top)) => number(top),
-        Ok(None) => Err("say how many nodes are to be shown: ?top=10, or 0 for none".to_owned()),
+        Ok(None) => Err("the number of nodes is missing: use ?top=10, or 0 for none".to_owned()),
         Err(text) => Err(text),
     };
     match top {
         Ok(top) => {
             handle.scores().switch(top);
-            to_json(&Shown { top, scores: None })
+            to_json(&RecordedScores::<()> { top, scores: None })
         }
         Err(text) => bad(&text),
     }
@@ -72,7 +59,7 @@ pub(super) async fn flag(State(handle): State<Handle>) -> Response {
 /// `PUT /debug/flags/s`; the number is the body.
 pub(super) async fn set_flag(State(handle): State<Handle>, body: Body) -> Response {
     let Ok(body) = axum::body::to_bytes(body, LONGEST_NUMBER).await else {
-        return bad("the body is no number: it is too long");
+        return bad("the body is too long for a number");
     };
     match number(&String::from_utf8_lossy(&body)) {
         Ok(top) => {
@@ -86,10 +73,10 @@ pub(super) async fn set_flag(State(handle): State<Handle>, body: Body) -> Respon
 
 fn number(text: &str) -> Result<u16, String> {
     let text = text.trim();
-    score_count(text).map_err(|error| format!("the number of nodes is `{text}`; {error}"))
+    score_count(text).map_err(|error| format!("invalid number of nodes `{text}`: {error}"))
 }
 
-/// What a query gives for the one key that it may have.
+/// The value of the only key that the query may have.
 fn value<'a>(query: Option<&'a str>, key: &str) -> Result<Option<&'a str>, String> {
     let mut found = None;
     for pair in query
@@ -99,7 +86,7 @@ fn value<'a>(query: Option<&'a str>, key: &str) -> Result<Option<&'a str>, Strin
     {
         let (given, value) = pair.split_once('=').unwrap_or((pair, ""));
         if given != key {
-            return Err(format!("`{given}` means nothing here; use {key}"));
+            return Err(format!("unknown parameter `{given}`: use {key}"));
         }
         found = Some(value);
     }
@@ -107,5 +94,5 @@ fn value<'a>(query: Option<&'a str>, key: &str) -> Result<Option<&'a str>, Strin
 }
 
 fn bad(text: &str) -> Response {
-    refuse(StatusCode::BAD_REQUEST, text)
+    refuse(ErrorCode::BadRequest, text)
 }

@@ -10,7 +10,9 @@ use futures::{StreamExt, stream};
 use super::bind::{BindOutcome, bind};
 use super::requests::Writer;
 use crate::client::{Connect, ConnectError, Refusal};
-use crate::election::leadership::{Leadership, Role};
+use api::http::Role;
+
+use crate::election::leadership::Leadership;
 
 /// The scheduler's own limit.
 const AT_ONCE: usize = 64;
