@@ -1,15 +1,16 @@
-//! The scheduler at work: watches in, binds, events and status patches out.
+//! The components that run against an API server: today the scheduler.
 //!
-//! The engine decides; this carries its decisions into the world and brings back what came of them.
+//! The engine decides; this crate feeds it with watches, carries out its decisions and reports the results.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
-//! | [`client`] | connections to an API server, and what its answers mean |
-//! | [`watch`] | every kind the engine reads, listed and watched |
-//! | [`scheduler`] | the threads: one decides, one talks to the world; read it first |
+//! | [`client`] | connections to an API server, and the results of requests |
+//! | [`watch`] | lists and watches of every kind that the engine reads |
+//! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
 //! | [`election`] | leader election |
-//! | [`serve`] | the HTTP server: health, metrics, explanations |
-//! | [`status`] | what a scheduler says of itself |
+//! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
+//! | `backoff` | exponential backoff |
+//! | `testing` | the captured log, for tests |
 
 mod backoff;
 pub mod client;

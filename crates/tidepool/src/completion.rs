@@ -1,10 +1,10 @@
-//! `tidepool completion`: what shells need to complete our commands.
+//! `tidepool completion`: completion scripts for shells.
 
 use anyhow::Result;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-/// Print the completions of a shell
+/// Print the completion script of a shell
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -14,9 +14,9 @@ pub(crate) struct Flags {
 
 const EXAMPLES: &str = "\
 Examples:
-  source <(tidepool completion bash)                                 for this shell
-  tidepool completion bash > /etc/bash_completion.d/tidepool         for every bash
-  tidepool completion zsh > \"${fpath[1]}/_tidepool\"                  for every zsh
+  source <(tidepool completion bash)                                 for the current shell
+  tidepool completion bash > /etc/bash_completion.d/tidepool         for all bash sessions
+  tidepool completion zsh > \"${fpath[1]}/_tidepool\"                  for all zsh sessions
   tidepool completion fish > ~/.config/fish/completions/tidepool.fish";
 
 pub(crate) fn run(flags: &Flags) -> Result<()> {

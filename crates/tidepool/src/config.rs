@@ -1,4 +1,4 @@
-//! `tidepool config`: what a scheduler's configuration means, before it is used.
+//! `tidepool config`: checks, shows and converts a configuration.
 
 mod nodes;
 
@@ -14,7 +14,7 @@ use engine::plugins;
 
 use crate::exit::{Code, error};
 
-/// Look at the configuration of a scheduler
+/// Check, show or convert the configuration of a scheduler
 #[derive(Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -28,56 +28,56 @@ enum Command {
     Convert(ConvertFlags),
 }
 
-/// Say what is wrong with a KubeSchedulerConfiguration, and what has no effect
+/// Report errors in a KubeSchedulerConfiguration, and settings without effect
 ///
-/// Warnings and errors go to standard output, one per line, with the line of the file. The exit code is 3 if there is an
-/// error.
+/// Prints warnings and errors to standard output, one per line, with the line of the file. The exit code is 3 if there is
+/// an error.
 #[derive(Args)]
 struct CheckFlags {
     #[command(flatten)]
     input: Input,
-    /// The nodes of the cluster, as `kubectl get nodes -o yaml` prints them, or - for standard input: resources are then
-    /// warned of that none of them has
+    /// The output of `kubectl get nodes -o yaml`, or - for standard input; warns about resources that no node has
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Show what a KubeSchedulerConfiguration comes to, with every default written out
+/// Show a KubeSchedulerConfiguration with all defaults
 ///
-/// For each profile: the plugins at each extension point in their order, with weights and arguments. Without a file: the
-/// defaults. As YAML it can be loaded and means the same: names that depend on the scheduler's --mode stay open.
+/// Shows for each profile the plugins of each extension point in their order, with weights and arguments. Without a file it
+/// shows the defaults. The YAML output is a valid configuration with the same meaning; it leaves out names that depend on
+/// the scheduler's --mode.
 #[derive(Args)]
 struct ShowFlags {
-    /// The file, or - for standard input; a ConfigMap that holds one is good too
+    /// Configuration file, or a ConfigMap with one; - for standard input
     file: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Write a KubeSchedulerConfiguration of any version as v1
+/// Convert a KubeSchedulerConfiguration of any version to v1
 ///
-/// The result means the same, and says no more than it must. What v1 cannot say is left out, with a warning on standard
-/// error.
+/// The result has the same meaning, without defaults. Settings that v1 does not have are left out, with a warning on
+/// standard error.
 #[derive(Args)]
 struct ConvertFlags {
     #[command(flatten)]
     input: Input,
-    /// How to write it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = FileFormat::Yaml)]
     output: FileFormat,
 }
 
 #[derive(Args)]
 struct Input {
-    /// The file, or - for standard input; a ConfigMap that holds one is good too
+    /// Configuration file, or a ConfigMap with one; - for standard input
     file: PathBuf,
 }
 
 #[derive(Args)]
 struct Output {
-    /// How to write it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
@@ -120,7 +120,7 @@ fn check(flags: &CheckFlags) -> Result<()> {
             let warnings = warnings.map(|warning| warning.in_file(&name, "warning"));
             let errors = found.errors.iter();
             let errors = errors.map(|error| error.in_file(&name, "error"));
-            let good = found.errors.is_empty().then(|| format!("{name}: good"));
+            let good = found.errors.is_empty().then(|| format!("{name}: ok"));
             let mut lines: Vec<String> = warnings.chain(errors).chain(good).collect();
             lines.push(String::new());
             lines.join("\n")
@@ -152,7 +152,7 @@ fn show(flags: &ShowFlags) -> Result<()> {
 fn convert(flags: &ConvertFlags) -> Result<()> {
     let (converted, lost) = effective(&flags.input.file)?.in_v1(plugins::ALL);
     for warning in lost {
-        say(&format!(
+        warn(&format!(
             "{}: warning: {warning}",
             flags.input.file.display()
         ));
@@ -164,7 +164,7 @@ fn convert(flags: &ConvertFlags) -> Result<()> {
     })
 }
 
-/// What a file comes to; what has no effect in it is said.
+/// The effective configuration of a file. Prints warnings about settings without effect.
 fn effective(file: &Path) -> Result<Effective> {
     let name = file.display().to_string();
     let refused = |Errors(errors): Errors| {
@@ -172,17 +172,17 @@ fn effective(file: &Path) -> Result<Effective> {
             .iter()
             .map(|error| error.in_file(&name, "error"))
             .collect();
-        anyhow::anyhow!("the configuration cannot be used\n{}", lines.join("\n"))
+        anyhow::anyhow!("invalid configuration\n{}", lines.join("\n"))
     };
     let (configuration, warnings) = config::load(&crate::read_input(file)?).map_err(refused)?;
     let (_, more) = configuration.profiles(plugins::ALL).map_err(refused)?;
-    let warn = |warning: &Warning| say(&warning.in_file(&name, "warning"));
-    warnings.iter().chain(&more).for_each(warn);
+    let print = |warning: &Warning| warn(&warning.in_file(&name, "warning"));
+    warnings.iter().chain(&more).for_each(print);
     Effective::new(&configuration, plugins::ALL).map_err(refused)
 }
 
-/// To people; nobody is left to tell when this fails.
-fn say(text: &str) {
+/// Prints to stderr. If it is closed, there is nowhere to report it.
+fn warn(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -1,25 +1,25 @@
-//! What the exit code says. Every command keeps to this list, which is part of the interface.
+//! Exit codes, which are part of the interface.
 
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     Failed = 1,
-    /// Flags and arguments that make no sense.
+    /// Invalid flags or arguments.
     BadInput = 2,
-    /// What was to be checked is not good.
+    /// A check found a problem.
     Problem = 3,
-    /// What was asked does not answer.
+    /// The server does not answer.
     Unreachable = 4,
-    /// What was asked does not answer us.
+    /// The server refuses the request.
     Refused = 5,
 }
 
 /// For `tidepool --help`.
 pub(crate) const CODES: &str = "\
-Exit codes: 0 done, 1 failed, 2 bad flags, 3 found a problem, 4 not reachable, 5 not allowed";
+Exit codes: 0 success, 1 failure, 2 invalid flags, 3 problem found, 4 server not reachable, 5 permission denied";
 
-/// A code that an error brings along. Errors without one are [`Code::Failed`].
+/// An error with an exit code. Others are [`Code::Failed`].
 #[derive(Debug)]
 struct Coded {
     code: Code,
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_survives_more_words() {
+    fn a_code_survives_added_context() {
         let coded = Err::<(), _>(error(Code::Unreachable, "it sleeps")).context("no answer");
         let coded = coded.unwrap_err();
         assert_eq!(code_of(&coded), Code::Unreachable);

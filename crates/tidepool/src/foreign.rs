@@ -1,14 +1,14 @@
-//! Texts that others wrote, made fit for a line of ours.
+//! Makes texts of others fit on one line.
 //!
-//! Names and messages come from whoever may make a pod or runs an extender. On a line of a log or a terminal they must
-//! not end it, begin another one, or move the cursor.
+//! Names and messages come from users who create pods and from extenders. In a log or terminal they must not end the
+//! line, begin another one, or move the cursor.
 
 use std::borrow::Cow;
 
-/// Longer texts are cut. It is as much as an Event has room for.
+/// Longer texts are truncated. Events have the same limit.
 const LONGEST: usize = 1024;
 
-/// The text on one line: cut if it is long, and with every control character escaped.
+/// The text on one line: truncated, and with every control character escaped.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     let kept = cut(text);
     if kept.len() == text.len() && !kept.contains(is_unfit) {
@@ -27,12 +27,12 @@ pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-/// As much of the text as there is room for.
+/// The start of the text, up to [`LONGEST`].
 pub(crate) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST)]
 }
 
-/// Controls, and marks that let a text be read in another order than it is written.
+/// Control characters, and marks that change the reading order.
 fn is_unfit(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,6 +1,6 @@
-//! The kubeconfig file: where it goes by default, how it is written so that nobody reads half of it, and how it is read.
+//! The kubeconfig file: its default path, atomic writes, and reading.
 //!
-//! Beside it, `up` writes down where its scheduler answers.
+//! `up` writes the address of its scheduler into a file beside it.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 /// `tidepool/kubeconfig` in the user's cache directory.
 pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<PathBuf> {
-    // A relative path in this variable counts for nothing, says its specification.
+    // Its specification ignores relative paths.
     let absolute = |name: &str| {
         variable(name)
             .map(PathBuf::from)
@@ -27,37 +27,36 @@ pub(crate) fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> anyho
     let cache =
         absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     let cache = cache.ok_or_else(|| {
-        anyhow!("no cache directory is known because HOME is not set; say where the kubeconfig goes with --kubeconfig-out")
+        anyhow!("no cache directory, because HOME is not set; pass the path of the kubeconfig with --kubeconfig-out")
     })?;
     Ok(cache.join("tidepool").join("kubeconfig"))
 }
 
-/// The first line of what we write. A file without it is somebody's own and is not replaced, unless it is a kubeconfig
-/// that `kubectl config` wrote anew.
+/// The first line of our files. A file without it is not replaced, unless `kubectl config` rewrote our kubeconfig.
 const OURS: &str = "# Written by `tidepool up`, which replaces it at each start.\n";
 /// The user in it.
 pub(crate) const USER: &str = "admin";
 /// The cluster and the context in it.
 const CLUSTER: &str = "tidepool";
-/// Nothing that we write comes near this.
+/// Bytes that are read of a file; ours are much smaller.
 const LONGEST: u64 = 1 << 20;
-/// A cluster on this machine answers at once.
+/// The timeout to connect to a cluster on this machine.
 const LONGEST_CONNECT: Duration = Duration::from_millis(300);
 
-/// An error if a cluster is up that has this kubeconfig: it would be lost to whoever uses it.
+/// Fails if a running cluster uses this kubeconfig: replacing the file would make that cluster unreachable.
 pub(crate) async fn check_free(path: &Path) -> anyhow::Result<()> {
     let Some(server) = server_in(path) else {
         return Ok(());
     };
     ensure!(
         !answers(&server).await,
-        "a cluster is up at {server} with the kubeconfig {}; give this one its own with --kubeconfig-out, and its own port with --port",
+        "a cluster is running at {server} with kubeconfig {}; pass another path with --kubeconfig-out, and another port with --port",
         path.display()
     );
     Ok(())
 }
 
-/// The server that a file of ours names.
+/// The server in a file of ours.
 fn server_in(path: &Path) -> Option<String> {
     let text = read_regular(path).ok()??;
     let file = Kubeconfig::from_yaml(&text)
@@ -90,7 +89,7 @@ fn is_ours(text: &str) -> bool {
         && file.auth_infos.iter().map(|it| &it.name).eq([USER])
 }
 
-/// The text of a file; none of a pipe or a device, which would have to be waited for.
+/// The text of a regular file; `None` for a pipe or a device, which could block.
 fn read_regular(path: &Path) -> io::Result<Option<String>> {
     if !fs::metadata(path)?.is_file() {
         return Ok(None);
@@ -100,19 +99,19 @@ fn read_regular(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Writes the file in one step; only its owner can read it, because it holds a token.
+/// Writes the file atomically; only its owner can read it, because it contains a token.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     try_write(path, &[OURS, text].concat()).map_err(|error| {
         anyhow!(
-            "cannot write the kubeconfig to {}: {error}; choose another path with --kubeconfig-out",
+            "cannot write the kubeconfig to {}: {error}; pass another path with --kubeconfig-out",
             path.display()
         )
     })
 }
 
-/// How to reach the cluster that a kubeconfig names.
+/// The connection settings of a kubeconfig.
 pub(crate) async fn read(path: &Path) -> anyhow::Result<kube::Config> {
-    // Said in our words: kube's name the path and the cause twice.
+    // kube's own error has the path and the cause twice.
     crate::read_input(path)?;
     let file = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
@@ -126,32 +125,32 @@ struct Beside {
     server: String,
 }
 
-/// The file that tells where the scheduler of a kubeconfig's cluster answers.
+/// The file with the address of the cluster's scheduler.
 fn beside(kubeconfig: &Path) -> Option<PathBuf> {
     let mut name = kubeconfig.file_name()?.to_owned();
     name.push(".scheduler.yaml");
     Some(kubeconfig.with_file_name(name))
 }
 
-/// Writes down where the scheduler answers.
+/// Records the address of the scheduler.
 pub(crate) fn write_server(kubeconfig: &Path, server: &str) -> io::Result<()> {
     let path = beside(kubeconfig).ok_or(io::ErrorKind::IsADirectory)?;
     try_write(&path, &format!("{OURS}server: {server}\n"))
 }
 
-/// Where the scheduler answers, if that was written down.
+/// The recorded address of the scheduler.
 pub(crate) fn read_server(kubeconfig: &Path) -> Option<String> {
     let text = fs::read_to_string(beside(kubeconfig)?).ok()?;
     let beside: Beside = serde_saphyr::from_str(&text).ok()?;
     Some(beside.server)
 }
 
-/// It answers no more. What another one wrote down since stays.
+/// Removes the record, unless another process has written a new one.
 pub(crate) fn remove_server(kubeconfig: &Path, server: &str) {
     if read_server(kubeconfig).is_some_and(|written| written == server)
         && let Some(path) = beside(kubeconfig)
     {
-        // Whoever reads it finds that nobody answers.
+        // A stale record is harmless: the address does not answer.
         let _ = fs::remove_file(path);
     }
 }
@@ -163,7 +162,7 @@ fn try_write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = directory {
         fs::create_dir_all(directory)?;
     }
-    // What a link leads to is written, not the link.
+    // Writes the target of a link, not the link.
     match fs::canonicalize(path) {
         Ok(path) => replace(&path, text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => rename_into(path, text),
@@ -176,7 +175,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     let Some(before) = read_regular(path)? else {
-        // A pipe or a device takes the text and stays what it is.
+        // A pipe or a device is written to, and not replaced.
         return OpenOptions::new()
             .write(true)
             .open(path)?
@@ -184,13 +183,13 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     };
     if !is_ours(&before) {
         return Err(io::Error::other(
-            "there is a file that tidepool did not write",
+            "the file exists and was not written by tidepool",
         ));
     }
     rename_into(path, text)
 }
 
-/// Nobody ever reads half a file, because it gets its name when it is whole.
+/// Writes a temporary file and renames it, so that no reader sees a part of it.
 fn rename_into(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path
         .file_name()
@@ -207,7 +206,7 @@ fn rename_into(path: &Path, text: &str) -> io::Result<()> {
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // The first failure is the one to tell.
+        // The first error is the one to report.
         let _ = fs::remove_file(&temporary);
     }
     written

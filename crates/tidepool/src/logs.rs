@@ -1,4 +1,4 @@
-//! Where the log goes and how much of it: to stderr, and little.
+//! The log, on stderr.
 
 mod lines;
 
@@ -15,10 +15,10 @@ use self::lines::Lines;
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// How much to log, on stderr [default: warn; info for components of a cluster].
+    /// Log level, on stderr [default: warn; info for components of a cluster].
     #[arg(long, value_enum, global = true)]
     log_level: Option<Level>,
-    /// The same as a number, as Kubernetes has it: 0 to 3 is info, 4 and 5 debug, more trace.
+    /// Log level as a number, as in Kubernetes: 0 to 3 is info, 4 and 5 debug, higher trace.
     #[arg(
         short,
         long,
@@ -27,7 +27,7 @@ pub(crate) struct Flags {
         conflicts_with = "log_level"
     )]
     v: Option<u8>,
-    /// How log lines look.
+    /// Log format.
     #[arg(
         long,
         value_enum,
@@ -54,7 +54,7 @@ enum Format {
 }
 
 impl Flags {
-    /// Begins to log; this much if nobody said otherwise.
+    /// Starts the log; `default` is the level without flags.
     pub(crate) fn start(&self, default: Level) {
         let number = self.v.map(|number| match number {
             0..=3 => Level::Info,
@@ -68,13 +68,13 @@ impl Flags {
             Level::Debug => "debug",
             Level::Trace => "trace",
         };
-        // Libraries stay quiet: their details are not what anybody looks for here.
+        // Libraries log warnings only.
         let others = if level == "error" { "error" } else { "warn" };
         let ours = ["tidepool", "apiserver", "control_plane", "local"]
             .map(|crate_| format!("{crate_}={level}"));
-        // What kube's client logs it also returns, and then it is said in our words.
+        // kube's client also returns the errors that it logs.
         let ours = ours.join(",");
-        // Scores and numbers are there only if somebody asked for them.
+        // Scores and sizes are logged only on request.
         let asked = "scores=info,asked=info";
         let filter = EnvFilter::new(format!("{others},kube_client=off,{asked},{ours}"));
         tracing_subscriber::fmt()
@@ -88,11 +88,11 @@ impl Flags {
     }
 }
 
-/// Lines that wait until the terminal is free again; `None` while it is.
+/// Lines that wait until the terminal is free; `None` while it is free.
 static HELD: Mutex<Option<VecDeque<String>>> = Mutex::new(None);
 const MOST_HELD: usize = 200;
 
-/// Keeps the log off the terminal while this lives, and writes it there afterwards: the latest lines, if they are many.
+/// Keeps the log off the terminal while this exists, and writes the latest lines there afterwards.
 pub(crate) struct Hold(());
 
 pub(crate) fn hold() -> Hold {
@@ -102,7 +102,7 @@ pub(crate) fn hold() -> Hold {
     Hold(())
 }
 
-/// What waits, the oldest first.
+/// The waiting lines, the oldest first.
 pub(crate) fn held() -> Vec<String> {
     lock().iter().flatten().cloned().collect()
 }
@@ -110,7 +110,7 @@ pub(crate) fn held() -> Vec<String> {
 impl Drop for Hold {
     fn drop(&mut self) {
         for line in lock().take().into_iter().flatten() {
-            // Nobody is left to tell when this fails.
+            // If stderr is closed, there is nowhere to report it.
             let _ = writeln!(io::stderr(), "{line}");
         }
     }

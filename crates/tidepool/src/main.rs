@@ -1,4 +1,4 @@
-//! The command line: flags, then one of the parts. Nothing is decided here.
+//! The command line: parses flags and runs one subcommand.
 
 mod ask;
 mod completion;
@@ -50,7 +50,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Flags that make no sense end here, with exit code 2.
+    // Invalid flags end the process here, with exit code 2.
     let cli = Cli::parse();
     cli.logs.start(match cli.command {
         Command::Scheduler(_) => logs::Level::Info,
@@ -70,14 +70,14 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody is left to tell when this fails.
+            // If stderr is closed, there is nowhere to report it.
             let _ = writeln!(std::io::stderr(), "tidepool: {error:#}");
             ExitCode::from(exit::code_of(&error) as u8)
         }
     }
 }
 
-/// Writes to standard output. A reader that went away, as `head` does, is no failure.
+/// Writes to standard output. A closed pipe, as with `head`, is no error.
 fn say(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes());
@@ -87,22 +87,22 @@ fn say(text: &str) -> Result<()> {
     }
 }
 
-/// No file that a person writes is this long.
+/// Bytes of an input file.
 const LONGEST_INPUT: u64 = 16 << 20;
 
 /// The text of a file, or of standard input if it is named `-`.
 fn read_input(path: &Path) -> Result<String> {
-    let what = || format!("cannot read {}", path.display());
+    let context = || format!("cannot read {}", path.display());
     let mut text = String::new();
     let length = if path == Path::new("-") {
         std::io::stdin()
             .take(LONGEST_INPUT)
             .read_to_string(&mut text)
     } else {
-        let file = std::fs::File::open(path).with_context(what)?;
+        let file = std::fs::File::open(path).with_context(context)?;
         file.take(LONGEST_INPUT).read_to_string(&mut text)
     };
-    let length = length.with_context(what)?;
+    let length = length.with_context(context)?;
     anyhow::ensure!(
         (length as u64) < LONGEST_INPUT,
         "{} is longer than {} MiB",

@@ -1,4 +1,4 @@
-//! `tidepool replay`: what an API server and our own client allow when nothing has to be decided. For benchmarks.
+//! `tidepool replay`: binds pods without decisions, to measure API server and client. For benchmarks.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use control_plane::scheduler::replay::{Placement, replay};
 
 use crate::kubeconfig;
 
-/// Bind the pods that a file names, as fast as the API server takes it, and wait to be stopped
+/// Bind the pods of a file as fast as possible, and wait to be stopped
 #[derive(Args)]
 #[command(hide = true)]
 pub(crate) struct Flags {
@@ -28,7 +28,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     runtime.block_on(async {
         let config = kubeconfig::read(&flags.kubeconfig).await?;
         replay(Connect::Config(Box::new(config)), placements).await?;
-        // The benchmark reads what this process has used, and then stops it.
+        // The benchmark reads the resource usage of this process, and then stops it.
         std::future::pending::<()>().await;
         Ok(())
     })
@@ -37,7 +37,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
 fn placement(line: &str) -> Result<Placement> {
     let words: Vec<&str> = line.split(' ').collect();
     let [namespace, name, uid, node] = words[..] else {
-        bail!("`{line}` is no placement: want namespace, name, uid and node");
+        bail!("invalid placement `{line}`: use namespace, name, uid and node");
     };
     Ok(Placement {
         namespace: namespace.to_owned(),

@@ -1,6 +1,6 @@
-//! `tidepool scheduler`: schedules the pods of a cluster, until somebody stops it.
+//! `tidepool scheduler`: schedules the pods of a cluster until it is stopped.
 //!
-//! Flags have kube-scheduler's names where it has them. What a flag says goes before what the file says.
+//! Flags have kube-scheduler's names where it has them, and override the configuration file.
 
 mod flags;
 
@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Code, error};
 use crate::kubeconfig;
-use crate::signals::Asked;
+use crate::signals::StatusSignal;
 pub(crate) use flags::Flags;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
@@ -26,18 +26,18 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn schedule(flags: Flags) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
-    let asked = Asked::listen()?;
+    let status_signal = StatusSignal::listen()?;
     let (configuration, options) = prepare(&flags)?;
     let config = connection(&flags, &configuration).await?;
     let mut running = Running::start(Connect::Config(Box::new(config)), options)?;
-    asked.answer(running.handle().clone());
+    status_signal.answer(running.handle().clone());
     tokio::select! {
         () = signals.next() => {}
         why = running.ended() => return Err(why.into()),
     }
     tokio::select! {
         () = running.stop() => Ok(()),
-        () = signals.next() => bail!("stopped at once, because it was asked for twice"),
+        () = signals.next() => bail!("stopped at once by a second signal"),
     }
 }
 
@@ -62,7 +62,7 @@ impl Signals {
     }
 }
 
-/// From file and flags to what runs.
+/// The configuration of file and flags.
 fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     let (mut configuration, warnings, named) = match &flags.config {
         None => (Configuration::default(), Vec::new(), String::new()),
@@ -81,7 +81,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
         .map_err(|why| error(Code::BadInput, why))?;
     let host = host();
     let (mut options, more) = Options::new(&configuration, engine::plugins::ALL, &host)
-        .with_context(|| format!("{named}cannot be used"))?;
+        .with_context(|| format!("{named}invalid configuration"))?;
     for warning in warnings.iter().chain(&more) {
         tracing::warn!("{named}{warning}");
     }
@@ -105,7 +105,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     Ok((configuration, options))
 }
 
-/// `--kubeconfig`, then the file's `clientConnection.kubeconfig`, then the cluster around this process.
+/// `--kubeconfig`, then the file's `clientConnection.kubeconfig`, then the cluster that this process runs in.
 async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Result<kube::Config> {
     let in_file = &configuration.client_connection.kubeconfig;
     let path = match &flags.kubeconfig {
@@ -114,9 +114,8 @@ async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Res
     };
     let mut config = match path {
         Some(path) => kubeconfig::read(&path).await?,
-        None => kube::Config::incluster().context(
-            "this is no pod of a cluster, so --kubeconfig PATH must say how to reach one",
-        )?,
+        None => kube::Config::incluster()
+            .context("not running inside a cluster: pass --kubeconfig PATH")?,
     };
     if let Some(server) = &flags.master {
         config.cluster_url = server.clone();
@@ -124,7 +123,7 @@ async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Res
     Ok(config)
 }
 
-/// This machine's name, as the kernel has it.
+/// The host name, from the kernel.
 fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {

@@ -1,19 +1,19 @@
-//! SIGUSR2: somebody wants to know what a scheduler has in mind. kube-scheduler's debugger answers to it, too.
+//! SIGUSR2: the scheduler logs its sizes, as kube-scheduler's debugger does.
 
 use anyhow::{Context, Result};
 use control_plane::scheduler::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From when this is made on, the signal ends nothing.
-pub(crate) struct Asked(Signal);
+/// Once this exists, the signal does not end the process.
+pub(crate) struct StatusSignal(Signal);
 
-impl Asked {
+impl StatusSignal {
     pub(crate) fn listen() -> Result<Self> {
         let signal = signal(SignalKind::user_defined2()).context("cannot listen for SIGUSR2")?;
         Ok(Self(signal))
     }
 
-    /// Answers in the log, for as long as this process runs. What came before is answered now.
+    /// Logs the sizes on each signal, including those since `listen`.
     pub(crate) fn answer(mut self, scheduler: Handle) {
         tokio::spawn(async move {
             while self.0.recv().await.is_some() {

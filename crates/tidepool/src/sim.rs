@@ -1,4 +1,4 @@
-//! `tidepool sim`: clusters in virtual time.
+//! `tidepool sim`: simulates clusters in virtual time.
 
 use std::{
     io::Write,
@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-/// Play clusters in virtual time, without any API
+/// Simulate clusters in virtual time, without an API server
 #[derive(Args)]
 pub(crate) struct Flags {
     #[command(subcommand)]
@@ -20,15 +20,15 @@ enum Command {
     Run(RunFlags),
 }
 
-/// Play scenarios, say what happens, and check what they expect
+/// Run scenarios, print what happens, and check their expectations
 ///
-/// The exit code is 1 if an expectation is not met or a scenario cannot be played.
+/// The exit code is 1 if an expectation is not met or a scenario is invalid.
 #[derive(Args)]
 struct RunFlags {
     /// Scenario files, or - for standard input
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// Only say which scenarios hold
+    /// Print only the result of each scenario
     #[arg(long, short)]
     quiet: bool,
 }
@@ -46,7 +46,7 @@ fn play_all(flags: &RunFlags) -> Result<()> {
         let (lines, holds) = play(file, flags.quiet)?;
         failed += usize::from(!holds);
         for line in lines {
-            writeln!(out, "{line}").context("cannot write what happened")?;
+            writeln!(out, "{line}").context("cannot write to standard output")?;
         }
     }
     if failed > 0 {
@@ -55,7 +55,7 @@ fn play_all(flags: &RunFlags) -> Result<()> {
     Ok(())
 }
 
-/// What to say about a scenario, and whether it holds.
+/// The output of a scenario, and whether its expectations are met.
 fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
     let name = file.display();
     let report = match sim::run(&crate::read_input(file)?) {

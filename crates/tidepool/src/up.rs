@@ -31,7 +31,7 @@ use self::{terminal::Terminal, view::View, welcome::Welcome};
 use crate::{
     kubeconfig::{self, USER},
     logs, say,
-    signals::Asked,
+    signals::StatusSignal,
 };
 
 /// This machine, as events and the Lease name it.
@@ -107,7 +107,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 async fn up(flags: Flags) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let asked = Asked::listen()?;
+    let asked = StatusSignal::listen()?;
     let time_is_up = async {
         match flags.run_for {
             Some(duration) => tokio::time::sleep(duration).await,

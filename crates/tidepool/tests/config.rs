@@ -53,7 +53,7 @@ fn check_names_file_line_and_field() {
     assert_eq!(
         out,
         format!(
-            "{good}:4: warning: parallelism: has no effect: the scheduler decides on one thread\n{good}: good\n"
+            "{good}:4: warning: parallelism: has no effect: the scheduler decides on one thread\n{good}: ok\n"
         )
     );
 }
@@ -82,26 +82,21 @@ fn check_looks_at_nodes_if_it_is_given_some() {
     let two = format!("{}, {}", node("memory"), node("nvidia.com/gpus"));
     for (case, nodes, code, said) in [
         ("none has it", list(&node("nvidia.com/gpu")), 0, warning),
-        ("one has it", list(&two), 0, "misspelt.yaml: good\n"),
+        ("one has it", list(&two), 0, "misspelt.yaml: ok\n"),
         ("a node alone", node("nvidia.com/gpu"), 0, warning),
         (
             "no node",
             list(""),
             1,
-            "nodes.json holds no nodes: give what `kubectl get nodes -o yaml` prints\n",
+            "nodes.json contains no nodes: pass the output of `kubectl get nodes -o yaml`\n",
         ),
         (
             "something else",
             list(r#"{"kind": "Pod"}"#),
             1,
-            "nodes.json holds a `Pod`, which is no Node: give what `kubectl get nodes -o yaml` prints\n",
+            "nodes.json contains a `Pod` instead of a Node: pass the output of `kubectl get nodes -o yaml`\n",
         ),
-        (
-            "no object",
-            "[1]".to_owned(),
-            1,
-            "nodes.json cannot be read as nodes: ",
-        ),
+        ("no object", "[1]".to_owned(), 1, "cannot read nodes from "),
     ] {
         let nodes = file(folder.path(), "nodes.json", &nodes);
         let (found, out, err) = config(&["check", &misspelt, "--nodes", &nodes]);

@@ -196,7 +196,7 @@ fn a_lease_in_a_namespace_that_is_missing_comes_with_the_command_that_makes_it()
         assert_eq!(status.code(), Some(1));
         let command = "kubectl create namespace nowhere";
         let words = format!(
-            "the Lease nowhere/tidepool-scheduler cannot be made because namespace `nowhere` does not exist; make it with `{command}`"
+            "cannot create Lease nowhere/tidepool-scheduler: namespace `nowhere` does not exist; create it with `{command}`"
         );
         let said = lost.last_words();
         assert!(

@@ -183,7 +183,7 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
     assert!(head.contains("NodeResourcesFit"), "{scores}");
     let status = up.tidepool("status");
     for part in [
-        "primary, leader by kube-system/kube-scheduler",
+        "primary, leader, holds kube-system/kube-scheduler",
         "3 nodes, 4 pods",
         "1 unschedulable",
     ] {

@@ -312,7 +312,7 @@ mod tests {
             let body = read(request.into_body()).await.unwrap();
             reply(respond, status, [said.into(), body]);
         };
-        // Somebody must drive the connection while the body comes.
+        // The connection must be driven while the body arrives.
         tokio::select! {
             () = answer => {}
             _ = std::future::poll_fn(|context| connection.poll_closed(context)) => unreachable!(),
@@ -394,7 +394,7 @@ mod tests {
         let serve = async {
             let mut first = server.accept().await;
             echo(&mut first, 200).await;
-            // The second request comes, and nobody answers it.
+            // The second request gets no answer.
             let _asked = first.accept().await.unwrap().unwrap();
             drop(first);
             // Another goes away in good order.
@@ -427,7 +427,7 @@ mod tests {
         let serve = async {
             let mut connection = server.accept().await;
             let _asked = connection.accept().await.unwrap().unwrap();
-            // Nobody reads or writes from here on, and the socket stays open.
+            // No reads or writes from here on; the socket stays open.
             std::future::pending::<()>().await;
         };
         tokio::select! {

@@ -209,7 +209,7 @@ mod tests {
             ("a change", pod(None, false), true),
             ("its end", Input::PodGone("u".into()), false),
             ("it is being deleted", pod(None, true), false),
-            ("somebody bound it", pod(Some("n"), false), false),
+            ("another client bound it", pod(Some("n"), false), false),
         ] {
             let claim_waits = ClaimWaits::default();
             let mut preparing = claim_waits.pod(&"u".into());

@@ -137,11 +137,9 @@ async fn after_a_drain_with_faults_it_equals_a_fresh_list() {
     assert_eq!((&one["name"], &one["native"]), (&json!("node-0"), native));
     let (code, body) = get(&fixture, "/debug/cache/node-99").await;
     assert_eq!(code, 404);
-    let words: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(
-        words["error"],
-        "node node-99 is not known to this scheduler"
-    );
+    let error: api::http::Error = serde_json::from_str(&body).unwrap();
+    assert_eq!(error.code, api::http::ErrorCode::NodeNotFound);
+    assert_eq!(error.message, "unknown node node-99");
     fixture.stop().await;
 }
 

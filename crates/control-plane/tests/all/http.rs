@@ -167,7 +167,7 @@ async fn pods_are_explained() {
     );
     let (code, body) = get(&fixture, "/apis/v1/pods/default/nobody/explain").await;
     assert_eq!(code, 404);
-    assert!(body.contains("pod default/nobody is not known"), "{body}");
+    assert!(body.contains("unknown pod default/nobody"), "{body}");
     fixture.stop().await;
 }
 
@@ -286,29 +286,23 @@ async fn scores_are_switched_on_and_off() {
             "/debug/scores?top=-1",
             "",
             400,
-            "is `-1`; use a whole number from 0 to 1000",
+            "`-1`: use a whole number from 0 to 1000",
         ),
         ("PUT", "/debug/scores?top=1001", "", 400, "from 0 to 1000"),
-        (
-            "PUT",
-            "/debug/scores?Top=1",
-            "",
-            400,
-            "`Top` means nothing here; use top",
-        ),
+        ("PUT", "/debug/scores?Top=1", "", 400, "`Top`: use top"),
         (
             "GET",
             "/debug/scores?output=xml",
             "",
             400,
-            "`xml`; use json or table",
+            "`xml`: use json or table",
         ),
         (
             "PUT",
             "/debug/flags/s",
             "many",
             400,
-            "is `many`; use a whole number",
+            "`many`: use a whole number",
         ),
         ("PUT", "/debug/flags/s", &"1".repeat(99), 400, "too long"),
         ("POST", "/debug/scores?top=1", "", 405, "GET, HEAD, PUT"),

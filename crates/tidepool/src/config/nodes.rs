@@ -1,4 +1,4 @@
-//! A configuration beside the nodes that it is for.
+//! Checks a configuration against the nodes of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use engine::profile::Unoffered;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// A list of nodes, or one: what kubectl prints as YAML or JSON, as far as it matters.
+/// A node or a list of nodes, as kubectl prints it in YAML or JSON.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Printed {
@@ -26,7 +26,7 @@ struct Status {
     allocatable: BTreeMap<String, IgnoredAny>,
 }
 
-/// Of resources that the configuration names and no node of the file has. Nothing if it cannot be used at all.
+/// Warnings about resources of the configuration that no node of the file has. None for an invalid configuration.
 pub(super) fn unoffered(file: &Path, configuration: &str) -> Result<Vec<Warning>> {
     let offered = offered(file)?;
     let Ok((configuration, _)) = config::load(configuration) else {
@@ -47,22 +47,22 @@ pub(super) fn unoffered(file: &Path, configuration: &str) -> Result<Vec<Warning>
 fn offered(file: &Path) -> Result<Vec<Resource>> {
     let (name, wanted) = (
         file.display(),
-        "give what `kubectl get nodes -o yaml` prints",
+        "pass the output of `kubectl get nodes -o yaml`",
     );
     let printed: Printed = match serde_saphyr::from_str(&crate::read_input(file)?) {
         Ok(printed) => printed,
-        Err(error) => bail!("{name} cannot be read as nodes: {error}"),
+        Err(error) => bail!("cannot read nodes from {name}: {error}"),
     };
     let nodes = match &printed.kind[..] {
         "List" | "NodeList" => printed.items,
         _ => vec![printed],
     };
     if nodes.is_empty() {
-        bail!("{name} holds no nodes: {wanted}");
+        bail!("{name} contains no nodes: {wanted}");
     }
     if let Some(other) = nodes.iter().find(|node| node.kind != "Node") {
         bail!(
-            "{name} holds a `{}`, which is no Node: {wanted}",
+            "{name} contains a `{}` instead of a Node: {wanted}",
             other.kind
         );
     }

@@ -1,7 +1,7 @@
-//! How a line of the log looks: as text for people, as JSON for programs, and either way on one line.
+//! The format of log lines: text or JSON, always one line.
 //!
-//! It looks as `tracing`'s own lines do. They are made here because what is logged may be the text of a stranger, which
-//! must neither end the line nor fill the disk.
+//! The format is that of `tracing`. This code exists because logged values may come from untrusted users, and must
+//! neither end the line nor fill the disk.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::foreign::{cut, one_line};
 
-/// Tables of scores have many lines, and nothing in them but names and numbers.
+/// Score tables have several lines, of names and numbers only.
 const TABLES: &str = "scores";
 
 #[derive(Clone, Copy)]
@@ -75,11 +75,11 @@ struct Line<'a> {
     target: &'a str,
 }
 
-/// What an event says.
+/// The fields of an event.
 struct Fields {
-    /// Nothing is cut or escaped.
+    /// Without truncation and escapes.
     whole: bool,
-    /// Of an event that came by the `log` crate.
+    /// Of an event of the `log` crate.
     target: Option<String>,
     all: Vec<(&'static str, Value)>,
 }
@@ -88,7 +88,7 @@ impl Fields {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
         match field.name() {
             "log.target" => self.target = value.into().as_str().map(str::to_owned),
-            // Where in the source it was said.
+            // The source location.
             name if name.starts_with("log.") => {}
             name => self.all.push((name, value.into())),
         }
@@ -114,7 +114,7 @@ impl Fields {
         }
         for (name, value) in self.all.iter().filter(|field| !is_message(field)) {
             match value.as_str() {
-                // Nothing in a text can be taken for another field.
+                // Quoted, so that a value cannot look like another field.
                 Some(text) if text.is_empty() || text.contains([' ', '"', '=']) => {
                     write!(writer, " {name}={text:?}")?;
                 }
@@ -204,11 +204,11 @@ mod tests {
         let forged =
             "1\n2026-01-01T00:00:00Z  INFO x: bind pod=kube-system/fake node=evil\u{1b}[2J";
         let text = logged(Lines::Text, || {
-            tracing::warn!(target: "x", pod = "default/a", count = 3, why = %forged, "misunderstood");
+            tracing::warn!(target: "x", pod = "default/a", count = 3, why = %forged, "ignoring invalid setting");
         });
         assert_eq!(
             text,
-            " WARN x: misunderstood pod=default/a count=3 \
+            " WARN x: ignoring invalid setting pod=default/a count=3 \
              why=\"1\\n2026-01-01T00:00:00Z  INFO x: bind pod=kube-system/fake node=evil\\u{1b}[2J\"\n"
         );
         let text = logged(

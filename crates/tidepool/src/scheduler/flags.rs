@@ -1,4 +1,4 @@
-//! The flags of `tidepool scheduler`, and how they change what a file says.
+//! The flags of `tidepool scheduler`, which override the configuration file.
 
 mod ignored;
 
@@ -15,32 +15,32 @@ use engine::scheduler::score_count;
 
 use self::ignored::Ignored;
 
-/// Schedule the pods of a cluster.
+/// Schedule the pods of a cluster
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// How to live with kube-scheduler: `second` beside it, `primary` in its place, `observe` only looks and logs.
+    /// How to run with kube-scheduler: `second` beside it, `primary` instead of it, `observe` only logs decisions.
     #[arg(long, value_name = "MODE", default_value = "second")]
     pub(super) mode: Mode,
-    /// How to reach the API server [default: clientConnection.kubeconfig of the file, else the cluster this runs in].
+    /// Kubeconfig of the cluster [default: clientConnection.kubeconfig of the file, else the cluster it runs in].
     #[arg(long, value_name = "PATH")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// The address of the API server, instead of the kubeconfig's.
+    /// Address of the API server; overrides the kubeconfig.
     #[arg(long, value_name = "URL")]
     pub(super) master: Option<http::Uri>,
-    /// A KubeSchedulerConfiguration; its profiles name the pods that are ours.
+    /// A KubeSchedulerConfiguration file; its profiles name the pods to schedule.
     #[arg(long, value_name = "PATH", conflicts_with = "scheduler_name")]
     pub(super) config: Option<PathBuf>,
-    /// Pods with this spec.schedulerName are ours [default: tidepool; default-scheduler unless --mode second].
+    /// Schedule pods with this spec.schedulerName [default: tidepool; default-scheduler with another --mode than second].
     #[arg(long, value_name = "NAME")]
     scheduler_name: Option<String>,
     #[command(flatten)]
     election: ElectionFlags,
     #[command(flatten)]
     serving: ServingFlags,
-    /// Log the scores of so many nodes with every decision, plugin by plugin; 0 logs none.
+    /// Log the scores of the best COUNT nodes of every decision, by plugin; 0 logs none.
     #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = score_count)]
     pub(super) debug_scores: u16,
-    /// A pod that nothing helps is tried again after this time [default: 5m].
+    /// Retry an unschedulable pod after this time, even without a change in the cluster [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pod_max_in_unschedulable_pods_duration: Option<Duration>,
     #[command(flatten)]
@@ -50,25 +50,25 @@ pub(crate) struct Flags {
 #[derive(Args)]
 #[command(next_help_heading = "Leader election")]
 struct ElectionFlags {
-    /// Whether only the holder of the Lease decides [default: true].
+    /// Schedule only while holding the Lease [default: true].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: Option<bool>,
-    /// Others take the Lease when it has not been renewed for so long [default: 15s].
+    /// Time without renewal after which another replica takes the Lease [default: 15s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_lease_duration: Option<Duration>,
-    /// The leader gives up when it could not renew the Lease for so long [default: 10s].
+    /// Time without renewal after which the leader gives up [default: 10s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_renew_deadline: Option<Duration>,
-    /// Between attempts to take or renew the Lease [default: 2s].
+    /// Time between attempts to take or renew the Lease [default: 2s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_retry_period: Option<Duration>,
-    /// The kind of the lock: only `leases`.
+    /// Kind of the lock; only `leases` is supported.
     #[arg(long, value_name = "KIND")]
     leader_elect_resource_lock: Option<String>,
-    /// The name of the Lease [default: tidepool-scheduler; kube-scheduler with --mode primary].
+    /// Name of the Lease [default: tidepool-scheduler; kube-scheduler with --mode primary].
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// The namespace of the Lease [default: kube-system].
+    /// Namespace of the Lease [default: kube-system].
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
 }
@@ -76,18 +76,19 @@ struct ElectionFlags {
 #[derive(Args)]
 #[command(next_help_heading = "HTTP server")]
 struct ServingFlags {
-    /// Where to serve; on any address but loopback with TLS, and to those who have a token.
+    /// Address to serve on; other addresses than loopback use TLS and require a token.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind_address: IpAddr,
-    /// The port to serve on; 0 serves nothing [default: 10259, or a free one if that is taken].
+    /// Port to serve on; 0 disables the server [default: 10259, or a free port if it is in use].
     #[arg(long, value_name = "PORT")]
     secure_port: Option<u16>,
-    /// The certificate to serve with, and those that signed it [default: on other addresses than loopback, one that nobody signed].
+    /// Certificate chain to serve with [default: a self-signed certificate; none on loopback addresses].
     #[arg(long, value_name = "PATH", requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate.
     #[arg(long, value_name = "PATH", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Paths that anybody may see where others need a token; `*` at the end stands for anything.
+    /// Paths that need no token; `*` at the end matches any path with this prefix.
     #[arg(
         long,
         value_name = "PATHS",
@@ -98,10 +99,10 @@ struct ServingFlags {
 }
 
 impl Flags {
-    /// Lets what was given here win over the file.
+    /// Overrides the configuration with the given flags.
     pub(super) fn change(&self, configuration: &mut Configuration) -> anyhow::Result<()> {
         if let (Some(name), [profile]) = (&self.scheduler_name, &mut configuration.profiles[..]) {
-            ensure!(!name.is_empty(), "--scheduler-name is empty: give a name");
+            ensure!(!name.is_empty(), "--scheduler-name is empty: pass a name");
             profile.scheduler_name = name.clone();
             profile.is_named = true;
         }
@@ -109,7 +110,7 @@ impl Flags {
         let kind = given.leader_elect_resource_lock.as_deref();
         ensure!(
             kind.is_none_or(|kind| kind == "leases"),
-            "--leader-elect-resource-lock `{}` is not known: use leases",
+            "unknown --leader-elect-resource-lock `{}`: use leases",
             kind.unwrap_or_default()
         );
         let take = |given: &Option<Duration>, place: &mut Duration| {
@@ -139,10 +140,10 @@ impl Flags {
             election.renew_deadline,
             election.retry_period,
         );
-        // kube-scheduler's rules; the file's own values have been checked against them already.
+        // kube-scheduler's rules; the values of the file have been checked already.
         ensure!(
             lease > renew,
-            "the Lease would run out before it must be renewed: lease duration {lease:?} must be longer than renew deadline {renew:?}"
+            "lease duration {lease:?} must be longer than renew deadline {renew:?}"
         );
         ensure!(
             renew > retry.mul_f64(1.2),
@@ -174,13 +175,13 @@ impl Flags {
         self.pod_max_in_unschedulable_pods_duration
     }
 
-    /// A sentence for each flag that is accepted and does nothing.
+    /// A warning for each flag that has no effect.
     pub(super) fn without_effect(&self) -> Vec<String> {
         self.ignored.warnings()
     }
 }
 
-/// As Go and people write it: 15s, 1m30s.
+/// As in Go: 15s, 1m30s.
 fn duration(text: &str) -> Result<Duration, String> {
     let parsed = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if parsed.is_zero() {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flag_says_goes_before_the_file() {
+    fn flags_override_the_file() {
         let configuration = changed(&[
             "--scheduler-name=mine",
             "--leader-elect=false",
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_gets_a_sentence() {
+    fn invalid_flags_are_refused() {
         for (arguments, want) in [
             (
                 &["--scheduler-name=default-scheduler"][..],
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_kube_scheduler_without_a_meaning_here_are_warned_of() {
+    fn kube_scheduler_flags_without_effect_cause_warnings() {
         for (arguments, want) in [
             (&[][..], &[][..]),
             (&["--profiling"], &["profiling"]),

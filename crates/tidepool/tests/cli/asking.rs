@@ -44,7 +44,7 @@ fn ask(home: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn every_refusal_is_one_sentence_with_what_to_do() {
+fn every_error_is_one_sentence_with_a_remedy() {
     let home = tempfile::tempdir().unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0")
         .unwrap()
@@ -53,23 +53,23 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
     let nobody = format!("http://{nobody}");
     let wants_token = server(
         "401 Unauthorized",
-        r#"{"error": "give a bearer token that the cluster knows"}"#,
+        r#"{"code": "unauthorized", "message": "the request has no valid bearer token"}"#,
     );
     let forbids = server(
         "403 Forbidden",
-        r#"{"error": "user `eve` may not get /apis/v1/status"}"#,
+        r#"{"code": "forbidden", "message": "user `eve` has no permission to get /apis/v1/status"}"#,
     );
     let busy = server(
         "503 Service Unavailable",
-        r#"{"error": "the scheduler is busy"}"#,
+        r#"{"code": "unavailable", "message": "the scheduler is busy"}"#,
     );
     let no_pod = server(
         "404 Not Found",
-        r#"{"error": "pod demo/x is not known to this scheduler"}"#,
+        r#"{"code": "podNotFound", "message": "unknown pod demo/x"}"#,
     );
     let no_node = server(
         "404 Not Found",
-        r#"{"error": "node x is not known to this scheduler"}"#,
+        r#"{"code": "nodeNotFound", "message": "unknown node x"}"#,
     );
     let other = server("200 OK", "<html>");
     for (case, arguments, code, words) in [
@@ -89,7 +89,10 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
             "not allowed",
             vec!["status", "--server", &forbids],
             5,
-            ["user `eve` may not", "ask whoever runs"],
+            [
+                "user `eve` has no permission",
+                "ask a cluster administrator",
+            ],
         ),
         (
             "busy",
@@ -101,25 +104,25 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
             "no such pod",
             vec!["explain", "pod", "demo/x", "--server", &no_pod],
             1,
-            ["pod demo/x is not known", "kubectl get pods -A"],
+            ["unknown pod demo/x", "kubectl get pods -A"],
         ),
         (
             "no such node",
             vec!["debug", "cache", "x", "--server", &no_node],
             1,
-            ["node x is not known", "kubectl get nodes"],
+            ["unknown node x", "kubectl get nodes"],
         ),
         (
             "no name of a node",
             vec!["debug", "cache", "a/b"],
             2,
-            ["`a/b` names no node", "kubectl get nodes"],
+            ["`a/b` is not a valid node name", "kubectl get nodes"],
         ),
         (
             "something else",
             vec!["status", "--server", &other],
             1,
-            ["no scheduler of tidepool", "--server"],
+            ["not a tidepool scheduler", "--server"],
         ),
         (
             "no address",
@@ -131,13 +134,13 @@ fn every_refusal_is_one_sentence_with_what_to_do() {
             "no pod",
             vec!["explain", "pod", "a/b/c"],
             2,
-            ["`a/b/c` names no pod", "demo/web-1"],
+            ["`a/b/c` is not a valid pod name", "demo/web-1"],
         ),
         (
             "nothing known",
             vec!["status"],
             4,
-            ["there is no kubeconfig", "tidepool up"],
+            ["no kubeconfig", "tidepool up"],
         ),
         (
             "no file",
@@ -171,7 +174,7 @@ fn a_running_cluster_is_found_and_explained() {
     assert!(
         status
             .stdout
-            .contains("leader by kube-system/kube-scheduler"),
+            .contains("leader, holds kube-system/kube-scheduler"),
         "{}",
         status.stdout
     );
@@ -215,12 +218,12 @@ fn a_running_cluster_is_found_and_explained() {
     );
     assert_eq!(missing.code, Some(1));
     assert!(
-        missing.stderr.contains("pod demo/nobody is not known"),
+        missing.stderr.contains("unknown pod demo/nobody"),
         "{}",
         missing.stderr
     );
 
-    // The cluster is gone: whoever answers at the address that was written down is not its scheduler.
+    // The cluster is gone: another scheduler has the recorded address.
     let beside = home
         .path()
         .join(".cache/tidepool/kubeconfig.scheduler.yaml");
@@ -228,23 +231,20 @@ fn a_running_cluster_is_found_and_explained() {
     drop(up);
     let other = server(
         "503 Service Unavailable",
-        r#"{"error": "it is another one"}"#,
+        r#"{"code": "unavailable", "message": "it is another one"}"#,
     );
     let (head, _) = written.split_once("server: ").unwrap();
     std::fs::write(&beside, format!("{head}server: {other}\n")).unwrap();
     let output = ask(home.path(), &["status"]);
     assert_eq!(output.code, Some(4), "{}", output.stderr);
-    for word in [
-        "no scheduler was found: https://127.0.0.1:",
-        "does not answer",
-    ] {
+    for word in ["no scheduler found: https://127.0.0.1:", "does not answer"] {
         assert!(output.stderr.contains(word), "{word}: {}", output.stderr);
     }
 }
 
 /// 127.0.0.1 on the Lease of another machine's scheduler is not ours.
 #[tokio::test]
-async fn who_answers_for_somebody_else_is_found_out() {
+async fn a_scheduler_of_another_lease_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = home.path().join("kubeconfig");
     let path = kubeconfig.to_str().unwrap();
@@ -279,7 +279,7 @@ async fn who_answers_for_somebody_else_is_found_out() {
         let arguments = [command, &["--kubeconfig", path, "--lease", "default/far"]].concat();
         let output = ask(home.path(), &arguments);
         assert_eq!(output.code, Some(4), "{}", output.stderr);
-        let words = "the Lease default/far says that far-away_1 answers at http://127.0.0.1:";
+        let words = "Lease default/far has the address http://127.0.0.1:";
         assert!(output.stderr.contains(words), "{}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
@@ -304,9 +304,13 @@ leaderElection: {resourceNamespace: infra, resourceName: lock}
     // Without it, only the Lease can tell.
     std::fs::remove_file(file("kubeconfig.scheduler.yaml")).unwrap();
     for (flags, code, words) in [
-        (&[][..], 0, "leader by infra/lock"),
-        (&["--lease", "infra/lock"], 0, "leader by infra/lock"),
-        (&["--lease-namespace", "infra"], 0, "leader by infra/lock"),
+        (&[][..], 0, "leader, holds infra/lock"),
+        (&["--lease", "infra/lock"], 0, "leader, holds infra/lock"),
+        (
+            &["--lease-namespace", "infra"],
+            0,
+            "leader, holds infra/lock",
+        ),
         (&["--lease", "infra/other"], 4, "no Lease infra/other of"),
         (
             &["--lease-namespace", "default"],

@@ -206,7 +206,7 @@ fn a_second_cluster_leaves_the_files_of_the_first_alone() {
     let second = run(&mut tidepool(&arguments));
     assert_eq!(second.code, Some(1), "{}", second.stderr);
     assert_eq!(second.stderr.lines().count(), 1, "{}", second.stderr);
-    for word in ["a cluster is up at https://127.0.0.1:", path] {
+    for word in ["a cluster is running at https://127.0.0.1:", path] {
         assert!(second.stderr.contains(word), "{}", second.stderr);
     }
     assert_eq!(files(), before);
@@ -420,7 +420,7 @@ fn config_check_says_what_is_wrong_and_where() {
         (output.code, &output.stdout[..]),
         (
             Some(0),
-            "FILE:3: warning: percentageOfNodesToScore: has no effect: the scheduler scores every node\nFILE: good\n"
+            "FILE:3: warning: percentageOfNodesToScore: has no effect: the scheduler scores every node\nFILE: ok\n"
         )
     );
     let bad = format!("{CONFIGURATION}profils: []\n");
@@ -470,15 +470,15 @@ fn values_of_flags_that_make_no_sense_together_are_bad_input() {
 
 /// It says so before it is connected to anything.
 #[test]
-fn a_lease_that_concerns_kube_scheduler_is_warned_of() {
+fn a_lease_that_conflicts_with_kube_scheduler_causes_a_warning() {
     for (arguments, wanted) in [
         (
             &["--leader-elect-resource-name=kube-scheduler"][..],
-            "stands by",
+            "belongs to kube-scheduler",
         ),
         (
             &["--mode=primary", "--leader-elect=false"],
-            "active at the same time",
+            "schedule the same pods at the same time",
         ),
     ] {
         let arguments = [&["scheduler", "--kubeconfig=/nowhere"], arguments].concat();
@@ -500,7 +500,7 @@ fn a_scheduler_with_a_plugin_that_does_not_exist_does_not_start() {
         (output.code, &output.stderr[..]),
         (
             Some(1),
-            "tidepool: FILE: cannot be used: line 3: profiles[0].plugins.score.enabled[0]: ScorePlugin \"NodeResourceFit\" \
+            "tidepool: FILE: invalid configuration: line 3: profiles[0].plugins.score.enabled[0]: ScorePlugin \"NodeResourceFit\" \
              does not exist, did you mean `NodeResourcesFit`?\n"
         )
     );

@@ -214,7 +214,7 @@ impl Executor {
         }
     }
 
-    /// Counts as work under way until it is dropped.
+    /// Counts as an operation in progress until it is dropped.
     fn busy(&self, operation: &'static str) -> InProgress {
         let operations = &self.metrics.goroutines;
         let gauge = operations.get_or_create_owned(&OperationLabel { operation });

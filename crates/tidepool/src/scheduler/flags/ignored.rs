@@ -1,6 +1,6 @@
-//! Flags of kube-scheduler that are accepted because manifests have them, and that change nothing here.
+//! Flags of kube-scheduler that are accepted because manifests have them, and that have no effect here.
 //!
-//! Each gets a warning that says why. They are not in the help.
+//! Each causes a warning with the reason. They are not in the help.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, value_parser};
 
@@ -19,21 +19,22 @@ struct Flag {
 enum Takes {
     /// `--flag`, `--flag=false`
     Bool,
-    /// Anything: what is not used is not judged.
+    /// Any value; it is not checked.
     Value,
 }
 
-const OWN_CONNECTION: &str = "callers are looked up with the scheduler's own connection";
-const TOKENS: &str = "callers are known by their tokens alone";
-const LOOKUPS: &str = "how callers are looked up cannot be changed";
-const METRICS: &str = "all metrics are always shown, with all their labels";
-const PROFILING: &str = "there is no profiler to ask";
-const REQUESTS: &str = "how requests are sent to the API server cannot be changed";
-const LOG: &str = "every line is logged at once, and --log-level holds for all of them";
-const GATES: &str = "there are no feature gates";
-const TLS: &str = "TLS 1.2 and 1.3 are served, with safe ciphers only";
-const SERVER: &str = "the HTTP server shares its port with nobody, and has limits of its own";
-const CERTIFICATES: &str = "a certificate that is not given is kept in no directory";
+const OWN_CONNECTION: &str =
+    "the scheduler reviews callers over its own connection to the API server";
+const TOKENS: &str = "the scheduler authenticates callers by bearer tokens only";
+const LOOKUPS: &str = "reviews of callers are not configurable";
+const METRICS: &str = "the scheduler always serves all metrics with all labels";
+const PROFILING: &str = "the scheduler has no profiling endpoint";
+const REQUESTS: &str = "requests to the API server are not configurable";
+const LOG: &str = "log lines are written at once, and --log-level applies to all modules";
+const GATES: &str = "the scheduler has no feature gates";
+const TLS: &str = "the scheduler serves TLS 1.2 and 1.3 with secure ciphers only";
+const SERVER: &str = "the HTTP server does not share its port, and has fixed limits";
+const CERTIFICATES: &str = "a self-signed certificate is not stored";
 
 use Takes::{Bool, Value};
 
@@ -80,11 +81,11 @@ const fn flag(name: &'static str, takes: Takes, why: &'static str) -> Flag {
     Flag { name, takes, why }
 }
 
-/// It would end the process after a file is written, so it cannot be passed over.
+/// kube-scheduler ends after writing the file, so ignoring the flag would be wrong.
 const WRITE_CONFIG: &str = "write-config-to";
 
 impl Ignored {
-    /// A sentence for each.
+    /// One warning for each.
     pub(super) fn warnings(&self) -> Vec<String> {
         let given = self.given.iter();
         given
@@ -96,9 +97,8 @@ impl Ignored {
 impl Args for Ignored {
     fn augment_args(command: Command) -> Command {
         let write = Arg::new(WRITE_CONFIG).long(WRITE_CONFIG).hide(true);
-        let write = write.value_name("PATH").value_parser(no_file_is_written);
+        let write = write.value_name("PATH").value_parser(refuse_write_config);
         let ignored = FLAGS.iter().map(|flag| {
-            // Given twice it has no effect either.
             let arg = Arg::new(flag.name).long(flag.name).hide(true);
             let arg = arg.action(ArgAction::Append);
             match flag.takes {
@@ -118,8 +118,8 @@ impl Args for Ignored {
     }
 }
 
-fn no_file_is_written(_path: &str) -> Result<String, String> {
-    Err("the scheduler writes no such file; `tidepool config show --output yaml` prints it".into())
+fn refuse_write_config(_path: &str) -> Result<String, String> {
+    Err("not supported; `tidepool config show --output yaml` prints the configuration".into())
 }
 
 impl FromArgMatches for Ignored {
