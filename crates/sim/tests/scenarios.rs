@@ -118,7 +118,7 @@ fn a_resource_that_no_node_has_is_warned_of() {
         "steps: [{create: {nodes: [{name: b, cpu: 1, resources: {nvidia.com/gpus: 1}}]}}]\n";
     for (case, more, warned) in [("never", "", true), ("later", later, false)] {
         let report = sim::run(&[args, SMALL, "expect: {p: a}\n", more].concat()).unwrap();
-        let want = "warning: configuration: no node has `nvidia.com/gpus`, which ScarceResourceAvoidance would score by; \
+        let want = "warning: configuration: no node has `nvidia.com/gpus` (scored by ScarceResourceAvoidance); \
             nodes have cpu, memory, ephemeral-storage, pods";
         let found: Vec<_> = report
             .log

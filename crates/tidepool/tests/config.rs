@@ -77,8 +77,8 @@ fn check_looks_at_nodes_if_it_is_given_some() {
         )
     };
     let list = |nodes: &str| format!(r#"{{"kind": "List", "items": [{nodes}]}}"#);
-    let warning = "warning: no node has `nvidia.com/gpus`, which NodeResourcesFitPlus and ScarceResourceAvoidance would \
-        score by; nodes have cpu, pods, nvidia.com/gpu\n";
+    let warning = "warning: no node has `nvidia.com/gpus` (scored by NodeResourcesFitPlus and ScarceResourceAvoidance); \
+                   nodes have cpu, pods, nvidia.com/gpu\n";
     let two = format!("{}, {}", node("memory"), node("nvidia.com/gpus"));
     for (case, nodes, code, said) in [
         ("none has it", list(&node("nvidia.com/gpu")), 0, warning),

@@ -221,7 +221,7 @@ impl<'a> ProfileBuilder<'a> {
                 let mut defaults = default_plugins::at(self.configuration.version, point).iter();
                 let is_on = defaults.any(|(default, _)| *default == name)
                     || choice.multi_point().iter().any(|on| on.name == name)
-                    || self.profile.plugins.multi_point.disables(name)
+                    || self.profile.plugins.multi_point().disables(name)
                     || is_companion(self.plugins, name);
                 let Some(entry) = find(self.plugins, name).filter(|_| !is_on) else {
                     continue;

@@ -30,7 +30,7 @@ pub(super) fn add_companions(profile: &Profile, plugins: &[Entry], chosen: &mut 
     let is_enabled = |point, name: &str| {
         plugins.iter().any(|entry| entry.name == name)
             && !profile.plugins.at(point).disables(name)
-            && !profile.plugins.multi_point.disables(name)
+            && !profile.plugins.multi_point().disables(name)
     };
     let filters = chosen[Point::Filter as usize].iter().map(String::as_str);
     for companion in companions(plugins, filters) {

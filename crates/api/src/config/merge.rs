@@ -27,7 +27,7 @@ impl<'a> Choice<'a> {
         let multi_point = merged(
             version,
             default_plugins::multi_point(version),
-            &profile.plugins.multi_point,
+            profile.plugins.multi_point(),
             &format!("{}.plugins.multiPoint", profile.place),
         );
         Self {

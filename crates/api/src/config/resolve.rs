@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use engine::framework::ConfigVersion;
+use engine::framework::{ConfigVersion, Point};
 use engine::model::{parse_duration, write_duration};
 
 use super::Findings;
@@ -107,18 +107,16 @@ fn check_version(document: &Document, version: ConfigVersion, findings: &mut Fin
             format!("profiles[{i}].percentageOfNodesToScore"),
         );
         let at = |point: &str| format!("profiles[{i}].plugins.{point}");
-        since(V1beta2, !plugins.pre_enqueue.is_empty(), at("preEnqueue"));
-        since(V1beta3, !plugins.multi_point.is_empty(), at("multiPoint"));
+        let (pre_enqueue, multi_point) = (plugins.at(Point::PreEnqueue), plugins.multi_point());
         since(
-            V1,
-            !plugins.placement_generate.is_empty(),
-            at("placementGenerate"),
+            V1beta2,
+            !pre_enqueue.is_empty(),
+            at(Point::PreEnqueue.field()),
         );
-        since(
-            V1,
-            !plugins.placement_score.is_empty(),
-            at("placementScore"),
-        );
+        since(V1beta3, !multi_point.is_empty(), at("multiPoint"));
+        for (field, set) in plugins.without_effect() {
+            since(V1, !set.is_empty(), at(field));
+        }
     }
     for (given, field) in [
         (&document.healthz_bind_address, "healthzBindAddress"),

@@ -300,13 +300,13 @@ fn a_file_without_a_version() {
     let first = |text: &str| warnings(text)[0].clone();
     assert_eq!(
         first("profiles: []"),
-        "the file has no apiVersion; it is read as kubescheduler.config.k8s.io/v1, the newest"
+        "the file has no apiVersion: using kubescheduler.config.k8s.io/v1, the newest version"
     );
     let text = "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      apiVersion: \
                 kubescheduler.config.k8s.io/v1beta2\n      kind: InterPodAffinityArgs\n";
     assert_eq!(
         first(text),
-        "the file has no apiVersion; it is read as kubescheduler.config.k8s.io/v1beta2, as its args say"
+        "the file has no apiVersion: using kubescheduler.config.k8s.io/v1beta2, the version of its args"
     );
     assert_eq!(load(text).unwrap().0.version, ConfigVersion::V1beta2);
 }
@@ -332,7 +332,7 @@ fn extenders_come_in_the_order_of_the_engine() {
     assert!(configuration.profiles(plugins::ALL).is_ok());
 }
 
-/// The extender's word wins over that of the arguments.
+/// The resources of extenders replace those of the arguments.
 #[test]
 fn resources_that_an_extender_manages_are_not_checked() {
     let body = "extenders:\n- urlPrefix: http://a\n  managedResources: [{name: a.b/c, ignoredByScheduler: true}]\n";
@@ -456,7 +456,7 @@ fn files_of_co_location() {
             let said: Vec<String> = warnings.iter().map(ToString::to_string).collect();
             let idle: Vec<&String> = said
                 .iter()
-                .filter(|text| text.contains("is not on"))
+                .filter(|text| text.contains("is not enabled here"))
                 .collect();
             match still {
                 None => assert!(idle.is_empty(), "{case}: {said:?}"),
@@ -475,7 +475,7 @@ fn files_of_co_location() {
 }
 
 #[test]
-fn who_stands_by_the_qos_aware_fit_can_be_turned_off_by_name() {
+fn companions_can_be_disabled_by_name() {
     let body = |more: &str| {
         v1(&format!(
             "profiles:\n- plugins:\n    filter: {{enabled: [{{name: QoSAwareNodeResourcesFit}}]}}\n{more}"
@@ -505,7 +505,7 @@ fn who_stands_by_the_qos_aware_fit_can_be_turned_off_by_name() {
     assert!(!on(&v1(""), Point::Filter, "QoSAwareTaintToleration"));
 }
 
-/// NodeResourcesFit leaves reclaimed resources alone where somebody else takes care of them, or where it is told to.
+/// NodeResourcesFit ignores reclaimed resources where another plugin checks them, or where its arguments say so.
 #[test]
 fn reclaimed_resources_and_the_native_fit() {
     use engine::cluster::{Cluster, Update};
@@ -547,7 +547,7 @@ fn reclaimed_resources_and_the_native_fit() {
             Some("NodeResourcesFit"),
         ),
         (
-            "besides what it is told to ignore",
+            "in addition to its arguments",
             format!("{qos}{args}"),
             Some("QoSAwareNodeResourcesFit"),
             Some("QoSAwareNodeResourcesFit"),
@@ -572,7 +572,7 @@ fn reclaimed_resources_and_the_native_fit() {
 }
 
 #[test]
-fn somebody_elses_plugin() {
+fn a_custom_plugin() {
     use engine::framework::{Catalog, Configure, NoArgs, Plan, Plugin, Points};
     struct Mine;
     impl Plugin for Mine {

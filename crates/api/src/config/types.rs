@@ -1,10 +1,12 @@
 //! The configuration as plain data, defaults filled in.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use engine::framework::{ConfigVersion, Point};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::yaml::Tree;
 
@@ -75,25 +77,59 @@ pub struct PluginConfig {
 }
 
 /// The plugins that a profile enables and disables, at single points and at all points at once.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Plugins {
-    pub pre_enqueue: PluginSet,
-    pub queue_sort: PluginSet,
-    pub pre_filter: PluginSet,
-    pub filter: PluginSet,
-    pub post_filter: PluginSet,
-    pub pre_score: PluginSet,
-    pub score: PluginSet,
-    pub reserve: PluginSet,
-    pub permit: PluginSet,
-    pub pre_bind: PluginSet,
-    pub bind: PluginSet,
-    pub post_bind: PluginSet,
-    pub multi_point: PluginSet,
-    /// For groups of pods; no effect.
-    pub placement_generate: PluginSet,
-    pub placement_score: PluginSet,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plugins([PluginSet; FIELDS.len()]);
+
+const POINTS: usize = Point::ALL.len();
+
+/// The fields of [`Plugins`]: the extension points, all points at once, and points for groups of pods without effect.
+const FIELDS: [&str; POINTS + 3] = {
+    let mut fields = [""; POINTS + 3];
+    let mut i = 0;
+    while i < POINTS {
+        fields[i] = Point::ALL[i].field();
+        i += 1;
+    }
+    fields[POINTS] = "multiPoint";
+    fields[POINTS + 1] = "placementGenerate";
+    fields[POINTS + 2] = "placementScore";
+    fields
+};
+
+impl<'de> Deserialize<'de> for Plugins {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_struct("plugins", &FIELDS, PluginsVisitor)
+    }
+}
+
+struct PluginsVisitor;
+
+impl<'de> Visitor<'de> for PluginsVisitor {
+    type Value = Plugins;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("plugins by extension point")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Plugins, A::Error> {
+        let mut plugins = Plugins::default();
+        while let Some(PluginsField(i)) = map.next_key()? {
+            plugins.0[i] = map.next_value()?;
+        }
+        Ok(plugins)
+    }
+}
+
+/// The position of a field in [`FIELDS`].
+struct PluginsField(usize);
+
+impl<'de> Deserialize<'de> for PluginsField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let field = FIELDS.iter().position(|field| *field == name);
+        let field = field.ok_or_else(|| Error::unknown_field(&name, &FIELDS))?;
+        Ok(Self(field))
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -132,28 +168,21 @@ impl PluginSet {
 
 impl Plugins {
     pub fn at(&self, point: Point) -> &PluginSet {
-        match point {
-            Point::PreEnqueue => &self.pre_enqueue,
-            Point::QueueSort => &self.queue_sort,
-            Point::PreFilter => &self.pre_filter,
-            Point::Filter => &self.filter,
-            Point::PostFilter => &self.post_filter,
-            Point::PreScore => &self.pre_score,
-            Point::Score => &self.score,
-            Point::Reserve => &self.reserve,
-            Point::Permit => &self.permit,
-            Point::PreBind => &self.pre_bind,
-            Point::Bind => &self.bind,
-            Point::PostBind => &self.post_bind,
-        }
+        &self.0[point as usize]
     }
 
-    /// Every set with the name of its field.
+    pub fn multi_point(&self) -> &PluginSet {
+        &self.0[POINTS]
+    }
+
+    /// Every set that has an effect, with the name of its field.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &PluginSet)> {
-        let points = Point::ALL.map(|point| (point.field(), self.at(point)));
-        points
-            .into_iter()
-            .chain([("multiPoint", &self.multi_point)])
+        FIELDS.into_iter().zip(&self.0).take(POINTS + 1)
+    }
+
+    /// The sets without effect, with the names of their fields.
+    pub(super) fn without_effect(&self) -> impl Iterator<Item = (&'static str, &PluginSet)> {
+        FIELDS.into_iter().zip(&self.0).skip(POINTS + 1)
     }
 }
 

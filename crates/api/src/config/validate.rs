@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use engine::framework::ConfigVersion;
+use engine::framework::{ConfigVersion, Point};
 use engine::model::{Resource, qualified_name_faults};
 use serde::Serialize;
 
@@ -49,10 +49,7 @@ fn plugins(profile: &Profile, version: ConfigVersion, findings: &mut Findings) {
             }
         }
     }
-    for (point, set) in [
-        ("placementGenerate", &profile.plugins.placement_generate),
-        ("placementScore", &profile.plugins.placement_score),
-    ] {
+    for (point, set) in profile.plugins.without_effect() {
         if !set.is_empty() {
             let field = format!("{}.plugins.{point}", profile.place);
             findings.warn(field, "has no effect: the scheduler places pods one by one");
@@ -87,14 +84,14 @@ fn queue_sort(profiles: &[Profile], findings: &mut Findings) {
         return;
     };
     for profile in profiles {
-        let field = format!("{}.plugins.queueSort", profile.place);
-        let set = &profile.plugins.queue_sort;
+        let field = format!("{}.plugins.{}", profile.place, Point::QueueSort.field());
+        let set = profile.plugins.at(Point::QueueSort);
         let count = set.enabled.len();
         if count > 1 {
             let text = format!("Invalid value: {count}: only one queue sort plugin can be enabled");
             findings.error(format!("{field}.enabled"), text);
         }
-        if *set != first.plugins.queue_sort {
+        if set != first.plugins.at(Point::QueueSort) {
             let text = format!(
                 "Invalid value: {}: must be the same for all profiles",
                 in_go(set)

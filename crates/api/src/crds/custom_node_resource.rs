@@ -65,7 +65,7 @@ fn columns() -> Value {
 
 fn schema() -> Value {
     object(
-        "What the agent of a node says about it. Its name is that of the node.",
+        "The report of a node's agent. It has the name of the node.",
         &[],
         json!({
             "apiVersion": {"type": "string"},
@@ -79,16 +79,16 @@ fn schema() -> Value {
 
 fn spec() -> Value {
     let property = object(
-        "A property of the machine.",
+        "A property of the node.",
         &["propertyName"],
         json!({
-            "propertyName": text("Such as numa or cpu."),
+            "propertyName": text("For example numa or cpu."),
             "propertyQuantity": quantity(),
             "propertyValues": list(256, json!({"type": "string"})),
         }),
     );
     object(
-        "What holds until somebody changes it.",
+        "Properties and taints of the node.",
         &[],
         json!({
             "nodeResourceProperties": list(256, property),
@@ -99,17 +99,17 @@ fn spec() -> Value {
 
 fn taint() -> Value {
     let mut taint = object(
-        "Keeps pods of one QoS level away from the node, and no others.",
+        "Repels pods of one QoS level only.",
         &["key", "effect"],
         json!({
-            "key": text("What tolerations name."),
-            "value": text("What tolerations may name, too."),
+            "key": text("The key that tolerations match."),
+            "value": text("The value that tolerations match."),
             "effect": one_of(
-                "NoScheduleForReclaimedTasks is NoSchedule for reclaimed_cores.",
+                "NoScheduleForReclaimedTasks means NoSchedule for reclaimed_cores.",
                 &EFFECTS,
             ),
-            "qosLevel": one_of("Whom it is for.", &LEVELS),
-            "timeAdded": time("Since when."),
+            "qosLevel": one_of("The QoS level that the taint applies to.", &LEVELS),
+            "timeAdded": time("When the taint was added."),
         }),
     );
     taint["x-kubernetes-validations"] = json!([{
@@ -122,11 +122,11 @@ fn taint() -> Value {
 
 fn status() -> Value {
     let package = object(
-        "A part of the machine with a name.",
+        "A named part of the node.",
         &["packageName"],
         json!({
             "packageName": text("Its name."),
-            "allocatable": resources("What it offers."),
+            "allocatable": resources("What pods can use."),
             "attributes": attributes(),
         }),
     );
@@ -135,8 +135,8 @@ fn status() -> Value {
         &["poolName"],
         json!({
             "poolName": text("Its name."),
-            "minAllocatable": resources("What it offers at least."),
-            "maxAllocatable": resources("What it offers at most."),
+            "minAllocatable": resources("The least that pods can use."),
+            "maxAllocatable": resources("The most that pods can use."),
             "attributes": attributes(),
         }),
     );
@@ -147,27 +147,27 @@ fn status() -> Value {
         list
     };
     let condition = object(
-        "A state of the agent.",
+        "A condition of the agent.",
         &["type", "status"],
         json!({
-            "type": text("Such as AgentReady or AgentNotFound."),
-            "status": one_of("Whether it is so.", &["True", "False", "Unknown"]),
-            "lastHeartbeatTime": time("When it was last seen."),
-            "reason": text("One word."),
-            "message": text("One sentence."),
+            "type": text("For example AgentReady or AgentNotFound."),
+            "status": one_of("The status of the condition.", &["True", "False", "Unknown"]),
+            "lastHeartbeatTime": time("When the condition was last observed."),
+            "reason": text("The reason in CamelCase."),
+            "message": text("The message for people."),
         }),
     );
-    let mut resources_of_node = offer("What the node lends.");
+    let mut resources_of_node = offer("The reclaimed resources of the node.");
     resources_of_node["properties"]["resourcePackages"] = keyed("packageName", package);
     resources_of_node["properties"]["resourcePools"] = keyed("poolName", pool);
     object(
-        "What changes all the time.",
+        "The observed state of the node.",
         &[],
         json!({
             "resources": resources_of_node,
-            "resourceAllocatable": resources("The same, as the design has it; `resources` goes before it."),
-            "resourceCapacity": resources("The same, as the design has it; `resources` goes before it."),
-            "topologyPolicy": text("How the kubelet aligns resources."),
+            "resourceAllocatable": resources("The older form; `resources` takes precedence."),
+            "resourceCapacity": resources("The older form; `resources` takes precedence."),
+            "topologyPolicy": text("The topology manager policy of the kubelet."),
             "topologyZone": list(64, zone()),
             "topologyStatus": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             "conditions": list(64, condition),
@@ -181,33 +181,33 @@ fn offer(description: &str) -> Value {
         description,
         &[],
         json!({
-            "allocatable": resources("What pods may take."),
-            "capacity": resources("What there is."),
+            "allocatable": resources("What pods can use."),
+            "capacity": resources("The total."),
         }),
     )
 }
 
 fn zone() -> Value {
     let allocation = object(
-        "What a pod takes of the zone.",
+        "The resources of the zone that a pod uses.",
         &["consumer"],
         json!({
             "consumer": text("namespace/name/uid"),
-            "requests": unchecked_resources("What it takes."),
+            "requests": unchecked_resources("The amounts."),
         }),
     );
     let sibling = object(
-        "A zone beside it.",
+        "A neighbouring zone.",
         &["type", "name"],
         json!({"type": text("Its type."), "name": text("Its name."), "attributes": attributes()}),
     );
     object(
-        "A part of the machine: a socket, a NUMA node, a device.",
+        "A part of the node: a socket, a NUMA node, a device.",
         &["type", "name"],
         json!({
-            "type": text("Such as Socket or Numa."),
-            "name": text("Its id."),
-            "resources": offer("What it offers."),
+            "type": text("For example Socket or Numa."),
+            "name": text("Its ID."),
+            "resources": offer("Its resources."),
             "attributes": attributes(),
             "allocations": list(512, allocation),
             // A schema cannot be recursive, so zones nest to a fixed depth.

@@ -66,9 +66,9 @@ pub(super) fn list(most: u32, items: Value) -> Value {
 /// A map of strings.
 pub(super) fn attributes() -> Value {
     let pair = object(
-        "A word about it.",
+        "An attribute.",
         &["name", "value"],
-        json!({"name": text("What is said."), "value": text("As text.")}),
+        json!({"name": text("Its name."), "value": text("Its value.")}),
     );
     list(64, pair)
 }

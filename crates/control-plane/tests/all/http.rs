@@ -362,7 +362,7 @@ profiles:
         }
     })
     .await;
-    let want = "no node has `nvidia.com/gpus`, which ScarceResourceAvoidance would score by; nodes have cpu, memory, \
+    let want = "no node has `nvidia.com/gpus` (scored by ScarceResourceAvoidance); nodes have cpu, memory, \
         ephemeral-storage, pods";
     assert_eq!(told, json!([want]));
     fixture.stop().await;

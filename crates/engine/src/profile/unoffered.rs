@@ -51,7 +51,7 @@ impl fmt::Display for Unoffered {
         let offered: Vec<&str> = self.offered.iter().map(Resource::name).collect();
         write!(
             f,
-            "no node has `{resource}`, which {plugins} scores by; nodes have {}",
+            "no node has `{resource}` (scored by {plugins}); nodes have {}",
             offered.join(", ")
         )
     }

@@ -566,14 +566,17 @@ fn profiles_must_agree_on_the_queue() {
             .unwrap()
             .to_string()
     };
-    assert_eq!(error(vec![]), "there is no profile: at least one is needed");
+    assert_eq!(
+        error(vec![]),
+        "no profile is configured: at least one is required"
+    );
     assert_eq!(
         error(vec![good(), good()]),
-        "two profiles are named `a`: each scheduler name may have one profile"
+        "two profiles have the name `a`: scheduler names must be unique"
     );
     let unsorted = profile("b", &calls).with_order(Point::QueueSort, Vec::new());
     assert_eq!(
         error(vec![good(), unsorted]),
-        "profile `b` orders the queue by [], but exactly one plugin must, the same in all profiles"
+        "profile `b` has queue sort plugins []: exactly one is required, the same in all profiles"
     );
 }

@@ -75,7 +75,9 @@ pub(super) fn profile(value: &Value) -> Result<Profile> {
         if built.iter().any(|(enabled, _)| enabled.name == entry.name) {
             continue;
         }
-        let weighed = set("score").enables(&plugin.name).unwrap_or(plugin);
+        let weighed = set(Point::Score.field())
+            .enables(&plugin.name)
+            .unwrap_or(plugin);
         built.push((enabled(entry, weighed.weight.max(1), &wire)?, entry));
     }
     let order = |point: Point| -> Vec<usize> {

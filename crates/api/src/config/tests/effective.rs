@@ -1,4 +1,4 @@
-//! What a configuration comes to, and the same in v1.
+//! Effective configurations and their conversion to v1.
 
 use engine::plugins;
 

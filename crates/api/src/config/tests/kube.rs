@@ -1,4 +1,4 @@
-//! What kube-scheduler refuses is refused, in its words.
+//! Configurations that kube-scheduler refuses are refused with its messages.
 
 use engine::plugins;
 
@@ -48,8 +48,8 @@ fn is_same(found: &Finding, said: &str) -> bool {
     let said = said
         .strip_prefix("initializing plugin \"NodeResourcesFit\": ")
         .unwrap_or(said);
-    let words = format!("{}: {}", found.field, found.text);
-    // Its words do not tell what is meant.
+    let message = format!("{}: {}", found.field, found.text);
+    // Its message is about Go types.
     let better = [
         ("Duplicate value: {}", "Duplicate value: \""),
         (
@@ -59,7 +59,7 @@ fn is_same(found: &Finding, said: &str) -> bool {
     ];
     let ours = better.iter().find(|(theirs, _)| said.ends_with(theirs));
     match ours {
-        Some((_, ours)) => words.contains(ours),
-        None => words.ends_with(said),
+        Some((_, ours)) => message.contains(ours),
+        None => message.ends_with(said),
     }
 }

@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Errors and their messages.
 
 use super::{errors, v1, versioned, warnings};
 
@@ -35,7 +35,7 @@ fn refusals_of_our_own() {
 }
 
 #[test]
-fn extenders_that_nobody_could_ask() {
+fn invalid_extenders() {
     let url = "must be a URL that verbs can be added to, such as https://host:8888/scheduler";
     for given in [
         "not a url",

@@ -120,7 +120,7 @@ fn the_least_pod() {
 }
 
 #[test]
-fn a_priority_that_nobody_filled_in_is_left_to_the_class() {
+fn a_missing_priority_comes_from_the_class() {
     let open = |class: Option<&str>, preemption_policy| OpenPriority {
         class: class.map(Name::from),
         preemption_policy,

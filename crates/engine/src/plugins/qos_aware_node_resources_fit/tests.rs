@@ -331,7 +331,7 @@ fn hints() {
     assert!(lab.helps_node(&small, None, Some(node("n"))));
 }
 
-/// Whoever may evict is also helped by what its victims borrow.
+/// A pod that can preempt is also helped by changes of its possible victims.
 #[test]
 fn a_report_that_makes_eviction_worth_while_wakes() {
     let lab = lab("{}");
