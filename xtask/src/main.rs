@@ -18,7 +18,7 @@ mod generate;
 mod parity;
 mod process;
 mod test;
-mod words;
+mod wording;
 
 use std::process::ExitCode;
 
@@ -42,8 +42,8 @@ enum Command {
     Bench(bench::Options),
     /// Check licences, sources and banned crates with cargo-deny (installed when missing)
     Deny,
-    /// Find phrases that users have to read twice in texts and documents
-    Words,
+    /// Find phrases that are hard to read in texts for users, with file and line
+    Wording,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
     /// Derive the embedded cluster's schema table from Kubernetes' own types, and write the custom kinds' definitions
@@ -70,7 +70,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Controlplane => controlplane::print_directory(),
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
-        Command::Words => words::run(),
+        Command::Wording => wording::run(),
         Command::Parity(options) => parity::run(&options),
         Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{boundaries, controlplane, parity, process, words};
+use crate::{boundaries, controlplane, parity, process, wording};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -78,8 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             .for_each(|violation| println!("    {violation}"));
         Ok(Count::one(violations.is_empty()))
     });
-    step("words", &mut || {
-        let hits = words::hits()?;
+    step("wording", &mut || {
+        let hits = wording::hits()?;
         hits.iter().for_each(|hit| println!("    {hit}"));
         Ok(Count::one(hits.is_empty()))
     });

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 
 use crate::process;
 
-/// Phrases in lower case, and what to write instead. A phrase matches whole words, across line breaks.
+/// Phrases in lower case, and what to write instead. A phrase matches whole words, across line breaks. Doc comments are checked, too.
 const PHRASES: &[(&[&str], &str)] = &[
     (
         &[
@@ -28,15 +28,12 @@ const PHRASES: &[(&[&str], &str)] = &[
         "the component, client or user that acts",
     ),
     (
-        &["he", "him", "his", "one's"],
+        &["he", "him", "his", "one's own"],
         "`it`, or the name of the component",
     ),
     (&["told", "tells"], "`reports`, `logs` or `sends an event`"),
     (&["warned of", "warns of"], "`logs a warning about`"),
-    (
-        &["done without", "do without", "does without"],
-        "`continuing without`",
-    ),
+    (&["done without", "does without"], "`continuing without`"),
     (
         &[
             "make no sense",
@@ -57,7 +54,8 @@ const PHRASES: &[(&[&str], &str)] = &[
         ],
         "`no result`, `no update` or `no opinion`",
     ),
-    (&["the news"], "`updates` or `inputs`"),
+    (&["news"], "`updates`, `inputs` or `events`"),
+    (&["the truth"], "`the observed state`"),
     (&["rights", "the right to"], "`permissions`"),
     (
         &["the world"],
@@ -78,6 +76,14 @@ const PHRASES: &[(&[&str], &str)] = &[
         &["comes to know", "come to know", "by which to"],
         "`receives`, `learns` or `that`",
     ),
+];
+
+/// Words that are refused only in what users read: strings, documents, comments of manifests and `--help`.
+const FOR_USERS: &[(&[&str], &str)] = &[
+    (&["room"], "`capacity`"),
+    (&["words"], "`message` or `text`"),
+    (&["said"], "`result`, `status` or `message`"),
+    (&["asked for"], "`requested`"),
 ];
 
 /// Texts of Kubernetes, Katalyst and Koordinator, which we repeat byte for byte.
@@ -124,7 +130,7 @@ impl fmt::Display for Hit {
     }
 }
 
-/// `cargo xtask words`: every hit, then how many there are.
+/// `cargo xtask wording`: every hit, then how many there are.
 pub(crate) fn run() -> Result<ExitCode> {
     let hits = hits()?;
     hits.iter().for_each(|hit| println!("{hit}"));
@@ -153,12 +159,15 @@ pub(crate) fn hits() -> Result<Vec<Hit>> {
     let mut found = Vec::new();
     for file in files {
         let path = file.strip_prefix(root).unwrap_or(&file);
-        let Some(visible) = projection(path) else {
+        let Some(kind) = kind(path) else {
             continue;
         };
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("cannot read {}", file.display()))?;
-        let hits = find(&visible(&text));
+        let [all, for_users] = projections(kind, &text);
+        let mut hits = find(&all, PHRASES);
+        hits.extend(find(&for_users, FOR_USERS));
+        hits.sort();
         found.extend(hits.into_iter().map(|(line, phrase, instead)| Hit {
             path: path.to_owned(),
             line,
@@ -181,20 +190,41 @@ fn walk(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// How to find the text for users in a file; `None` if the file has none.
-///
-/// A projection keeps lines and whitespace. Every other character that is not such text becomes NUL, which no phrase spans.
-fn projection(path: &Path) -> Option<fn(&str) -> String> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Document,
+    Library,
+    /// Its doc comments are the text of `--help`.
+    CommandLine,
+    /// Manifests, scenarios and settings.
+    Settings,
+}
+
+/// What kind of text for users a file has; `None` if it has none.
+fn kind(path: &Path) -> Option<Kind> {
     let has = |name: &str| path.iter().any(|part| part == name);
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("rs") => {
-            let is_test = has("tests") || has("tests.rs") || path.ends_with("xtask/src/words.rs");
-            (!is_test).then_some(rust as fn(&str) -> String)
-        }
-        Some("md") => Some(str::to_owned),
-        Some("yaml" | "toml") => Some(hash_comments),
-        None if has("Dockerfile") => Some(hash_comments),
+        Some("md") => Some(Kind::Document),
+        Some("rs") if !has("src") || has("tests") || has("tests.rs") => None,
+        // This list.
+        Some("rs") if path.ends_with("wording.rs") => None,
+        Some("rs") if path.starts_with("crates") && !has("tidepool") => Some(Kind::Library),
+        Some("rs") => Some(Kind::CommandLine),
+        Some("yaml" | "toml") => Some(Kind::Settings),
+        None if has("Dockerfile") => Some(Kind::Settings),
         _ => None,
+    }
+}
+
+/// What [`PHRASES`] are refused in, and what [`FOR_USERS`] are refused in.
+///
+/// A projection keeps lines and whitespace. Every other character that is not such text becomes NUL, which no phrase spans.
+fn projections(kind: Kind, text: &str) -> [String; 2] {
+    match kind {
+        Kind::Document => [text.to_owned(), text.to_owned()],
+        Kind::Library => [rust(text, true), rust(text, false)],
+        Kind::CommandLine => [rust(text, true), rust(text, true)],
+        Kind::Settings => [hash_comments(text), hash_comments(text)],
     }
 }
 
@@ -223,8 +253,8 @@ fn hidden(character: char) -> char {
     }
 }
 
-/// String literals and doc comments, up to the tests at the end of the file.
-fn rust(text: &str) -> String {
+/// String literals and, if wanted, doc comments, up to the tests at the end of the file.
+fn rust(text: &str, with_comments: bool) -> String {
     let text = without_tests(text);
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -247,8 +277,12 @@ fn rust(text: &str) -> String {
         } else if let Some(comment) = rest.strip_prefix("//") {
             let line = comment.find('\n').unwrap_or(comment.len());
             let comment = &comment[..line];
-            if comment.starts_with('!') || (comment.starts_with('/') && !comment.starts_with("//"))
-            {
+            let is_doc = match comment.as_bytes() {
+                [b'/', b'/', ..] => false,
+                [b'/' | b'!', ..] => with_comments,
+                _ => false,
+            };
+            if is_doc {
                 kept.push(' ');
                 kept.push_str(&comment[1..]);
             } else {
@@ -346,7 +380,10 @@ fn character_or_lifetime(text: &str) -> usize {
 }
 
 /// Line, phrase and what to write instead, in order.
-fn find(visible: &str) -> Vec<(usize, &'static str, &'static str)> {
+fn find(
+    visible: &str,
+    list: &[(&[&'static str], &'static str)],
+) -> Vec<(usize, &'static str, &'static str)> {
     let text = UPSTREAM
         .iter()
         .fold(visible.to_owned(), |text, upstream| {
@@ -356,7 +393,7 @@ fn find(visible: &str) -> Vec<(usize, &'static str, &'static str)> {
     let words = words(&text);
     let mut found = Vec::new();
     for index in 0..words.len() {
-        for (phrases, instead) in PHRASES {
+        for (phrases, instead) in list {
             let hits = phrases.iter().filter(|phrase| {
                 let mut at = index;
                 phrase.split(' ').all(|want| {
@@ -392,8 +429,11 @@ fn words(text: &str) -> Vec<Word<'_>> {
             .find(|character| !is_part(character))
             .unwrap_or(from.len());
         let (word, behind) = from.split_at(end);
+        // The name of a value in a format string is no text.
+        let is_name = between.ends_with('{');
+        let text = if is_name { "" } else { word };
         words.push(Word {
-            text: word.trim_matches(['\'', '-']),
+            text: text.trim_matches(['\'', '-']),
             line,
             follows: between.chars().all(char::is_whitespace),
         });
@@ -407,7 +447,7 @@ mod tests {
     use super::*;
 
     fn found(visible: &str) -> Vec<(usize, &'static str)> {
-        let hits = find(visible);
+        let hits = find(visible, PHRASES);
         hits.into_iter()
             .map(|(line, phrase, _)| (line, phrase))
             .collect()
@@ -432,6 +472,7 @@ mod tests {
     fn strings_and_doc_comments_of_rust_count_and_nothing_else() {
         for (case, source, want) in [
             ("a string", r#"f("nobody");"#, vec![(1, "nobody")]),
+            ("a value", r#"format!("{whom}: {he:?}")"#, vec![]),
             (
                 "a format",
                 r#"format!("{pod} makes no {x} sense, nobody's");"#,
@@ -487,7 +528,26 @@ mod tests {
                 vec![(3, "he")],
             ),
         ] {
-            assert_eq!(found(&rust(source)), want, "{case}: {:?}", rust(source));
+            let visible = rust(source, true);
+            assert_eq!(found(&visible), want, "{case}: {visible:?}");
+        }
+    }
+
+    #[test]
+    fn some_words_are_refused_only_in_texts_for_users() {
+        let source = "/// There is room.\nf(\"no room\")";
+        for (path, want) in [
+            ("crates/engine/src/queue.rs", vec![2]),
+            ("crates/engine/src/queue/tests.rs", vec![]),
+            ("crates/engine/tests/shape.rs", vec![]),
+            ("crates/tidepool/src/up.rs", vec![1, 2]),
+            ("docs/scenarios.md", vec![1, 2]),
+            ("LICENSE", vec![]),
+        ] {
+            let kind = kind(Path::new(path));
+            let hits = kind.map(|kind| find(&projections(kind, source)[1], FOR_USERS));
+            let lines: Vec<usize> = hits.into_iter().flatten().map(|hit| hit.0).collect();
+            assert_eq!(lines, want, "{path}");
         }
     }
 
