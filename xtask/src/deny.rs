@@ -1,5 +1,5 @@
-//! cargo-deny: licences, sources and banned crates. The advisory database is not asked for, so
-//! that the check needs nothing but the package registry.
+//! cargo-deny: licences, sources and banned crates. It does not use the advisory
+//! database, so that the check needs only the package registry.
 
 use std::process::{Command, ExitCode};
 

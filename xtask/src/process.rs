@@ -13,8 +13,8 @@ pub(crate) fn root() -> &'static Path {
         .expect("xtask lies below the root")
 }
 
-/// `cargo`, the one that runs us, as if started by hand: what it told us about our own package would make the build scripts of
-/// dependencies run again, and everything above them be compiled again, with every change between the two.
+/// The `cargo` that runs us, with the environment of a shell: the variables that it sets for our own package would make build
+/// scripts run again, and with them all that depends on them be compiled again, each time the two alternate.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! Definitions of custom kinds, from the words of the `api` crate to the files that people apply.
+//! Writes the definitions of custom kinds in the `api` crate to the files that users apply.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Fails when a file is not what would be written, and when nobody writes it.
+/// Fails when a file differs from what would be written, and when a file is no longer written.
 pub(super) fn check(root: &Path) -> Result<()> {
     let folder = root.join(FOLDER);
     let files = files()?;
@@ -30,7 +30,7 @@ pub(super) fn check(root: &Path) -> Result<()> {
     for entry in fs::read_dir(&folder)? {
         let found = entry?.file_name();
         if !files.iter().any(|(name, _)| found == *name) {
-            bail!("{FOLDER}/{} is written by nobody", found.display());
+            bail!("{FOLDER}/{} is not generated any more: delete it", found.display());
         }
     }
     Ok(())

@@ -26,11 +26,11 @@ pub(crate) use scored::scored;
 #[serde(transparent)]
 pub(crate) struct Case(pub(crate) Value);
 
-/// What a case is mostly about. Demands of all kinds at once leave no node to score, nobody to
-/// evict, and hide each other's messages.
+/// What a case mostly tests. All kinds of constraints at once would leave no node to score and no pod to evict, and would hide
+/// each other's messages.
 #[derive(Clone, Copy, PartialEq)]
 enum Mood {
-    /// Nodes have room, and the pod mostly wishes instead of demanding: scoring.
+    /// Scoring: nodes have free capacity, and the pod mostly has preferences.
     Easy,
     /// The pod demands a lot of nodes and of other pods: filtering.
     Picky,
@@ -114,7 +114,7 @@ pub(crate) fn case(seed: u64, index: u64) -> Case {
 }
 
 /// Whether kube-scheduler's hints go by something that its verdicts do not: whatever happens helps a pod that it cannot
-/// read, it hears of resources that nobody counts, and it does not know the labels of namespaces.
+/// read, it reacts to resources that are not counted, and it does not know the labels of namespaces.
 fn is_odd(value: &Value) -> bool {
     let is_odd_field = |key: &str, value: &Value| match key {
         "requests" | "allocatable" => value.get("storage").is_some(),

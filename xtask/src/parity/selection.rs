@@ -27,7 +27,7 @@ impl Selection {
         hints: true,
     };
 
-    /// What all say about nodes, and nobody else.
+    /// The verdicts of all plugins about nodes, and nothing else.
     pub(crate) const PLUGINS: Self = Self {
         named: Vec::new(),
         kubelets: false,

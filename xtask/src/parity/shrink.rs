@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::generate::Case;
 
-/// What objects are told apart by: without it they become something else.
+/// The identity of an object: without it the object becomes another one.
 const KEPT: [&str; 3] = ["name", "namespace", "uid"];
 
 /// Tries that one shrinking may cost; a try is a question to each judge.

@@ -8,7 +8,7 @@ use super::{Case, case};
 /// So that a case and its profile do not follow from the same numbers.
 const OWN: u64 = 0x6b6f_6f72_6469_6e61;
 
-/// Most are offered by some node and asked for by some pod; the last by nobody.
+/// Most are in the capacity of some node and in the requests of some pod; the last is in neither.
 const RESOURCES: &[&str] = &[
     "cpu",
     "memory",

@@ -16,7 +16,7 @@ pub(crate) const KATALYST: &[Known] = &[
     },
     Known {
         // Its cache knows a node once a reclaimed pod is on it, and then says that the node lends nothing.
-        name: "what is said of a node without a report depends on who is on it",
+        name: "the message for a node without a report depends on the pods on it",
         case: include_str!("katalyst-pod-without-report.json"),
         matches: reworded,
     },

@@ -41,7 +41,7 @@ pub(super) struct Objects {
 pub(super) struct World {
     pub(super) cluster: Cluster,
     pub(super) pod: Arc<Pod>,
-    /// Whether all that preemption finds out is to be told.
+    /// Whether the answer includes every result of preemption.
     pub(super) preempt: bool,
     /// Node names in the order of kube-scheduler's snapshot.
     pub(super) order: Vec<String>,
