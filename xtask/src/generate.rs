@@ -16,7 +16,7 @@ use std::{env, fs};
 use anyhow::{Context, Result, bail};
 
 /// Where the table lives, from the root of the repository.
-const TABLE: &str = "crates/apiserver/src/schema/table.txt";
+const TABLE: &str = "crates/apiserver/src/objects/schema/table.txt";
 
 /// The kinds whose bodies the embedded cluster reads; everything that they reach follows.
 const KINDS: &[(&str, &[&str])] = &[

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 
 use api::wire::core::{Node, Pod};
 use api::wire::envelope;
-use apiserver::decode::{self, Expected, FieldValidation};
-use apiserver::schema::Schema;
+use apiserver::objects::decode::{self, Expected, FieldValidation};
+use apiserver::objects::schema::Schema;
 use bytes::Bytes;
 use prost::Message;
 use serde::de::DeserializeOwned;

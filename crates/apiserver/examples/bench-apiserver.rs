@@ -104,7 +104,7 @@ async fn run(metric: &str, client: &Client, count: usize, make: impl Fn(usize) -
     report(&per_cpu, count / (cpu_seconds() - cpu), "1/s");
 }
 
-/// Sends a request that must succeed; says how long the answer was.
+/// Sends a request that must succeed; returns the length of the response.
 async fn send(client: &Client, request: Request<Body>) -> usize {
     let response = client.send(request).await.expect("an answer");
     let status = response.status();
@@ -200,7 +200,7 @@ fn binding(at: usize) -> Value {
 
 /// The CPU time of this process so far.
 fn cpu_seconds() -> f64 {
-    /// Linux counts it in hundredths of a second for everybody.
+    /// Linux counts it in hundredths of a second.
     const TICKS: f64 = 100.0;
     let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
     // The second field, the name in parentheses, may have spaces; the 14th and 15th are user and system time.

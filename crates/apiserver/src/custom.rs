@@ -1,15 +1,16 @@
-//! Custom kinds: what a CustomResourceDefinition says, turned into a [`Kind`].
+//! Custom kinds: turns a CustomResourceDefinition into a [`Kind`].
 //!
-//! Rules in CEL are accepted and not evaluated. Pruning is `decode`'s work.
+//! Rules in CEL are accepted and not evaluated. `objects::decode` prunes unknown fields.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::fields::{at, items, text};
-use crate::kind::{Kind, Name, Subresource};
-use crate::schema::Schema;
+use crate::kinds::cluster;
+use crate::kinds::kind::{Kind, Name, Subresource};
+use crate::objects::fields::{at, items, text};
+use crate::objects::schema::Schema;
 
 mod acceptance;
 mod defaults;
@@ -18,12 +19,13 @@ mod formats;
 mod json_path;
 mod object;
 mod scale;
-mod shape;
 mod structural;
 mod validate;
+mod validation_schema;
 
 pub(crate) use acceptance::judge;
-pub(crate) use definition::{CLEANUP_FINALIZER, Definition};
+pub(crate) use definition::CLEANUP_FINALIZER;
+use definition::Definition;
 
 /// The order in which the real server's discovery lists them.
 const VERBS: [&str; 8] = [
@@ -37,6 +39,16 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 const READ_AND_WRITE: [&str; 3] = ["get", "patch", "update"];
+
+/// The kind `CustomResourceDefinition` itself.
+pub(crate) fn definition_kind() -> Kind {
+    let (version, plural) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
+    let mut kind = cluster(version, plural, "CustomResourceDefinition", Definition)
+        .short(&["crd", "crds"])
+        .status();
+    kind.categories = vec!["api-extensions".into()];
+    kind
+}
 
 /// The kinds that a definition serves, the preferred version first; none before it is established.
 pub(crate) fn kinds(definition: &Value) -> Vec<Kind> {

@@ -1,22 +1,23 @@
-//! From a request on a resource to the handler of its verb. No kind is known by name here, except
-//! where a subresource belongs to one.
+//! Dispatches a request on a resource to the handler of its verb. Only code for a subresource
+//! names a kind.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
-use crate::answer::{Answer, Include};
-use crate::auth::User;
-use crate::definitions;
-use crate::media::{Accept, Shape};
-use crate::registry::Served;
-use crate::request::{Query, ResourcePath};
-use crate::server::{Request, Server};
-use crate::status::Status;
+use crate::objects::status::Status;
+use crate::protocol::auth::User;
+use crate::protocol::media::{Accept, Representation};
+use crate::protocol::request::Request;
+use crate::protocol::request::{Query, ResourcePath};
+use crate::protocol::response::{ApiResponse, IncludeObject};
+use crate::resources::registry::ServedKind;
+use crate::resources::state::ServerState;
 
 mod binding;
 mod create;
+mod definitions;
 mod delete;
 mod eviction;
 mod patch;
@@ -29,7 +30,6 @@ mod write;
 
 pub(crate) use create::create_at_start;
 pub(crate) use delete::delete_all;
-pub(crate) use review::kinds as review_kinds;
 pub(crate) use write::format_time;
 
 /// The manager of what the server writes itself.
@@ -37,15 +37,15 @@ pub(crate) const SERVER: &str = "kube-apiserver";
 
 /// A request on a resource that exists.
 pub(crate) struct Call {
-    pub(crate) server: Arc<Server>,
-    pub(crate) served: Arc<Served>,
+    pub(crate) server: Arc<ServerState>,
+    pub(crate) served: Arc<ServedKind>,
     pub(crate) path: ResourcePath,
     pub(crate) accept: Accept,
-    pub(crate) include: Include,
+    pub(crate) include: IncludeObject,
     pub(crate) request: Request,
 }
 
-pub(crate) async fn dispatch(call: &Call) -> Result<Answer, Status> {
+pub(crate) async fn dispatch(call: &Call) -> Result<ApiResponse, Status> {
     let answer = on_resource(call).await?;
     if call.request.method != Method::GET && definitions::concerns(&call.server, &call.served) {
         definitions::refresh(&call.server);
@@ -53,7 +53,7 @@ pub(crate) async fn dispatch(call: &Call) -> Result<Answer, Status> {
     Ok(answer)
 }
 
-async fn on_resource(call: &Call) -> Result<Answer, Status> {
+async fn on_resource(call: &Call) -> Result<ApiResponse, Status> {
     let path = &call.path;
     check_scope(call)?;
     if !path.subresource.is_empty() {
@@ -63,7 +63,7 @@ async fn on_resource(call: &Call) -> Result<Answer, Status> {
     match call.request.method {
         Method::GET if !collection => {
             call.check_verb("get")?;
-            call.check_shape(Listing::No)?;
+            call.check_representation(Listing::No)?;
             read::get(call).await
         }
         Method::GET if path.watch || call.request.query.flag("watch") == Some(true) => {
@@ -72,7 +72,7 @@ async fn on_resource(call: &Call) -> Result<Answer, Status> {
         }
         Method::GET => {
             call.check_verb("list")?;
-            call.check_shape(Listing::Yes)?;
+            call.check_representation(Listing::Yes)?;
             read::list(call).await
         }
         // Custom kinds are created under any path.
@@ -116,7 +116,7 @@ enum Listing {
     No,
 }
 
-async fn on_subresource(call: &Call) -> Result<Answer, Status> {
+async fn on_subresource(call: &Call) -> Result<ApiResponse, Status> {
     let kind = &call.served.kind;
     let name = call.path.subresource.as_str();
     let Some(subresource) = kind.subresources.iter().find(|s| s.name == name) else {
@@ -170,7 +170,7 @@ fn check_scope(call: &Call) -> Result<(), Status> {
 
 impl Call {
     /// A call that the server makes itself.
-    fn internal(server: &Arc<Server>, served: &Arc<Served>, namespace: &str) -> Self {
+    fn internal(server: &Arc<ServerState>, served: &Arc<ServedKind>, namespace: &str) -> Self {
         let kind = &served.kind;
         Self {
             server: Arc::clone(server),
@@ -183,7 +183,7 @@ impl Call {
                 ..ResourcePath::default()
             },
             accept: Accept::PLAIN,
-            include: Include::Metadata,
+            include: IncludeObject::Metadata,
             request: Request {
                 method: Method::POST,
                 path: String::new(),
@@ -203,7 +203,7 @@ impl Call {
     }
 
     /// Metadata of an object is not that of a list.
-    fn check_shape(&self, listing: Listing) -> Result<(), Status> {
+    fn check_representation(&self, listing: Listing) -> Result<(), Status> {
         let kind = &self.served.kind;
         let (name, list) = if self.served.custom {
             let package = "unstructured";
@@ -221,15 +221,16 @@ impl Call {
                 format!("{package}.{}", kind.list_kind),
             )
         };
-        if self.served.custom && (self.accept.shape, listing) == (Shape::MetadataList, Listing::No)
+        if self.served.custom
+            && (self.accept.representation, listing) == (Representation::MetadataList, Listing::No)
         {
             return Err(Status::new(500, "", "content is not a list"));
         }
-        let message = match (self.accept.shape, listing) {
-            (Shape::MetadataList, Listing::No) => format!(
+        let message = match (self.accept.representation, listing) {
+            (Representation::MetadataList, Listing::No) => format!(
                 "you requested PartialObjectMetadataList, but the requested object is not a list (*{name})"
             ),
-            (Shape::Metadata, Listing::Yes) => format!(
+            (Representation::Metadata, Listing::Yes) => format!(
                 "you requested PartialObjectMetadata, but the requested object is a list (*{list})"
             ),
             _ => return Ok(()),

@@ -1,29 +1,32 @@
 //! The built-in kinds: names, verbs and subresources as discovery shows them.
 //!
-//! What a kind does with its objects is in `kinds/`, one file per kind or small family.
+//! The rules of the kinds are in `kinds/`, one file per kind or small family.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::custom::Definition;
-use crate::kind::{Alias, Kind, Name, Rules, ScalePaths, Subresource};
-use crate::schema::Schema;
+use crate::objects::schema::Schema;
+use kind::{Alias, Kind, Name, Rules, ScalePaths, Subresource};
 
 mod config;
 mod disruption_budget;
 mod event;
+pub(crate) mod kind;
 mod lease;
+pub(crate) mod metadata;
 mod namespace;
 mod node;
 mod plain;
 mod pod;
+pub(crate) mod printer;
 mod priority_class;
 mod quantity;
+mod review;
 mod runtime_class;
 mod selector;
 mod service;
-mod split;
+mod spec_status;
 mod storage;
 mod workload;
 
@@ -32,9 +35,9 @@ use plain::Plain;
 use priority_class::PriorityClass;
 use runtime_class::RuntimeClass;
 
-pub use event::{event_from_v1, event_to_v1};
 pub(crate) use pod::TOPOLOGY_LABELS;
-pub(crate) use split::{count_spec_changes, separate_status};
+pub(crate) use review::reviews;
+pub(crate) use spec_status::{count_spec_changes, separate_status};
 
 /// Discovery sorts verbs by name.
 const ALL_VERBS: [&str; 8] = [
@@ -50,22 +53,12 @@ const ALL_VERBS: [&str; 8] = [
 const READ_AND_WRITE: [&str; 3] = ["get", "patch", "update"];
 
 /// Every built-in kind.
-pub fn builtin() -> Vec<Kind> {
+pub(crate) fn builtin() -> Vec<Kind> {
     let mut kinds = core();
     kinds.extend(workloads());
     kinds.extend(policy());
     kinds.extend(storage());
-    kinds.push(definitions());
     kinds
-}
-
-fn definitions() -> Kind {
-    let (version, plural) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");
-    let mut kind = cluster(version, plural, "CustomResourceDefinition", Definition)
-        .short(&["crd", "crds"])
-        .status();
-    kind.categories = vec!["api-extensions".into()];
-    kind
 }
 
 fn core() -> Vec<Kind> {
@@ -138,7 +131,7 @@ fn workloads() -> Vec<Kind> {
 fn policy() -> Vec<Kind> {
     vec![
         namespaced("coordination.k8s.io/v1", "leases", "Lease", lease::Lease),
-        namespaced("events.k8s.io/v1", "events", "Event", event::Event)
+        namespaced("events.k8s.io/v1", "events", "Event", event::EventV1)
             .short(&["ev"])
             .alias(event::ALIAS),
         cluster(
@@ -213,8 +206,8 @@ fn storage() -> Vec<Kind> {
     ]
 }
 
-/// What every cluster has before its first client.
-pub fn initial_objects() -> Vec<Value> {
+/// The objects that every cluster has from the start.
+pub(crate) fn initial_objects() -> Vec<Value> {
     let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"];
     let mut objects: Vec<Value> = namespaces
         .iter()
@@ -225,7 +218,7 @@ pub fn initial_objects() -> Vec<Value> {
     objects
 }
 
-fn cluster(
+pub(crate) fn cluster(
     api_version: &'static str,
     plural: &'static str,
     kind: &'static str,
@@ -265,7 +258,7 @@ fn namespaced(
 }
 
 impl Kind {
-    fn short(mut self, names: &[&'static str]) -> Self {
+    pub(crate) fn short(mut self, names: &[&'static str]) -> Self {
         self.short_names = names.iter().map(|name| Name::from(*name)).collect();
         self
     }
@@ -309,7 +302,7 @@ impl Kind {
         self
     }
 
-    fn status(self) -> Self {
+    pub(crate) fn status(self) -> Self {
         self.sub("status", &READ_AND_WRITE)
     }
 
@@ -342,7 +335,7 @@ fn selector_text(value: &Value) -> String {
 fn select(object: &Value, fields: &[&str], path: &str) -> Option<String> {
     fields
         .contains(&path)
-        .then(|| selector_text(crate::fields::at(object, path)))
+        .then(|| selector_text(crate::objects::fields::at(object, path)))
 }
 
 fn names(fields: &'static [&'static str]) -> Vec<Name> {
@@ -352,53 +345,7 @@ fn names(fields: &'static [&'static str]) -> Vec<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fields::text;
-    use crate::kind::Write;
-
-    #[test]
-    fn a_row_has_a_cell_per_column() {
-        for kind in builtin() {
-            let cells = kind.rules.cells(&json!({}), jiff::Timestamp::UNIX_EPOCH);
-            assert_eq!(cells.len(), kind.rules.columns().len(), "{}", kind.plural);
-        }
-    }
-
-    #[test]
-    fn no_kind_minds_a_body_that_is_no_object() {
-        for kind in builtin() {
-            for body in [
-                json!(null),
-                json!([]),
-                json!("x"),
-                json!({"metadata": 1, "spec": [], "status": "s"}),
-            ] {
-                let mut object = body.clone();
-                kind.rules.default(&mut object);
-                for write in [
-                    Write::Create,
-                    Write::Update,
-                    Write::Subresource("status"),
-                    Write::Subresource("resize"),
-                ] {
-                    let old = (write != Write::Create).then_some(&body);
-                    kind.rules.prepare(&mut object, old, write);
-                    kind.rules.validate(&object, old, write);
-                }
-                kind.rules.cells(&object, jiff::Timestamp::UNIX_EPOCH);
-            }
-        }
-    }
-
-    #[test]
-    fn defaults_are_the_same_when_repeated() {
-        for kind in builtin() {
-            let mut once = json!({"metadata": {"name": "x"}});
-            kind.rules.default(&mut once);
-            let mut twice = once.clone();
-            kind.rules.default(&mut twice);
-            assert_eq!(once, twice, "{}", kind.plural);
-        }
-    }
+    use crate::objects::fields::text;
 
     #[test]
     fn a_cluster_starts_with_its_own_namespaces() {
@@ -415,19 +362,6 @@ mod tests {
             "system-node-critical",
         ] {
             assert!(names.iter().any(|n| n == name), "{name}");
-        }
-    }
-
-    #[test]
-    fn verbs_and_subresources_come_sorted() {
-        for kind in builtin() {
-            let subresources: Vec<_> = kind.subresources.iter().map(|s| &s.name).collect();
-            assert!(kind.verbs.is_sorted(), "{}", kind.plural);
-            assert!(
-                subresources.is_sorted(),
-                "{}: {subresources:?}",
-                kind.plural
-            );
         }
     }
 }

@@ -1,43 +1,35 @@
-//! The embedded cluster: an in-memory Kubernetes API that real clients can talk to.
+//! The embedded cluster: an in-memory Kubernetes API server for real clients.
 //!
-//! It keeps objects, checks writes as the real server does and streams changes; it schedules
-//! nothing and runs nothing (see `crates/local`).
+//! It stores objects, validates writes as kube-apiserver does and streams changes to watchers. It schedules
+//! nothing and runs nothing; `crates/local` does that.
 //!
-//! A request goes from [`ApiService`] or the network (`serve`) to `server`, which finds the kind
-//! (`registry`), and on to the handler of its verb (`handlers`). What sets kinds apart is behind
-//! [`kind::Rules`]; what they have in common is in the handlers; objects are in `store`.
+//! A module uses only itself and the modules below it in this table. A test proves it.
+//!
+//! | module | purpose | its modules |
+//! |---|---|---|
+//! | `server` | the public interface, in process and over TLS | `cluster`, `listener`, `router`, `discovery`, `openapi`, `faults` |
+//! | `handlers` | one handler per verb and subresource | `create`, `read`, `watch`, `update`, `patch`, `delete`, `binding`, `eviction`, `scale`, `review`, `write` (shared by all writes), `definitions` (serves custom kinds) |
+//! | `protocol` | HTTP requests and responses | `request`, `options`, `media`, `auth`, `response` |
+//! | `resources` | which kinds are served, and their stored objects | `state`, `registry`, `selector` |
+//! | `custom` | CustomResourceDefinitions and the kinds they define | `definition`, `structural`, `acceptance`, `object`, `validation_schema`, `validate`, `defaults`, `formats`, `json_path`, `scale` |
+//! | `kinds` | the rules of each built-in kind | `kind` (the interface), `metadata`, `spec_status`, `printer`, `quantity`, `selector` (shared), `config`, `disruption_budget`, `event`, `lease`, `namespace`, `node`, `plain`, `pod`, `priority_class`, `review`, `runtime_class`, `service`, `storage`, `workload` |
+//! | `objects` | what all Kubernetes objects share | `schema`, `decode`, `patch`, `managed_fields`, `status`, `fields`, `names`, `golang` |
+//! | `store` | objects by key, revisions and history | `object`, `table` |
+//!
+//! A request goes through `server::router` to the handler of its verb. The handler decodes the object (`objects`),
+//! applies the rules of its kind ([`Rules`](kinds::kind::Rules)), writes it to the `store` and returns a response.
 
-mod answer;
-mod auth;
-mod cluster;
 mod custom;
-pub mod decode;
-mod definitions;
-mod discovery;
-pub mod faults;
-mod fields;
-mod golang;
 mod handlers;
-pub mod kind;
-pub mod kinds;
-pub mod managed_fields;
-mod media;
-mod metadata;
-mod names;
-mod openapi;
-mod options;
-pub mod patch;
-mod registry;
-mod request;
-pub mod schema;
-mod selector;
-mod serve;
+mod kinds;
+pub mod objects;
+mod protocol;
+mod resources;
 mod server;
-pub mod status;
 mod store;
-mod table;
 
-pub use answer::{Body, BoxError};
-pub use cluster::{ApiService, Cluster, Options};
-pub use serve::{ServeError, ServeOptions, Serving};
+pub use protocol::response::{Body, BoxError};
+pub use server::cluster::{ApiService, Cluster, Options};
+pub use server::faults;
+pub use server::listener::{ServeError, ServeOptions, Serving};
 pub use store::Limits;

@@ -1,6 +1,6 @@
-//! The objects of the cluster: one writer at a time, one revision counter, recent history.
+//! The objects of the cluster, with one writer at a time, one revision counter and recent history.
 //!
-//! It knows keys, revisions and watchers; what an object means is the handlers' business.
+//! It holds keys, revisions and watchers, and does not interpret objects.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ pub(crate) mod object;
 mod table;
 
 use object::{Change, Draft, Object};
-pub(crate) use table::Event;
 use table::Table;
+pub(crate) use table::WatchEvent;
 
 /// How much of the past is kept.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Default for Limits {
     }
 }
 
-/// The revision asked for is older than the history.
+/// The requested revision is older than the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooOld {
     pub(crate) oldest: u64,
@@ -48,7 +48,7 @@ pub(crate) struct TooOld {
 
 /// The object changed since it was read: read it again and repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Raced;
+pub(crate) struct Conflict;
 
 /// Which table; from [`Store::table`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Snapshot {
 
 /// Changes after a revision, and the revision up to which there are no others.
 pub(crate) struct Changes {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<WatchEvent>,
     pub(crate) complete_to: u64,
 }
 
@@ -164,11 +164,11 @@ impl Store {
         })
     }
 
-    /// Stores a new object; `Raced` when the key is taken.
-    pub(crate) fn create(&self, table: TableId, draft: Draft) -> Result<Arc<Object>, Raced> {
+    /// Stores a new object; `Conflict` when the key is taken.
+    pub(crate) fn create(&self, table: TableId, draft: Draft) -> Result<Arc<Object>, Conflict> {
         let mut state = self.write();
         if state.table(table).get(draft.key()).is_some() {
-            return Err(Raced);
+            return Err(Conflict);
         }
         let revision = state.next_revision();
         let object = Arc::new(draft.seal(revision));
@@ -185,7 +185,7 @@ impl Store {
         table: TableId,
         current: &Arc<Object>,
         draft: Draft,
-    ) -> Result<Arc<Object>, Raced> {
+    ) -> Result<Arc<Object>, Conflict> {
         let mut state = self.write();
         state.check_current(table, current)?;
         let revision = state.next_revision();
@@ -196,12 +196,12 @@ impl Store {
         Ok(object)
     }
 
-    /// Removes `current` if it still is the stored version; says its last state.
+    /// Removes `current` if it still is the stored version; returns its last state.
     pub(crate) fn remove(
         &self,
         table: TableId,
         current: &Arc<Object>,
-    ) -> Result<Arc<Object>, Raced> {
+    ) -> Result<Arc<Object>, Conflict> {
         let mut state = self.write();
         state.check_current(table, current)?;
         Ok(self.remove_from(&mut state, table, current, Instant::now()))
@@ -257,10 +257,10 @@ impl State {
         self.revision
     }
 
-    fn check_current(&self, table: TableId, current: &Arc<Object>) -> Result<(), Raced> {
+    fn check_current(&self, table: TableId, current: &Arc<Object>) -> Result<(), Conflict> {
         match self.table(table).get(&current.key) {
             Some(stored) if Arc::ptr_eq(stored, current) => Ok(()),
-            _ => Err(Raced),
+            _ => Err(Conflict),
         }
     }
 }
@@ -309,20 +309,20 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_lost_the_race_is_told() {
+    fn a_write_to_an_outdated_version_is_a_conflict() {
         let (store, table) = store(Limits::default());
         let first = store.create(table, draft("a", "1")).unwrap();
-        assert_eq!(store.create(table, draft("a", "1")).err(), Some(Raced));
+        assert_eq!(store.create(table, draft("a", "1")).err(), Some(Conflict));
         store.replace(table, &first, draft("a", "2")).unwrap();
         assert_eq!(
             store.replace(table, &first, draft("a", "3")).err(),
-            Some(Raced)
+            Some(Conflict)
         );
-        assert_eq!(store.remove(table, &first).err(), Some(Raced));
+        assert_eq!(store.remove(table, &first).err(), Some(Conflict));
     }
 
     #[test]
-    fn history_is_bounded_and_says_what_it_forgot() {
+    fn history_is_bounded_and_reports_its_oldest_revision() {
         let limits = Limits {
             history_events: 3,
             ..Limits::default()
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn expiring_objects_are_capped_and_a_rewrite_makes_them_young() {
+    fn expiring_objects_are_capped_and_a_rewrite_renews_them() {
         let limits = Limits {
             expiring_objects: 2,
             ..Limits::default()

@@ -1,8 +1,8 @@
-//! Whether a definition gets the names it asks for, and what its conditions then say.
+//! Whether a definition gets the names it requests, and the conditions that follow.
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, at, is_empty, items, put, text};
+use crate::objects::fields::{JsonObject, at, is_empty, items, put, text};
 
 pub(super) fn is_established(definition: &Value) -> bool {
     condition(definition, "Established") == Some("True")
@@ -23,7 +23,7 @@ pub(crate) fn judge<'a>(
     if !at(definition, "metadata.deletionTimestamp").is_null() {
         return None;
     }
-    let taken = Taken::by_others(definition, all);
+    let taken = TakenNames::by_others(definition, all);
     let (names, conflict) = accepted_names(definition, &taken);
     let mut status = at(definition, "status").clone();
     let fields = status.as_object_mut()?;
@@ -53,12 +53,12 @@ pub(crate) fn judge<'a>(
 }
 
 /// Names that other definitions of the group have.
-struct Taken {
+struct TakenNames {
     resources: Vec<String>,
     kinds: Vec<String>,
 }
 
-impl Taken {
+impl TakenNames {
     fn by_others<'a>(definition: &Value, all: impl Iterator<Item = &'a Value>) -> Self {
         let mut taken = Self {
             resources: Vec::new(),
@@ -85,11 +85,14 @@ impl Taken {
     }
 }
 
-/// What of the wished names is free, and the last conflict: its reason and the name.
-fn accepted_names(definition: &Value, taken: &Taken) -> (Object, Option<(&'static str, String)>) {
+/// The requested names that are free, and the last conflict: its reason and the name.
+fn accepted_names(
+    definition: &Value,
+    taken: &TakenNames,
+) -> (JsonObject, Option<(&'static str, String)>) {
     let wished = at(definition, "spec.names");
     let current = at(definition, "status.acceptedNames");
-    let mut names = Object::new();
+    let mut names = JsonObject::new();
     let mut conflict = None;
     for (key, taken, reason) in [
         ("plural", &taken.resources, "PluralConflict"),
@@ -127,7 +130,7 @@ fn accepted_names(definition: &Value, taken: &Taken) -> (Object, Option<(&'stati
 }
 
 fn set_condition(
-    status: &mut Object,
+    status: &mut JsonObject,
     kind: &str,
     holds: bool,
     reason: &str,

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::shape::Shape;
+use super::validation_schema::ValidationSchema;
 
 /// Defaults go into objects that are there, at every depth. A `null` where the schema has a
 /// default and takes no `null` counts as absent.
-pub(super) fn fill(value: &mut Value, shape: &Shape) {
+pub(super) fn fill(value: &mut Value, shape: &ValidationSchema) {
     match value {
         Value::Object(fields) => {
             for (name, shape) in &shape.properties {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn defaults_reach_every_object_that_is_there() {
-        let shape = Shape::parse(&json!({"type": "object", "properties": {
+        let shape = ValidationSchema::parse(&json!({"type": "object", "properties": {
             "n": {"type": "integer", "default": 3},
             "nullable": {"type": "string", "nullable": true, "default": "d"},
             "made": {"type": "object", "default": {}, "properties": {"deep": {"type": "integer", "default": 5}}},

@@ -1,22 +1,20 @@
-//! CustomResourceDefinitions themselves: what they may say, and what is filled in.
+//! CustomResourceDefinitions themselves: their defaults and validation.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::structural;
-use crate::fields::{Object, at, each, fill, is_empty, items, open, put, text};
-use crate::kind::{Column, Rules, Write};
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
 use crate::kinds::separate_status;
-use crate::names::{dns_1035_label, dns_subdomain};
-use crate::status::FieldError;
-use crate::table;
+use crate::objects::fields::{JsonObject, at, each, fill, is_empty, items, open, put, text};
+use crate::objects::names::{dns_1035_label, dns_subdomain};
+use crate::objects::status::{FieldError, FieldErrors};
 
 /// Held until all objects of the kind are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
-
-type Errors = Vec<FieldError>;
 
 pub(crate) struct Definition;
 
@@ -52,7 +50,7 @@ impl Rules for Definition {
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
         let storage = storage_version(object);
         separate_status(object, old, write, |_| {
-            let mut status = Object::new();
+            let mut status = JsonObject::new();
             default_status(&mut status);
             Value::Object(status)
         });
@@ -64,7 +62,7 @@ impl Rules for Definition {
         crate::kinds::count_spec_changes(object, old);
     }
 
-    fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> Errors {
+    fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> FieldErrors {
         let mut errors = Vec::new();
         if write == Write::Subresource("status") {
             return errors;
@@ -139,18 +137,18 @@ impl Rules for Definition {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Created At:date")
+        printer::columns("Name, Created At:date")
     }
 
     fn cells(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             at(object, "metadata.creationTimestamp").clone(),
         ]
     }
 }
 
-fn default_status(status: &mut Object) {
+fn default_status(status: &mut JsonObject) {
     fill(status, "conditions", Value::Null);
     let names = open(status, "acceptedNames");
     fill(names, "plural", "");
@@ -166,7 +164,7 @@ fn storage_version(definition: &Value) -> String {
         .unwrap_or_default()
 }
 
-fn remember_storage(status: &mut Object, version: &str) {
+fn remember_storage(status: &mut JsonObject, version: &str) {
     if version.is_empty() {
         return;
     }
@@ -177,7 +175,7 @@ fn remember_storage(status: &mut Object, version: &str) {
     }
 }
 
-fn check_name(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn check_name(definition: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let (plural, group) = (
         text(definition, "spec.names.plural"),
         text(definition, "spec.group"),
@@ -205,7 +203,7 @@ fn check_name(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn check_spec(definition: &Value, errors: &mut Errors) {
+fn check_spec(definition: &Value, errors: &mut FieldErrors) {
     let group = at(definition, "spec.group");
     match group.as_str().unwrap_or_default() {
         "" => errors.push(FieldError::required("spec.group", "")),
@@ -245,7 +243,7 @@ fn check_spec(definition: &Value, errors: &mut Errors) {
     check_versions(definition, errors);
 }
 
-fn check_versions(definition: &Value, errors: &mut Errors) {
+fn check_versions(definition: &Value, errors: &mut FieldErrors) {
     let versions = items(definition, "spec.versions");
     let shown: Vec<Value> = versions
         .iter()
@@ -281,7 +279,7 @@ fn check_versions(definition: &Value, errors: &mut Errors) {
         if let Some(problem) = dns_1035_label(name.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(format!("{field}.name"), name, &problem));
         }
-        // With one version the real server speaks of the fields of an older API.
+        // With one version the real server names the fields of an older API.
         let (schema_field, field) = match versions.len() {
             1 => (
                 "spec.validation.openAPIV3Schema".to_owned(),
@@ -302,7 +300,7 @@ fn check_versions(definition: &Value, errors: &mut Errors) {
     }
 }
 
-fn check_columns(version: &Value, field: &str, errors: &mut Errors) {
+fn check_columns(version: &Value, field: &str, errors: &mut FieldErrors) {
     for (i, column) in items(version, "additionalPrinterColumns")
         .iter()
         .enumerate()
@@ -321,7 +319,7 @@ fn check_columns(version: &Value, field: &str, errors: &mut Errors) {
 }
 
 /// Columns may use more of JSONPath than this server evaluates; their cells are then empty.
-fn check_path(path: &Value, field: &str, errors: &mut Errors) -> bool {
+fn check_path(path: &Value, field: &str, errors: &mut FieldErrors) -> bool {
     match path.as_str().unwrap_or_default() {
         "" => errors.push(FieldError::required(field, "")),
         text if text.starts_with('.') => return true,
@@ -333,7 +331,7 @@ fn check_path(path: &Value, field: &str, errors: &mut Errors) -> bool {
     false
 }
 
-fn check_scale(version: &Value, field: &str, errors: &mut Errors) {
+fn check_scale(version: &Value, field: &str, errors: &mut FieldErrors) {
     let scale = at(version, "subresources.scale");
     if !scale.is_object() {
         return;
@@ -357,7 +355,7 @@ fn check_scale(version: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_selectable(version: &Value, schema: &Value, field: &str, errors: &mut Errors) {
+fn check_selectable(version: &Value, schema: &Value, field: &str, errors: &mut FieldErrors) {
     for (i, selectable) in items(version, "selectableFields").iter().enumerate() {
         let path = at(selectable, "jsonPath");
         let mut steps = path
@@ -377,7 +375,7 @@ fn check_selectable(version: &Value, schema: &Value, field: &str, errors: &mut E
     }
 }
 
-fn check_names(definition: &Value, errors: &mut Errors) {
+fn check_names(definition: &Value, errors: &mut FieldErrors) {
     let names = at(definition, "spec.names");
     for key in ["plural", "singular", "kind", "listKind"] {
         let field = format!("spec.names.{key}");
@@ -422,7 +420,7 @@ fn check_names(definition: &Value, errors: &mut Errors) {
     }
 }
 
-fn check_update(definition: &Value, old: &Value, errors: &mut Errors) {
+fn check_update(definition: &Value, old: &Value, errors: &mut FieldErrors) {
     let mut fixed = vec!["spec.group", "spec.names.plural"];
     // Objects may exist, so neither where they live nor what they are can change.
     if super::acceptance::is_established(old) {
@@ -468,9 +466,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_definition_refuses() {
-        type Change = fn(&mut Value);
-        let cases: [(&str, Change, &str); 13] = [
+    fn invalid_definitions_are_refused() {
+        type Edit = fn(&mut Value);
+        let cases: [(&str, Edit, &str); 13] = [
             (
                 "another name",
                 |d| d["metadata"]["name"] = json!("bar"),
@@ -560,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn an_established_kind_stays_what_it_is() {
+    fn an_established_kind_is_immutable() {
         let mut old = definition(|_| {});
         old["status"]["conditions"] = json!([{"type": "Established", "status": "True"}]);
         for (case, path, value, want) in [

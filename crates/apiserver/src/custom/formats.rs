@@ -1,11 +1,11 @@
-//! The named formats of strings that the server checks; others mean nothing to it.
+//! The named string formats that the server checks; it ignores all others.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::names::dns_subdomain;
+use crate::objects::names::dns_subdomain;
 
 pub(super) fn matches(format: &str, text: &str) -> bool {
     match format {
@@ -28,7 +28,7 @@ pub(super) fn matches(format: &str, text: &str) -> bool {
     }
 }
 
-/// `1h30m`, `1.5s`, `100ms`, or `3 days` in words.
+/// `1h30m`, `1.5s`, `100ms` or `3 days`.
 fn is_duration(text: &str) -> bool {
     let text = text.trim().trim_start_matches(['+', '-']);
     let mut rest = text;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_tell_texts_apart() {
+    fn strings_are_checked_by_format() {
         for (format, yes, no) in [
             ("date-time", "2030-01-01T00:00:00Z", "2030-01-01"),
             ("date", "2030-01-01", "tomorrow"),

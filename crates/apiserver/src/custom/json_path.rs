@@ -1,4 +1,4 @@
-//! As much of JSONPath as definitions use: fields, indexes, `[*]` and filters by one comparison.
+//! The subset of JSONPath that definitions use: fields, indexes, `[*]` and filters with one comparison.
 
 use serde_json::Value;
 
@@ -21,29 +21,29 @@ enum Step {
 
 /// No path, or more of JSONPath than is understood here.
 #[derive(Debug, PartialEq)]
-pub(super) struct NotAPath;
+pub(super) struct UnsupportedPath;
 
 impl JsonPath {
-    pub(super) fn parse(text: &str) -> Result<Self, NotAPath> {
+    pub(super) fn parse(text: &str) -> Result<Self, UnsupportedPath> {
         if !text.starts_with(['.', '[']) {
-            return Err(NotAPath);
+            return Err(UnsupportedPath);
         }
         let mut steps = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
             rest = if let Some(after) = rest.strip_prefix('[') {
-                let end = closing_bracket(after).ok_or(NotAPath)?;
+                let end = closing_bracket(after).ok_or(UnsupportedPath)?;
                 steps.extend(bracket(&after[..end])?);
                 &after[end + 1..]
             } else {
-                let after = rest.strip_prefix('.').ok_or(NotAPath)?;
+                let after = rest.strip_prefix('.').ok_or(UnsupportedPath)?;
                 let (name, rest) = field(after);
                 if name == "*" {
                     steps.push(Step::All);
                 } else if !name.is_empty() {
                     steps.push(Step::Field(name));
                 } else if !rest.starts_with('[') {
-                    return Err(NotAPath);
+                    return Err(UnsupportedPath);
                 }
                 rest
             };
@@ -126,7 +126,7 @@ fn closing_bracket(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(inside: &str) -> Result<Vec<Step>, NotAPath> {
+fn bracket(inside: &str) -> Result<Vec<Step>, UnsupportedPath> {
     if inside == "*" {
         return Ok(vec![Step::All]);
     }
@@ -140,21 +140,21 @@ fn bracket(inside: &str) -> Result<Vec<Step>, NotAPath> {
     {
         return Ok(vec![condition(filter)?]);
     }
-    let index = inside.parse().map_err(|_| NotAPath)?;
+    let index = inside.parse().map_err(|_| UnsupportedPath)?;
     Ok(vec![Step::Index(index)])
 }
 
-fn condition(filter: &str) -> Result<Step, NotAPath> {
+fn condition(filter: &str) -> Result<Step, UnsupportedPath> {
     let (left, right, equal) = match (filter.split_once("=="), filter.split_once("!=")) {
         (Some((left, right)), _) => (left, right, true),
         (None, Some((left, right))) => (left, right, false),
-        (None, None) => return Err(NotAPath),
+        (None, None) => return Err(UnsupportedPath),
     };
-    let path = left.trim().strip_prefix('@').ok_or(NotAPath)?;
+    let path = left.trim().strip_prefix('@').ok_or(UnsupportedPath)?;
     let literal = right.trim();
     let value = match quoted(literal) {
         Some(text) => Value::from(text),
-        None => serde_json::from_str(literal).map_err(|_| NotAPath)?,
+        None => serde_json::from_str(literal).map_err(|_| UnsupportedPath)?,
     };
     let path = JsonPath::parse(path)?;
     Ok(Step::Where { path, equal, value })
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_no_paths() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "x",
@@ -217,7 +217,7 @@ mod tests {
             ".a[x]",
             ".a..b",
         ] {
-            assert_eq!(JsonPath::parse(text), Err(NotAPath), "{text}");
+            assert_eq!(JsonPath::parse(text), Err(UnsupportedPath), "{text}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The rules of custom objects, as their definition gives them.
+//! The rules of custom objects, taken from their definition.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::json_path::JsonPath;
-use super::shape::Shape;
+use super::validation_schema::ValidationSchema;
 use super::{defaults, validate};
-use crate::fields::{Object, at, items, open, put, text};
-use crate::kind::{Column, Name, Rules, ScalePaths, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Name, Rules, ScalePaths, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{JsonObject, at, items, open, put, text};
+use crate::objects::status::FieldError;
 
 pub(super) struct CustomObject {
-    shape: Shape,
+    shape: ValidationSchema,
     scale: Option<ScalePaths>,
     has_status: bool,
     columns: Vec<(Column, Option<JsonPath>)>,
@@ -30,7 +30,7 @@ impl CustomObject {
                 Some((Name::from(name), JsonPath::parse(path).ok()?))
             });
         Self {
-            shape: Shape::parse(at(version, "schema.openAPIV3Schema")),
+            shape: ValidationSchema::parse(at(version, "schema.openAPIV3Schema")),
             scale: super::scale::paths(version),
             has_status: at(version, "subresources").get("status").is_some(),
             columns: columns(version),
@@ -44,7 +44,7 @@ fn columns(version: &Value) -> Vec<(Column, Option<JsonPath>)> {
     let declared = items(version, "additionalPrinterColumns");
     if declared.is_empty() {
         let paths = [None, JsonPath::parse(".metadata.creationTimestamp").ok()];
-        return table::columns("Name, Age:date")
+        return printer::columns("Name, Age:date")
             .into_iter()
             .zip(paths)
             .collect();
@@ -68,7 +68,7 @@ fn columns(version: &Value) -> Vec<(Column, Option<JsonPath>)> {
         };
         (column, JsonPath::parse(path).ok())
     });
-    let name = table::columns("Name")
+    let name = printer::columns("Name")
         .into_iter()
         .map(|column| (column, None));
     name.chain(declared).collect()
@@ -154,7 +154,7 @@ impl Rules for CustomObject {
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let cell = |(i, (column, path)): (usize, &(Column, Option<JsonPath>))| match path {
-            None if i == 0 => table::name(object),
+            None if i == 0 => printer::name(object),
             None => Value::Null,
             Some(path) => path
                 .first(object)
@@ -164,15 +164,15 @@ impl Rules for CustomObject {
     }
 }
 
-/// The fields that `counted` takes, in an order of their own.
-fn content(object: &Object, counted: impl Fn(&str) -> bool) -> Vec<(&String, &Value)> {
+/// The fields that `counted` accepts, sorted.
+fn content(object: &JsonObject, counted: impl Fn(&str) -> bool) -> Vec<(&String, &Value)> {
     let mut content: Vec<_> = object.iter().filter(|(key, _)| counted(key)).collect();
     content.sort_by_key(|(key, _)| *key);
     content
 }
 
 /// Through `status` nothing else changes, metadata included; who wrote is recorded all the same.
-fn keep_all_but_status(object: &mut Object, old: &Value) {
+fn keep_all_but_status(object: &mut JsonObject, old: &Value) {
     let status = object.shift_remove("status");
     let managed = object
         .get("metadata")
@@ -193,7 +193,7 @@ fn cell(value: &Value, kind: &str, now: Timestamp) -> Value {
         ("integer" | "number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
         ("string", _) => plain(value).into(),
         ("date", Value::String(text)) if text.parse::<Timestamp>().is_ok() => {
-            table::age(value, now).into()
+            printer::age(value, now).into()
         }
         ("date", _) => "<invalid>".into(),
         _ => Value::Null,

@@ -1,10 +1,10 @@
-//! The `scale` subresource of a custom kind: where its numbers are, and what they may be.
+//! The `scale` subresource of a custom kind: the paths of its fields, and their validation.
 
 use serde_json::{Value, json};
 
-use crate::fields::{at, text};
-use crate::kind::{Name, ScalePaths};
-use crate::status::FieldError;
+use crate::kinds::kind::{Name, ScalePaths};
+use crate::objects::fields::{at, text};
+use crate::objects::status::FieldError;
 
 pub(super) fn paths(version: &Value) -> Option<ScalePaths> {
     let scale = at(version, "subresources").get("scale")?;
@@ -58,7 +58,7 @@ fn find(object: &Value, path: &str) -> Result<Option<i64>, String> {
         .ok_or_else(|| wrong(value, "int64"))
 }
 
-/// In the real server's words, which are Go's.
+/// The message of the real server, which is Go's.
 fn wrong(value: &Value, expected: &str) -> String {
     let kind = match value {
         Value::Null => "<nil>",

@@ -1,12 +1,12 @@
-//! What a schema must be like so that objects can be pruned and defaulted: "structural".
+//! Whether a schema is "structural", so that objects can be pruned and defaulted.
 
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::shape::Shape;
 use super::validate;
-use crate::fields::{at, is_empty, items, text};
-use crate::status::FieldError;
+use super::validation_schema::ValidationSchema;
+use crate::objects::fields::{at, is_empty, items, text};
+use crate::objects::status::{FieldError, FieldErrors};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const LIST_TYPES: [&str; 3] = ["atomic", "set", "map"];
@@ -20,10 +20,8 @@ const STRUCTURE: [&str; 6] = [
     "additionalProperties",
 ];
 
-type Errors = Vec<FieldError>;
-
 /// Checks a whole schema that stands at `field`.
-pub(super) fn check(schema: &Value, field: &str, errors: &mut Errors) {
+pub(super) fn check(schema: &Value, field: &str, errors: &mut FieldErrors) {
     match text(schema, "type") {
         "" => {
             let detail = "must not be empty at the root";
@@ -61,8 +59,8 @@ pub(super) fn check(schema: &Value, field: &str, errors: &mut Errors) {
     check_node(schema, field, errors);
 }
 
-/// A schema below the root must say its type, unless it takes two or anything.
-fn check_part(schema: &Value, field: &str, of: &str, errors: &mut Errors) {
+/// A schema below the root must have a type, unless it allows two or anything.
+fn check_part(schema: &Value, field: &str, of: &str, errors: &mut FieldErrors) {
     let open = [
         "x-kubernetes-int-or-string",
         "x-kubernetes-preserve-unknown-fields",
@@ -83,7 +81,7 @@ fn check_part(schema: &Value, field: &str, of: &str, errors: &mut Errors) {
     check_node(schema, field, errors);
 }
 
-fn check_node(schema: &Value, field: &str, errors: &mut Errors) {
+fn check_node(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let kind = at(schema, "type");
     if !is_empty(kind) && !TYPES.contains(&kind.as_str().unwrap_or_default()) {
         errors.push(FieldError::not_supported(
@@ -153,7 +151,7 @@ fn check_node(schema: &Value, field: &str, errors: &mut Errors) {
     check_default(schema, field, errors);
 }
 
-fn check_array(schema: &Value, field: &str, errors: &mut Errors) {
+fn check_array(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let item = at(schema, "items");
     if !item.is_object() {
         errors.push(FieldError::required(
@@ -196,7 +194,7 @@ fn check_array(schema: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_map_keys(schema: &Value, field: &str, errors: &mut Errors) {
+fn check_map_keys(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let keys = items(schema, "x-kubernetes-list-map-keys");
     let keys_field = format!("{field}.x-kubernetes-list-map-keys");
     if keys.is_empty() {
@@ -226,7 +224,7 @@ fn check_map_keys(schema: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_alternatives(schema: &Value, field: &str, errors: &mut Errors) {
+fn check_alternatives(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let mut alternatives: Vec<(String, &Value)> = Vec::new();
     for list in ["allOf", "anyOf", "oneOf"] {
         let parts = items(schema, list).iter().enumerate();
@@ -248,11 +246,11 @@ fn check_alternatives(schema: &Value, field: &str, errors: &mut Errors) {
 }
 
 /// A default must itself obey the schema.
-fn check_default(schema: &Value, field: &str, errors: &mut Errors) {
+fn check_default(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
         return;
     };
-    let mut shape = Shape::parse(schema);
+    let mut shape = ValidationSchema::parse(schema);
     shape.default = None;
     let mut value = default.clone();
     super::defaults::fill(&mut value, &shape);
@@ -267,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_structural() {
+    fn schemas_that_are_not_structural_are_refused() {
         let with = |part: Value| json!({"type": "object", "properties": {"a": part}});
         for (schema, want) in [
             (

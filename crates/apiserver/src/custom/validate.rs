@@ -1,15 +1,15 @@
-//! Checks an object against its schema, in the words of the real server.
+//! Checks an object against its schema, with the messages of the real server.
 
 use std::cmp::Ordering;
 
 use serde_json::{Number, Value, json};
 
-use super::shape::{Shape, Unique};
+use super::validation_schema::{Unique, ValidationSchema};
 use super::{formats, scale};
-use crate::kind::ScalePaths;
-use crate::status::{FieldError, FieldReason};
+use crate::kinds::kind::ScalePaths;
+use crate::objects::status::{FieldError, FieldReason};
 
-/// Errors after which the real server does not evaluate CEL rules, and says so.
+/// Errors after which the real server does not evaluate CEL rules, and reports that.
 const STOPS_RULES: [FieldReason; 5] = [
     FieldReason::Required,
     FieldReason::NotSupported,
@@ -19,7 +19,7 @@ const STOPS_RULES: [FieldReason; 5] = [
 ];
 
 /// What is wrong with a value on its own, as with a default; fields are named from it on.
-pub(super) fn validate_part(value: &Value, shape: &Shape) -> Vec<FieldError> {
+pub(super) fn validate_part(value: &Value, shape: &ValidationSchema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check(value, None, shape, "", &mut errors);
     errors
@@ -29,7 +29,7 @@ pub(super) fn validate_part(value: &Value, shape: &Shape) -> Vec<FieldError> {
 pub(super) fn validate(
     object: &Value,
     old: Option<&Value>,
-    shape: &Shape,
+    shape: &ValidationSchema,
     scale: Option<&ScalePaths>,
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn validate(
 fn check(
     value: &Value,
     old: Option<&Value>,
-    shape: &Shape,
+    shape: &ValidationSchema,
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
@@ -123,7 +123,7 @@ fn is_whole(number: &Number) -> bool {
     !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-fn wrong_type<'a>(value: &Value, shape: &'a Shape) -> Option<&'a str> {
+fn wrong_type<'a>(value: &Value, shape: &'a ValidationSchema) -> Option<&'a str> {
     let found = type_of(value);
     if shape.int_or_string {
         return (!["integer", "string"].contains(&found)).then_some("integer,string");
@@ -135,8 +135,14 @@ fn wrong_type<'a>(value: &Value, shape: &'a Shape) -> Option<&'a str> {
     }
 }
 
-/// Only the first thing that is wrong with a text is told.
-fn check_text(text: &str, value: &Value, shape: &Shape, path: &str, errors: &mut Vec<FieldError>) {
+/// Only the first error of a string is reported.
+fn check_text(
+    text: &str,
+    value: &Value,
+    shape: &ValidationSchema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let length = text.chars().count() as u64;
     if let Some(max) = shape.length.max.filter(|max| length > *max) {
         let message = format!("Too long: may not be more than {max} bytes");
@@ -164,7 +170,7 @@ fn check_text(text: &str, value: &Value, shape: &Shape, path: &str, errors: &mut
 fn check_number(
     number: &Number,
     value: &Value,
-    shape: &Shape,
+    shape: &ValidationSchema,
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
@@ -242,7 +248,7 @@ fn is_multiple(number: &Number, step: &Number) -> bool {
 fn check_list(
     list: &[Value],
     old: Option<&Value>,
-    shape: &Shape,
+    shape: &ValidationSchema,
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
@@ -269,7 +275,12 @@ fn too_many(path: &str, count: u64, max: u64) -> FieldError {
     FieldError::new(path, FieldReason::TooMany, message)
 }
 
-fn check_unique(list: &[Value], shape: &Shape, path: &str, errors: &mut Vec<FieldError>) {
+fn check_unique(
+    list: &[Value],
+    shape: &ValidationSchema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let identity = |item: &Value| match &shape.unique {
         Unique::Nothing => None,
         Unique::Items => Some(item.clone()),
@@ -292,7 +303,7 @@ fn check_unique(list: &[Value], shape: &Shape, path: &str, errors: &mut Vec<Fiel
 fn check_object(
     value: &Value,
     old: Option<&Value>,
-    shape: &Shape,
+    shape: &ValidationSchema,
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
@@ -301,7 +312,7 @@ fn check_object(
         if shape.embedded && name == "metadata" {
             continue;
         }
-        // A required `null` is a missing value, and is told once.
+        // A required `null` is a missing value, and is reported once.
         if field.is_null() && shape.required.contains(name) {
             continue;
         }
@@ -321,7 +332,12 @@ fn check_object(
     check_required(value, shape, path, errors);
 }
 
-fn check_required(value: &Value, shape: &Shape, path: &str, errors: &mut Vec<FieldError>) {
+fn check_required(
+    value: &Value,
+    shape: &ValidationSchema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
     let embedded: &[&str] = if shape.embedded {
         &["apiVersion", "kind"]
     } else {
@@ -348,8 +364,13 @@ fn check_required(value: &Value, shape: &Shape, path: &str, errors: &mut Vec<Fie
     }
 }
 
-fn check_combinations(value: &Value, shape: &Shape, path: &str, errors: &mut Vec<FieldError>) {
-    let errors_of = |part: &Shape| {
+fn check_combinations(
+    value: &Value,
+    shape: &ValidationSchema,
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let errors_of = |part: &ValidationSchema| {
         let mut found = Vec::new();
         check(value, None, part, path, &mut found);
         found
@@ -400,7 +421,8 @@ mod tests {
     use super::*;
 
     fn messages(spec: Value, schema: Value) -> Vec<String> {
-        let shape = Shape::parse(&json!({"type": "object", "properties": {"spec": schema}}));
+        let shape =
+            ValidationSchema::parse(&json!({"type": "object", "properties": {"spec": schema}}));
         let errors = validate(&json!({"spec": spec}), None, &shape, None);
         errors
             .iter()
@@ -409,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_has_its_sentence() {
+    fn each_rule_has_its_message() {
         let object =
             |name: &str, schema: Value| json!({"type": "object", "properties": {name: schema}});
         for (spec, schema, want) in [
@@ -539,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn alternatives_tell_what_the_first_one_lacks() {
+    fn alternatives_report_the_errors_of_their_first_schema() {
         let one = json!({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]});
         assert_eq!(
             messages(json!({}), one.clone()),
@@ -561,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_were_not_checked_are_announced() {
+    fn skipped_cel_rules_are_reported() {
         let schema = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "maximum": 3, "x-kubernetes-validations": [{"rule": "self > 0"}]}}});
         assert_eq!(
             messages(json!({}), schema.clone()).len(),
@@ -576,8 +598,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_wrong_before_may_stay() {
-        let shape = Shape::parse(
+    fn unchanged_invalid_values_may_stay() {
+        let shape = ValidationSchema::parse(
             &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3}, "b": {"type": "string"}}}}}),
         );
         let old = json!({"spec": {"a": 9, "b": "x"}});

@@ -5,15 +5,15 @@ use serde_json::{Map, Value, json};
 
 use super::Call;
 use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now};
-use crate::answer::Answer;
-use crate::decode::{self, Expected};
-use crate::kind::Write;
 use crate::kinds::TOPOLOGY_LABELS;
-use crate::options::{WriteOptions, WriteVerb};
-use crate::schema::Schema;
-use crate::status::{FieldError, Status};
+use crate::kinds::kind::Write;
+use crate::objects::decode::{self, Expected};
+use crate::objects::schema::Schema;
+use crate::objects::status::{FieldError, Status};
+use crate::protocol::options::{WriteOptions, WriteVerb};
+use crate::protocol::response::ApiResponse;
 
-pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
     let schema = Schema::builtin("v1", "Binding")
         .ok_or_else(|| Status::internal("the schema of Binding is missing"))?;
@@ -42,11 +42,11 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
     copy_topology(call, &mut binding);
     let pod = call.on("", "pods", &name)?;
     let write = Write::Subresource("binding");
-    pod.modify(write, options.dry_run, &Ownership::Nobody, |old| {
+    pod.modify(write, options.dry_run, &Ownership::Unchanged, |old| {
         pod.check_bindable(old, &binding)?;
         Ok(bound(old, &binding))
     })?;
-    Ok(Answer::success(StatusCode::CREATED, None).with_warnings(decoded.warnings))
+    Ok(ApiResponse::success(StatusCode::CREATED, None).with_warnings(decoded.warnings))
 }
 
 fn check_target(binding: &Value) -> Result<(), Status> {
@@ -75,7 +75,7 @@ fn check_target(binding: &Value) -> Result<(), Status> {
     }
 }
 
-/// The node's place becomes the pod's, as if the client had asked for it.
+/// Copies the topology labels of the node to the pod.
 fn copy_topology(call: &Call, binding: &mut Value) {
     if binding["target"]["kind"] != "Node" {
         return;

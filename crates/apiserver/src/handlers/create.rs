@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use super::Call;
 use super::write::{Ownership, meta_text, warn};
-use crate::answer::Answer;
-use crate::decode;
-use crate::options::{WriteOptions, WriteVerb};
-use crate::request::Query;
-use crate::server::Server;
-use crate::status::Status;
+use crate::objects::decode;
+use crate::objects::status::Status;
+use crate::protocol::options::{WriteOptions, WriteVerb};
+use crate::protocol::request::Query;
+use crate::protocol::response::ApiResponse;
+use crate::resources::state::ServerState;
 
-pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
     let decoded = decode::body(
         call.content_type(),
@@ -27,7 +27,7 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
 }
 
 /// Creates an object that exists from the start, through the ordinary rules.
-pub(crate) fn create_at_start(server: &Arc<Server>, object: Value) -> Result<(), Status> {
+pub(crate) fn create_at_start(server: &Arc<ServerState>, object: Value) -> Result<(), Status> {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
     let registry = server.registry();
@@ -41,5 +41,5 @@ pub(crate) fn create_at_start(server: &Arc<Server>, object: Value) -> Result<(),
     super::SERVER.clone_into(&mut options.field_manager);
     let ownership = Ownership::Update(call.writer(&options, ""));
     call.create(object, &options, &ownership)
-        .map(|_: Answer| ())
+        .map(|_: ApiResponse| ())
 }

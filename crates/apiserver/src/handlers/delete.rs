@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::write::{finalizers, format_time, is_deleting, meta_text, metadata_mut};
 use super::{Call, read};
-use crate::answer::{Answer, Content, List};
-use crate::decode::{self, Expected, FieldValidation};
-use crate::options::{ListOptions, check_dry_run, refuse};
-use crate::registry::Served;
-use crate::schema::Schema;
-use crate::selector::Selector;
-use crate::server::Server;
-use crate::status::{FieldError, Status};
-use crate::store::Raced;
+use crate::objects::decode::{self, Expected, FieldValidation};
+use crate::objects::schema::Schema;
+use crate::objects::status::{FieldError, Status};
+use crate::protocol::options::{ListOptions, check_dry_run, refuse};
+use crate::protocol::response::{ApiResponse, Content, ListPage};
+use crate::resources::registry::ServedKind;
+use crate::resources::selector::Selector;
+use crate::resources::state::ServerState;
+use crate::store::Conflict;
 use crate::store::object::{Change, Object};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn decode_options(call: &Call) -> Result<Value, Status> {
     Ok(decoded.object)
 }
 
-pub(super) fn delete(call: &Call) -> Result<Answer, Status> {
+pub(super) fn delete(call: &Call) -> Result<ApiResponse, Status> {
     let options = DeleteOptions::read(call)?;
     let mut warnings = Vec::new();
     if options.propagation.is_none() {
@@ -134,10 +134,10 @@ pub(super) fn delete(call: &Call) -> Result<Answer, Status> {
     let deleted = call.delete_object(&call.key(), &options)?;
     let served = Arc::clone(&call.served);
     let answer = match deleted {
-        Deleted::Kept(content) => Answer::ok(content),
-        // Kinds that know grace (pods) always answer with the object.
+        Deleted::Kept(content) => ApiResponse::ok(content),
+        // The response for kinds with a grace period (pods) is always the object.
         Deleted::Gone(last) if call.served.kind.rules.grace_seconds(&last, None).is_some() => {
-            Answer::ok(Content::Value(Some(served), last))
+            ApiResponse::ok(Content::Value(Some(served), last))
         }
         Deleted::Gone(last) => {
             let kind = &call.served.kind;
@@ -147,7 +147,7 @@ pub(super) fn delete(call: &Call) -> Result<Answer, Status> {
             }
             details["kind"] = json!(kind.plural);
             details["uid"] = json!(meta_text(&last, "uid"));
-            Answer::success(StatusCode::OK, Some(details))
+            ApiResponse::success(StatusCode::OK, Some(details))
         }
     };
     Ok(answer.with_warnings(warnings))
@@ -174,7 +174,7 @@ impl Call {
             self.served.kind.rules.admit_delete(&value)?;
             match self.delete_once(&current, value, options) {
                 Ok(deleted) => return Ok(deleted),
-                Err(Raced) => continue,
+                Err(Conflict) => continue,
             }
         }
     }
@@ -213,7 +213,7 @@ impl Call {
         current: &Arc<Object>,
         value: Value,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Raced> {
+    ) -> Result<Deleted, Conflict> {
         let served = &self.served;
         let grace = served.kind.rules.grace_seconds(&value, options.grace);
         let mut marked = value.clone();
@@ -256,10 +256,10 @@ impl Call {
 }
 
 /// Sets the marks of a deletion: time, grace, finalizers of the policy.
-fn mark(served: &Served, object: &mut Value, grace: Option<i64>, options: &DeleteOptions) {
+fn mark(served: &ServedKind, object: &mut Value, grace: Option<i64>, options: &DeleteOptions) {
     let now = Timestamp::now();
     if is_deleting(object) {
-        // Only an explicit wish counts now.
+        // Now only an explicit grace period counts.
         if let (Some(_), Some(wish)) = (grace, options.grace) {
             shorten_grace(object, if wish < 0 { 1 } else { wish });
         }
@@ -309,8 +309,8 @@ fn shorten_grace(object: &mut Value, grace: i64) {
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
 
-/// The garbage collector works by these finalizers.
-fn mark_propagation(served: &Served, object: &mut Value, options: &DeleteOptions) {
+/// The finalizers that the garbage collector acts on.
+fn mark_propagation(served: &ServedKind, object: &mut Value, options: &DeleteOptions) {
     let rules = &served.kind.rules;
     let policy = match options.propagation {
         None if rules.orphans_by_default() => Some(Propagation::Orphan),
@@ -340,8 +340,8 @@ fn mark_propagation(served: &Served, object: &mut Value, options: &DeleteOptions
     }
 }
 
-/// Deletes every object of a kind, as if asked in the background; whether none is left.
-pub(crate) fn delete_all(server: &Arc<Server>, served: &Arc<Served>) -> bool {
+/// Deletes every object of a kind with background propagation; returns whether none is left.
+pub(crate) fn delete_all(server: &Arc<ServerState>, served: &Arc<ServedKind>) -> bool {
     let call = Call::internal(server, served, "");
     let options = DeleteOptions::default();
     let snapshot = server.store.scan(served.table, "", "");
@@ -355,7 +355,7 @@ pub(crate) fn delete_all(server: &Arc<Server>, served: &Arc<Served>) -> bool {
     !left
 }
 
-pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
+pub(super) fn delete_collection(call: &Call) -> Result<ApiResponse, Status> {
     let options = DeleteOptions::read(call)?;
     let list = ListOptions::parse(&call.request.query)?;
     let selector = Selector::parse(&list.label_selector, &list.field_selector, &call.served)?;
@@ -368,12 +368,12 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
     for object in &objects {
         match call.delete_object(&object.key, &options) {
             Ok(_) => {}
-            // Somebody else deleted it.
+            // Another request deleted it.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    Ok(Answer::ok(Content::List(List {
+    Ok(ApiResponse::ok(Content::List(ListPage {
         served: Arc::clone(&call.served),
         revision: call.server.store.revision(),
         continue_token: String::new(),

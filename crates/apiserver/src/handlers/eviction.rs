@@ -1,4 +1,4 @@
-//! `pods/eviction`: a deletion that asks the disruption budgets first.
+//! `pods/eviction`: a deletion that the disruption budgets must allow.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use super::binding::set_condition;
 use super::delete::DeleteOptions;
 use super::write::{Ownership, is_deleting, meta_text, now};
 use super::{Call, SERVER};
-use crate::answer::Answer;
-use crate::decode::{self, Expected};
-use crate::kind::{Lookup, Write};
-use crate::managed_fields::Writer;
-use crate::options::{WriteOptions, WriteVerb};
-use crate::schema::Schema;
-use crate::selector::matches_label_selector;
-use crate::status::{Cause, Details, Status};
+use crate::kinds::kind::{Lookup, Write};
+use crate::objects::decode::{self, Expected};
+use crate::objects::managed_fields::Writer;
+use crate::objects::schema::Schema;
+use crate::objects::status::{Cause, Details, Status};
+use crate::protocol::options::{WriteOptions, WriteVerb};
+use crate::protocol::response::ApiResponse;
+use crate::resources::selector::matches_label_selector;
 
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
     let write = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
     let eviction = decode_eviction(call, &write)?;
     let name = meta_text(&eviction, "name");
@@ -40,7 +40,7 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
     }
     if !options.dry_run {
         let write = Write::Subresource("status");
-        call.modify(write, false, &Ownership::Nobody, |old| {
+        call.modify(write, false, &Ownership::Unchanged, |old| {
             let mut new = old.clone();
             set_condition(
                 &mut new,
@@ -53,7 +53,7 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
         })?;
     }
     call.delete_object(&call.key(), &options)?;
-    Ok(Answer::success(StatusCode::CREATED, None))
+    Ok(ApiResponse::success(StatusCode::CREATED, None))
 }
 
 fn decode_eviction(call: &Call, options: &WriteOptions) -> Result<Value, Status> {

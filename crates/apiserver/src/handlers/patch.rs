@@ -5,21 +5,21 @@ use serde_json::Value;
 use super::Call;
 use super::update::DELETION;
 use super::write::{Ownership, meta_text, warn};
-use crate::answer::Answer;
-use crate::decode::{self, Decoded, Expected, FieldValidation};
-use crate::kind::Write;
-use crate::managed_fields;
-use crate::options::{WriteOptions, WriteVerb, refuse};
-use crate::patch::{self, Format};
-use crate::status::{FieldError, Status};
+use crate::kinds::kind::Write;
+use crate::objects::decode::{self, Decoded, Expected, FieldValidation};
+use crate::objects::managed_fields;
+use crate::objects::patch::{self, PatchFormat};
+use crate::objects::status::{FieldError, Status};
+use crate::protocol::options::{WriteOptions, WriteVerb, refuse};
+use crate::protocol::response::ApiResponse;
 
 /// `subresource` is empty on the main path.
-pub(super) fn patch(call: &Call, subresource: &str) -> Result<Answer, Status> {
+pub(super) fn patch(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
     let content_type = call.content_type().unwrap_or_default();
-    let format = Format::from_content_type(content_type, call.served.custom)?;
+    let format = PatchFormat::from_content_type(content_type, call.served.custom)?;
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
     check_options(&options, format)?;
-    if format == Format::Apply {
+    if format == PatchFormat::Apply {
         return apply(call, subresource, &options);
     }
     let mut warnings = Vec::new();
@@ -47,15 +47,15 @@ fn write_kind(subresource: &str) -> Write<'_> {
     }
 }
 
-pub(super) fn check_options(options: &WriteOptions, format: Format) -> Result<(), Status> {
+pub(super) fn check_options(options: &WriteOptions, format: PatchFormat) -> Result<(), Status> {
     let mut errors = Vec::new();
-    if format == Format::Apply && options.field_manager.is_empty() {
+    if format == PatchFormat::Apply && options.field_manager.is_empty() {
         errors.push(FieldError::required(
             "fieldManager",
             "is required for apply patch",
         ));
     }
-    if format != Format::Apply && options.force.is_some() {
+    if format != PatchFormat::Apply && options.force.is_some() {
         errors.push(FieldError::forbidden(
             "force",
             "may not be specified for non-apply patch",
@@ -66,23 +66,23 @@ pub(super) fn check_options(options: &WriteOptions, format: Format) -> Result<()
 
 pub(super) fn apply_format(
     call: &Call,
-    format: Format,
+    format: PatchFormat,
     old: &Value,
     expected: &Expected<'_>,
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
     let body = &call.request.body;
     match format {
-        Format::Json => patch::json(old, body, expected, validation),
-        Format::Merge => patch::merge(old, body, expected, validation),
-        Format::Strategic => patch::strategic(old, body, expected, validation),
-        Format::Apply => Err(Status::internal(
+        PatchFormat::Json => patch::json(old, body, expected, validation),
+        PatchFormat::Merge => patch::merge(old, body, expected, validation),
+        PatchFormat::Strategic => patch::strategic(old, body, expected, validation),
+        PatchFormat::Apply => Err(Status::internal(
             "an apply is not a patch of the stored object",
         )),
     }
 }
 
-fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answer, Status> {
+fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<ApiResponse, Status> {
     let expected = call.served.expected();
     let decoded = decode::apply_body(&call.request.body, &expected, options.field_validation)?;
     let applied = decoded.object;
@@ -107,14 +107,14 @@ fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<Answe
         let writer = call.writer(options, subresource);
         let object = managed_fields::apply(schema, None, new, &writer, force)?;
         call.check_identity(&object)?;
-        match call.create(object, options, &Ownership::Decided) {
+        match call.create(object, options, &Ownership::AlreadySet) {
             // Another writer made it in the meantime.
             Err(status) if status.reason == "AlreadyExists" => {}
             created => return warn(created, decoded.warnings),
         }
     }
     let write = write_kind(subresource);
-    let applied = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
+    let applied = call.modify(write, options.dry_run, &Ownership::AlreadySet, |old| {
         let writer = call.writer(options, subresource);
         let new = managed_fields::apply(schema, Some(old), applied.clone(), &writer, force)?;
         call.check_patched(&new, old)?;

@@ -7,11 +7,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::Call;
-use crate::answer::{Answer, Content, List};
-use crate::options::{At, ListOptions, parse_revision};
-use crate::selector::Selector;
-use crate::server::Server;
-use crate::status::{Cause, Details, Status};
+use crate::objects::status::{Cause, Details, Status};
+use crate::protocol::options::{ListOptions, RevisionMatch, parse_revision};
+use crate::protocol::response::{ApiResponse, Content, ListPage};
+use crate::resources::selector::Selector;
+use crate::resources::state::ServerState;
 use crate::store::Snapshot;
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ use std::sync::Arc;
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 const FUTURE_POLL: Duration = Duration::from_millis(50);
 
-pub(super) async fn get(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn get(call: &Call) -> Result<ApiResponse, Status> {
     let revision = parse_revision(call.request.query.text("resourceVersion"))?;
     wait_for(&call.server, revision).await?;
     let object = call.server.store.get(call.served.table, &call.key());
     let object = object.ok_or_else(|| call.not_found())?;
-    Ok(Answer::ok(Content::Object(
+    Ok(ApiResponse::ok(Content::Object(
         Arc::clone(&call.served),
         object,
     )))
 }
 
-pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn list(call: &Call) -> Result<ApiResponse, Status> {
     let options = ListOptions::parse(&call.request.query)?;
     let selector = Selector::parse(
         &options.label_selector,
@@ -39,7 +39,7 @@ pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
     )?;
     let token = match options.continue_token.as_str() {
         "" => None,
-        text => Some(Token::parse(text)?),
+        text => Some(ContinueToken::parse(text)?),
     };
     let prefix = prefix(call);
     let snapshot = match &token {
@@ -47,12 +47,12 @@ pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
         None => first_snapshot(call, &prefix, options.at).await?,
     };
     let limit = match options.at {
-        At::Newest {
+        RevisionMatch::Newest {
             limit_counts: false,
         } => None,
         _ => options.limit,
     };
-    Ok(Answer::ok(Content::List(page(
+    Ok(ApiResponse::ok(Content::List(page(
         call, snapshot, &selector, limit, &prefix,
     ))))
 }
@@ -66,12 +66,12 @@ pub(super) fn prefix(call: &Call) -> String {
     }
 }
 
-async fn first_snapshot(call: &Call, prefix: &str, at: At) -> Result<Snapshot, Status> {
+async fn first_snapshot(call: &Call, prefix: &str, at: RevisionMatch) -> Result<Snapshot, Status> {
     let store = &call.server.store;
     match at {
-        At::Newest { .. } => {}
-        At::NotBefore(revision) => wait_for(&call.server, revision).await?,
-        At::Exactly(revision) => {
+        RevisionMatch::Newest { .. } => {}
+        RevisionMatch::NotBefore(revision) => wait_for(&call.server, revision).await?,
+        RevisionMatch::Exactly(revision) => {
             wait_for(&call.server, revision).await?;
             return store
                 .scan_at(call.served.table, prefix, "", revision)
@@ -83,7 +83,7 @@ async fn first_snapshot(call: &Call, prefix: &str, at: At) -> Result<Snapshot, S
     Ok(store.scan(call.served.table, prefix, ""))
 }
 
-fn continue_snapshot(call: &Call, prefix: &str, token: &Token) -> Result<Snapshot, Status> {
+fn continue_snapshot(call: &Call, prefix: &str, token: &ContinueToken) -> Result<Snapshot, Status> {
     let store = &call.server.store;
     let start = token.start_key(prefix)?;
     let Ok(revision) = u64::try_from(token.rv) else {
@@ -102,7 +102,7 @@ fn continue_snapshot(call: &Call, prefix: &str, token: &Token) -> Result<Snapsho
                  modified, or deleted between the time the first chunk was returned and now may \
                  show up in the list.",
             );
-            let renewed = Token {
+            let renewed = ContinueToken {
                 rv: -1,
                 ..token.clone()
             };
@@ -118,8 +118,8 @@ fn page(
     selector: &Selector,
     limit: Option<usize>,
     prefix: &str,
-) -> List {
-    let mut list = List {
+) -> ListPage {
+    let mut list = ListPage {
         served: Arc::clone(&call.served),
         revision: snapshot.revision,
         continue_token: String::new(),
@@ -134,15 +134,16 @@ fn page(
         && list.objects.len() > limit
     {
         let last = &list.objects[limit - 1];
-        list.continue_token = Token::after(&last.key[prefix.len()..], snapshot.revision).encode();
+        list.continue_token =
+            ContinueToken::after(&last.key[prefix.len()..], snapshot.revision).encode();
         list.remaining = selector.is_empty().then(|| list.objects.len() - limit);
         list.objects.truncate(limit);
     }
     list
 }
 
-/// Waits for a revision that a client has seen elsewhere; none gets this far ahead in earnest.
-pub(super) async fn wait_for(server: &Server, revision: u64) -> Result<(), Status> {
+/// Waits for a revision that does not exist yet.
+pub(super) async fn wait_for(server: &ServerState, revision: u64) -> Result<(), Status> {
     let deadline = tokio::time::Instant::now() + FUTURE_WAIT;
     loop {
         let current = server.store.revision();
@@ -171,15 +172,15 @@ fn too_large(revision: u64, current: u64) -> Status {
     status
 }
 
-/// Where a list goes on: the revision of its first page and the key after its last one.
+/// Where a list continues: the revision of its first page and the key after its last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Token {
+struct ContinueToken {
     v: String,
     rv: i64,
     start: String,
 }
 
-impl Token {
+impl ContinueToken {
     fn after(key: &str, revision: u64) -> Self {
         Self {
             v: "meta.k8s.io/v1".to_owned(),
@@ -215,7 +216,7 @@ impl Token {
         Ok(token)
     }
 
-    /// The key in the table; what starts with `/` or climbs out is no key.
+    /// The key in the table; an empty key and `../` are invalid.
     fn start_key(&self, prefix: &str) -> Result<String, Status> {
         let start = self.start.trim_start_matches('/');
         if start.is_empty() || start.contains("../") {
@@ -233,14 +234,14 @@ mod tests {
 
     #[test]
     fn a_token_names_the_key_after_the_last_one() {
-        let token = Token::after("web-3", 251);
-        let read = Token::parse(&token.encode()).unwrap();
+        let token = ContinueToken::after("web-3", 251);
+        let read = ContinueToken::parse(&token.encode()).unwrap();
         assert_eq!(read, token);
         assert_eq!(read.start_key("ns/").unwrap(), "ns/web-3\0");
     }
 
     #[test]
-    fn garbage_is_no_token() {
+    fn invalid_tokens_are_refused() {
         let json = |text: &str| URL_SAFE_NO_PAD.encode(text);
         for text in [
             "%%%".to_owned(),
@@ -248,7 +249,7 @@ mod tests {
             json(r#"{"v":"v2","rv":1,"start":"a"}"#),
             json(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
         ] {
-            let error = Token::parse(&text).unwrap_err();
+            let error = ContinueToken::parse(&text).unwrap_err();
             assert_eq!(error.code, 400);
             assert!(
                 error

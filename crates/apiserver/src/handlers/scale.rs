@@ -5,35 +5,35 @@ use serde_json::{Value, json};
 use super::Call;
 use super::patch::{apply_format, check_options};
 use super::write::{MODIFIED, Ownership, meta_text};
-use crate::answer::{Answer, Content};
-use crate::decode::{self, Expected};
-use crate::kind::{ScalePaths, Write};
-use crate::managed_fields;
-use crate::options::{WriteOptions, WriteVerb};
-use crate::patch::Format;
-use crate::schema::Schema;
-use crate::selector::label_selector_text;
-use crate::status::{FieldError, Status};
+use crate::kinds::kind::{ScalePaths, Write};
+use crate::objects::decode::{self, Expected};
+use crate::objects::managed_fields;
+use crate::objects::patch::PatchFormat;
+use crate::objects::schema::Schema;
+use crate::objects::status::{FieldError, Status};
+use crate::protocol::options::{WriteOptions, WriteVerb};
+use crate::protocol::response::{ApiResponse, Content};
+use crate::resources::selector::label_selector_text;
 
 const API_VERSION: &str = "autoscaling/v1";
 
-pub(super) fn get(call: &Call) -> Result<Answer, Status> {
+pub(super) fn get(call: &Call) -> Result<ApiResponse, Status> {
     let paths = paths(call)?;
     let object = call.server.store.get(call.served.table, &call.key());
     let object = object.ok_or_else(|| call.not_found())?;
     let scale = scale_of(&call.served.value(&object), paths);
-    Ok(Answer::ok(Content::Value(None, scale)))
+    Ok(ApiResponse::ok(Content::Value(None, scale)))
 }
 
-pub(super) fn write(call: &Call) -> Result<Answer, Status> {
+pub(super) fn write(call: &Call) -> Result<ApiResponse, Status> {
     let paths = paths(call)?;
     let schema = Schema::builtin(API_VERSION, "Scale")
         .ok_or_else(|| Status::internal("the schema of Scale is missing"))?;
-    let change = Change::read(call, &schema)?;
+    let change = ScaleRequest::read(call, &schema)?;
     let options = change.options();
     let mut warnings = Vec::new();
     let write = Write::Subresource("scale");
-    let answer = call.modify(write, options.dry_run, &Ownership::Decided, |old| {
+    let answer = call.modify(write, options.dry_run, &Ownership::AlreadySet, |old| {
         let (scale, said) = change.scale(call, &schema, &scale_of(old, paths))?;
         warnings = said;
         let replicas = check(call, &scale, old)?;
@@ -51,10 +51,10 @@ pub(super) fn write(call: &Call) -> Result<Answer, Status> {
         Content::Value(_, value) => value,
         Content::List(_) | Content::Raw(_) => Value::Null,
     };
-    Ok(Answer::ok(Content::Value(None, scale_of(&parent, paths))).with_warnings(warnings))
+    Ok(ApiResponse::ok(Content::Value(None, scale_of(&parent, paths))).with_warnings(warnings))
 }
 
-/// A Scale leaves zero replicas out, and nobody owns what is not there.
+/// A Scale omits zero replicas, and an absent field has no owner.
 fn disown(object: &mut Value) {
     if let Some(entries) = object["metadata"]["managedFields"].as_array_mut() {
         entries.retain(|entry| entry["subresource"] != "scale");
@@ -70,12 +70,12 @@ fn paths(call: &Call) -> Result<&ScalePaths, Status> {
 }
 
 /// A PUT has the whole Scale, a PATCH works on the present one.
-enum Change {
+enum ScaleRequest {
     Put(WriteOptions, Value, Vec<String>),
-    Patch(WriteOptions, Format),
+    Patch(WriteOptions, PatchFormat),
 }
 
-impl Change {
+impl ScaleRequest {
     fn read(call: &Call, schema: &Schema) -> Result<Self, Status> {
         if call.request.method == http::Method::PUT {
             let options = WriteOptions::parse(&call.request.query, WriteVerb::Update)?;
@@ -89,7 +89,7 @@ impl Change {
             return Ok(Self::Put(options, decoded.object, decoded.warnings));
         }
         let content_type = call.content_type().unwrap_or_default();
-        let format = Format::from_content_type(content_type, call.served.custom)?;
+        let format = PatchFormat::from_content_type(content_type, call.served.custom)?;
         let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
         check_options(&options, format)?;
         Ok(Self::Patch(options, format))
@@ -109,7 +109,7 @@ impl Change {
     ) -> Result<(Value, Vec<String>), Status> {
         match self {
             Self::Put(_, scale, warnings) => Ok((scale.clone(), warnings.clone())),
-            Self::Patch(options, Format::Apply) => {
+            Self::Patch(options, PatchFormat::Apply) => {
                 let validation = options.field_validation;
                 let decoded =
                     decode::apply_body(&call.request.body, &expected(schema), validation)?;
@@ -134,7 +134,7 @@ fn expected(schema: &Schema) -> Expected<'_> {
     }
 }
 
-/// The replicas that are asked for.
+/// The requested replicas.
 fn check(call: &Call, scale: &Value, old: &Value) -> Result<i64, Status> {
     call.check_uid(scale, old)?;
     let wanted = meta_text(scale, "resourceVersion");
@@ -142,7 +142,7 @@ fn check(call: &Call, scale: &Value, old: &Value) -> Result<i64, Status> {
         return Err(call.conflict(MODIFIED));
     }
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    // Custom kinds check it themselves, and speak of their own fields.
+    // Custom kinds check it themselves, under the names of their own fields.
     if replicas < 0 && !call.served.custom {
         let why = "must be greater than or equal to 0";
         let error = FieldError::invalid("spec.replicas", &json!(replicas), why);

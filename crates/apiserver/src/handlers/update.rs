@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::write::{MODIFIED, Ownership, meta_text, warn};
-use crate::answer::Answer;
-use crate::decode;
-use crate::kind::Write;
-use crate::options::{WriteOptions, WriteVerb};
-use crate::status::{FieldError, Status};
+use crate::kinds::kind::Write;
+use crate::objects::decode;
+use crate::objects::status::{FieldError, Status};
+use crate::protocol::options::{WriteOptions, WriteVerb};
+use crate::protocol::response::ApiResponse;
 
 /// What marks an object as being deleted; only a DELETE sets it.
 pub(super) const DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// `subresource` is empty on the main path.
-pub(super) fn update(call: &Call, subresource: &str) -> Result<Answer, Status> {
+pub(super) fn update(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Update)?;
     let decoded = decode::body(
         call.content_type(),
@@ -114,7 +114,7 @@ impl Call {
         Err(self.invalid(&self.path.name, &errors))
     }
 
-    /// The words in which the real server's storage reports it.
+    /// The message of the real server's storage.
     pub(super) fn precondition_failed(&self, what: &str, wanted: &str, stored: &str) -> Status {
         let place = if what == "UID" {
             "UID"

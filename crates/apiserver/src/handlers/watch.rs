@@ -1,4 +1,4 @@
-//! Watches: initial events, live events, bookmarks, and the end of them.
+//! Watches: initial events, live events, bookmarks and timeouts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,15 +10,17 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::{Call, read};
-use crate::answer::{Answer, Include, metadata_only, stream_response, table};
-use crate::media::{Accept, Shape};
-use crate::options::WatchOptions;
-use crate::registry::Served;
-use crate::selector::Selector;
-use crate::server::Server;
-use crate::status::Status;
+use crate::objects::status::Status;
+use crate::protocol::media::{Accept, Representation};
+use crate::protocol::options::WatchOptions;
+use crate::protocol::response::{
+    ApiResponse, IncludeObject, metadata_only, stream_response, table,
+};
+use crate::resources::registry::ServedKind;
+use crate::resources::selector::Selector;
+use crate::resources::state::ServerState;
 use crate::store::object::{Change, Object};
-use crate::store::{Event, TooOld};
+use crate::store::{TooOld, WatchEvent};
 
 /// Changes taken from the history at once.
 const BATCH: usize = 256;
@@ -30,14 +32,14 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// A client may ask for more seconds than a clock can count.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
+pub(super) fn watch(call: &Call) -> Result<ApiResponse, Status> {
     let options = WatchOptions::parse(&call.request.query)?;
     let selector = Selector::parse(
         &options.label_selector,
         &options.field_selector,
         &call.served,
     )?;
-    let selector = Narrowed {
+    let selector = WatchFilter {
         name: call.path.name.clone(),
         selector,
     };
@@ -48,7 +50,7 @@ pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
     let now = Instant::now();
     let watcher = Watcher {
         server: Arc::clone(&call.server),
-        form: Form {
+        form: EventEncoder {
             served: Arc::clone(&call.served),
             accept: call.accept,
             include: call.include,
@@ -65,7 +67,7 @@ pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
                 .unwrap_or(now);
             (now + BOOKMARK_EVERY).min(last.max(now))
         }),
-        start: Start::of(&options),
+        start: WatchStart::of(&options),
         initial: Vec::new().into_iter(),
         initial_bookmark: false,
         ready: VecDeque::new(),
@@ -75,21 +77,21 @@ pub(super) fn watch(call: &Call) -> Result<Answer, Status> {
         let line = watcher.next().await?;
         Some((Ok(line), watcher))
     });
-    Ok(Answer::raw(stream_response(lines)))
+    Ok(ApiResponse::raw(stream_response(lines)))
 }
 
 /// What comes before the live events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
+enum WatchStart {
     /// Nothing (more): live events after `seen`.
     Live,
     /// Live events from the newest revision on.
     Now,
-    /// All present objects, then a bookmark that ends them if it is wanted; not before this revision.
+    /// All present objects, then a bookmark if requested; not before this revision.
     Initial { not_before: u64, bookmark: bool },
 }
 
-impl Start {
+impl WatchStart {
     fn of(options: &WatchOptions) -> Self {
         match options.send_initial {
             Some(true) => Self::Initial {
@@ -107,32 +109,32 @@ impl Start {
 }
 
 /// A selector, and the name that the old form `/watch/.../name` watches alone.
-struct Narrowed {
+struct WatchFilter {
     name: String,
     selector: Selector,
 }
 
-impl Narrowed {
-    fn matches(&self, served: &Served, object: &Object) -> bool {
+impl WatchFilter {
+    fn matches(&self, served: &ServedKind, object: &Object) -> bool {
         (self.name.is_empty() || self.name == object.name())
             && (self.selector.is_empty() || self.selector.matches(served, object))
     }
 }
 
 struct Watcher {
-    server: Arc<Server>,
-    form: Form,
-    selector: Narrowed,
+    server: Arc<ServerState>,
+    form: EventEncoder,
+    selector: WatchFilter,
     prefix: String,
     changes: Receiver<u64>,
     /// All changes up to this revision have been looked at.
     seen: u64,
     deadline: Instant,
     next_bookmark: Option<Instant>,
-    start: Start,
+    start: WatchStart,
     /// Present objects that are still to be sent, before all else.
     initial: std::vec::IntoIter<Arc<Object>>,
-    /// A bookmark is still to say that they end.
+    /// The bookmark that ends them is still to be sent.
     initial_bookmark: bool,
     /// Lines that wait to be sent.
     ready: VecDeque<Bytes>,
@@ -156,18 +158,18 @@ impl Watcher {
                 return None;
             }
             match self.start {
-                Start::Initial {
+                WatchStart::Initial {
                     not_before,
                     bookmark,
                 } => {
-                    self.start = Start::Live;
+                    self.start = WatchStart::Live;
                     self.send_initial(not_before, bookmark).await;
                 }
-                Start::Now => {
-                    self.start = Start::Live;
+                WatchStart::Now => {
+                    self.start = WatchStart::Live;
                     self.seen = self.server.store.revision();
                 }
-                Start::Live => self.send_live().await,
+                WatchStart::Live => self.send_live().await,
             }
         }
     }
@@ -187,7 +189,7 @@ impl Watcher {
 
     /// Looks at what happened, or waits for something to happen.
     async fn send_live(&mut self) {
-        // Before looking, so that a change right after it is not slept over.
+        // Before reading the changes, so that a change right after it wakes the watcher.
         self.changes.borrow_and_update();
         let store = &self.server.store;
         match store.events_after(self.form.served.table, self.seen, BATCH) {
@@ -215,7 +217,7 @@ impl Watcher {
         }
     }
 
-    fn send(&mut self, event: &Event) {
+    fn send(&mut self, event: &WatchEvent) {
         if !event.object.key.starts_with(&self.prefix) {
             return;
         }
@@ -263,22 +265,22 @@ impl Watcher {
 }
 
 /// How this watcher wants its objects.
-struct Form {
-    served: Arc<Served>,
+struct EventEncoder {
+    served: Arc<ServedKind>,
     accept: Accept,
-    include: Include,
+    include: IncludeObject,
     /// Only the first table event describes its columns.
     columns_sent: bool,
 }
 
-impl Form {
+impl EventEncoder {
     fn line(&mut self, object: &Object, change: Change) -> Bytes {
-        match self.accept.shape {
-            Shape::Whole => self.served.line(object, change),
-            Shape::Metadata | Shape::MetadataList => {
+        match self.accept.representation {
+            Representation::Whole => self.served.line(object, change),
+            Representation::Metadata | Representation::MetadataList => {
                 event_line(change.as_str(), metadata_only(&self.served.value(object)))
             }
-            Shape::Table => {
+            Representation::Table => {
                 let value = self.served.value(object);
                 let revision = object.revision;
                 self.table_line(change.as_str(), value, revision)
@@ -308,10 +310,12 @@ impl Form {
         for (field, zero) in kind.rules.zero_fields() {
             object[field] = zero;
         }
-        match self.accept.shape {
-            Shape::Whole => event_line("BOOKMARK", object),
-            Shape::Metadata | Shape::MetadataList => event_line("BOOKMARK", metadata_only(&object)),
-            Shape::Table => self.table_line("BOOKMARK", object, revision),
+        match self.accept.representation {
+            Representation::Whole => event_line("BOOKMARK", object),
+            Representation::Metadata | Representation::MetadataList => {
+                event_line("BOOKMARK", metadata_only(&object))
+            }
+            Representation::Table => self.table_line("BOOKMARK", object, revision),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What every write has in common: metadata that only the server sets, the kind's rules in their
+//! The common part of all writes: metadata that only the server sets, the rules of the kind in their
 //! order, field ownership, and the store.
 
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::Call;
-use crate::answer::{Answer, Content};
-use crate::kind::Write;
-use crate::managed_fields::{self, Writer};
-use crate::media::header;
-use crate::metadata;
-use crate::options::WriteOptions;
-use crate::registry::Served;
-use crate::status::{Cause, FieldError, Status};
-use crate::store::Raced;
+use crate::kinds::kind::Write;
+use crate::kinds::metadata;
+use crate::objects::managed_fields::{self, Writer};
+use crate::objects::status::{Cause, FieldError, Status};
+use crate::protocol::media::header;
+use crate::protocol::options::WriteOptions;
+use crate::protocol::response::{ApiResponse, Content};
+use crate::resources::registry::ServedKind;
+use crate::store::Conflict;
 use crate::store::object::{Change, Draft, Object};
 
-/// Who owns the fields of a write.
+/// How the field owners change with a write.
 pub(super) enum Ownership<'a> {
     /// The writer takes what it changed.
     Update(Writer<'a>),
-    /// Server-side apply has decided already.
-    Decided,
-    /// A write that owns nothing, such as a binding.
-    Nobody,
+    /// Server-side apply has set them already.
+    AlreadySet,
+    /// Not at all: a binding, for example.
+    Unchanged,
 }
 
-/// A write came too late this often before it gives up; the real server never does, but waits.
+/// Retries after a conflict before a write fails; the real server retries without limit.
 const MAX_RACES: usize = 1000;
 
 pub(super) fn now() -> String {
@@ -106,7 +106,7 @@ impl Call {
 
     pub(super) fn invalid(&self, name: &str, errors: &[FieldError]) -> Status {
         let kind = &self.served.kind;
-        // A second view complains in the words of the first.
+        // Errors name the group of the stored kind.
         let group = kind.alias.map_or(&*kind.group, |alias| alias.group);
         Status::invalid(group, &kind.kind, name, errors)
     }
@@ -117,7 +117,7 @@ impl Call {
         object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
-    ) -> Result<Answer, Status> {
+    ) -> Result<ApiResponse, Status> {
         let generated =
             meta_text(&object, "name").is_empty() && !meta_text(&object, "generateName").is_empty();
         if !generated {
@@ -138,7 +138,7 @@ impl Call {
         mut object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
-    ) -> Result<Answer, Status> {
+    ) -> Result<ApiResponse, Status> {
         self.own_new_metadata(&mut object)?;
         let kind = &self.served.kind;
         let rules = &kind.rules;
@@ -155,7 +155,8 @@ impl Call {
             return Err(self.invalid(&name, &errors));
         }
         let warnings = rules.warnings(&object, None);
-        let created = |content| Answer::new(StatusCode::CREATED, content).with_warnings(warnings);
+        let created =
+            |content| ApiResponse::new(StatusCode::CREATED, content).with_warnings(warnings);
         let key = self.served.key(&self.path.namespace, &name);
         let taken = || self.already_exists(&key, &name);
         if options.dry_run {
@@ -169,7 +170,7 @@ impl Call {
         let draft = self.served.draft(Change::Added, &object);
         check_size(&draft)?;
         let stored = self.server.store.create(self.served.table, draft);
-        let stored = stored.map_err(|Raced| taken())?;
+        let stored = stored.map_err(|Conflict| taken())?;
         Ok(created(Content::Object(Arc::clone(&self.served), stored)))
     }
 
@@ -225,7 +226,7 @@ impl Call {
 
     /// Nothing is made in a namespace that is not there or on its way out.
     fn check_namespace_is_live(&self, object: &Value) -> Result<(), Status> {
-        use crate::kind::Lookup;
+        use crate::kinds::kind::Lookup;
         let name = &self.path.namespace;
         let Some(namespace) = self.server.get("", "namespaces", "", name) else {
             return Err(Status::not_found("", "namespaces", name));
@@ -258,7 +259,7 @@ impl Call {
         dry_run: bool,
         ownership: &Ownership<'_>,
         mut change: impl FnMut(&Value) -> Result<Value, Status>,
-    ) -> Result<Answer, Status> {
+    ) -> Result<ApiResponse, Status> {
         for _ in 0..MAX_RACES {
             let current = self.server.store.get(self.served.table, &self.key());
             let current = current.ok_or_else(|| self.not_found())?;
@@ -266,7 +267,7 @@ impl Call {
             let new = change(&old)?;
             match self.replace(&current, &old, new, write, dry_run, ownership)? {
                 Ok(answer) => return Ok(answer),
-                Err(Raced) => continue,
+                Err(Conflict) => continue,
             }
         }
         Err(self.conflict(MODIFIED))
@@ -280,12 +281,12 @@ impl Call {
         write: Write<'_>,
         dry_run: bool,
         ownership: &Ownership<'_>,
-    ) -> Result<Result<Answer, Raced>, Status> {
+    ) -> Result<Result<ApiResponse, Conflict>, Status> {
         let served = &self.served;
         let mut warnings = Vec::new();
         keep_server_metadata(&mut new, old);
         let rules = &served.kind.rules;
-        if !matches!(ownership, Ownership::Nobody) {
+        if !matches!(ownership, Ownership::Unchanged) {
             self.check_finalizers(&new, old)?;
             rules.default(&mut new);
             rules.prepare(&mut new, Some(old), write);
@@ -302,7 +303,7 @@ impl Call {
                 warnings = rules.warnings(&new, Some(old));
             }
         }
-        let answer = |content| Answer::ok(content).with_warnings(warnings);
+        let answer = |content| ApiResponse::ok(content).with_warnings(warnings);
         if same_but_times(old, &new) {
             let content = Content::Object(Arc::clone(served), Arc::clone(current));
             return Ok(Ok(answer(content)));
@@ -349,11 +350,11 @@ impl Call {
 pub(super) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
-/// What is said about a body comes with the answer, also where the object is then refused.
+/// Adds the warnings about the body to the response, also to an error.
 pub(super) fn warn(
-    answer: Result<Answer, Status>,
+    answer: Result<ApiResponse, Status>,
     about_body: Vec<String>,
-) -> Result<Answer, Status> {
+) -> Result<ApiResponse, Status> {
     match answer {
         Ok(mut answer) => {
             answer.warnings.splice(0..0, about_body);
@@ -393,7 +394,7 @@ fn check_size(draft: &Draft) -> Result<(), Status> {
     Ok(())
 }
 
-/// A generated name: the base, cut, and five letters that spell no words.
+/// A generated name: the base, cut, and five characters without vowels.
 fn generate_name(base: &str) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST_BASE: usize = 58;
@@ -435,7 +436,7 @@ fn keep_server_metadata(new: &mut Value, old: &Value) {
 }
 
 /// Whether the last thing that kept a deleted object is gone.
-fn ends_deletion(served: &Served, new: &Value) -> bool {
+fn ends_deletion(served: &ServedKind, new: &Value) -> bool {
     let grace = new["metadata"]["deletionGracePeriodSeconds"].as_i64();
     is_deleting(new)
         && grace.unwrap_or(0) == 0
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_wrote_again_is_no_change() {
+    fn a_newer_time_of_a_manager_is_not_a_change() {
         let object = |time: &str, fields: Value| json!({"metadata": {"name": "a", "managedFields": [{"time": time, "fieldsV1": fields}]}});
         let old = object("1", json!({"f:a": {}}));
         assert!(same_but_times(&old, &object("2", json!({"f:a": {}}))));

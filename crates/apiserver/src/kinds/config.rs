@@ -1,19 +1,19 @@
-//! ConfigMaps and Secrets: data for pods.
+//! ConfigMaps and Secrets.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fields::{at, fill, open, text};
-use crate::kind::{Column, Name, Rules, Write};
-use crate::status::{FieldError, FieldReason};
-use crate::table;
+use crate::kinds::kind::{Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, open, text};
+use crate::objects::status::{FieldError, FieldReason};
 
-/// The limit of etcd less room for metadata, as upstream chose it.
+/// The limit of etcd less space for metadata, as in upstream.
 const MAX_DATA_BYTES: usize = 1 << 20;
 
-/// Whose token a secret holds.
+/// The annotation that names the service account of a token.
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
 
 pub(super) struct ConfigMap;
@@ -44,15 +44,15 @@ impl Rules for ConfigMap {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Data, Age")
+        printer::columns("Name, Data, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let entries = keys(object, "data").count() + keys(object, "binaryData").count();
         vec![
-            table::name(object),
+            printer::name(object),
             json!(entries),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -111,15 +111,15 @@ impl Rules for Secret {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Type, Data, Age")
+        printer::columns("Name, Type, Data, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "type").into(),
             json!(keys(object, "data").count()),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -164,7 +164,7 @@ fn check_size(bytes: usize, field: &str, errors: &mut Vec<FieldError>) {
 /// Keys become file names.
 fn check_keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for key in keys(object, field) {
-        if let Some(problem) = crate::names::config_key(key) {
+        if let Some(problem) = crate::objects::names::config_key(key) {
             errors.push(FieldError::invalid(
                 format!("{field}[{key}]"),
                 &json!(key),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_config_map_refuses() {
+    fn invalid_config_maps_are_refused() {
         let big = "x".repeat(MAX_DATA_BYTES + 1);
         let frozen = json!({"immutable": true, "data": {"a": "1"}});
         for (case, object, old, want) in [

@@ -1,14 +1,14 @@
-//! Pod disruption budgets: how many pods must stay. Eviction asks them (`handlers/`).
+//! Pod disruption budgets: how many pods must stay available. `handlers/eviction` checks them.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::workload::check_amount;
-use super::{pod, split};
-use crate::fields::{Object, at, fill, is_empty, items, number, open};
-use crate::kind::{Column, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use super::{pod, spec_status};
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{JsonObject, at, fill, is_empty, items, number, open};
+use crate::objects::status::FieldError;
 
 const COUNTS: [&str; 4] = [
     "disruptionsAllowed",
@@ -28,8 +28,8 @@ impl Rules for DisruptionBudget {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| no_counts());
-        split::count_spec_changes(object, old);
+        spec_status::separate_status(object, old, write, |_| no_counts());
+        spec_status::count_spec_changes(object, old);
     }
 
     fn validate(&self, object: &Value, _old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {
@@ -75,7 +75,7 @@ impl Rules for DisruptionBudget {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::path_segment(name)
+        crate::objects::names::path_segment(name)
     }
 
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
@@ -91,7 +91,7 @@ impl Rules for DisruptionBudget {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Min Available, Max Unavailable, Allowed Disruptions:integer, Age")
+        printer::columns("Name, Min Available, Max Unavailable, Allowed Disruptions:integer, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -101,23 +101,23 @@ impl Rules for DisruptionBudget {
             count => count.to_string(),
         };
         vec![
-            table::name(object),
+            printer::name(object),
             amount("spec.minAvailable").into(),
             amount("spec.maxUnavailable").into(),
             json!(number(object, "status.disruptionsAllowed")),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
 
-fn fill_counts(status: &mut Object) {
+fn fill_counts(status: &mut JsonObject) {
     for count in COUNTS {
         fill(status, count, 0);
     }
 }
 
 fn no_counts() -> Value {
-    let mut counts = Object::new();
+    let mut counts = JsonObject::new();
     fill_counts(&mut counts);
     Value::Object(counts)
 }
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_budget_refuses() {
+    fn invalid_budgets_are_refused() {
         for (case, spec, want) in [
             ("a number", json!({"minAvailable": 1}), None),
             ("a share", json!({"maxUnavailable": "100%"}), None),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_shows_what_was_asked_for() {
+    fn a_row_shows_the_spec() {
         let now = Timestamp::UNIX_EPOCH;
         let cells = DisruptionBudget.cells(
             &json!({"metadata": {"name": "p"}, "spec": {"minAvailable": "50%"}}),

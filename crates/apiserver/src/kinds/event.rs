@@ -1,21 +1,21 @@
-//! Events, which two API groups show in their own words over one store.
+//! Events. Two API groups show the same stored events with different fields.
 //!
-//! The store keeps the form of the core group; the other one is converted on the way.
+//! The store keeps the form of the core group; the other one is converted on each request.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::fields::{Object, at, fill, is_empty, number, text};
-use crate::kind::{Alias, Column, Name, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Alias, Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{JsonObject, at, fill, is_empty, number, text};
+use crate::objects::status::FieldError;
 
-/// What happened an hour ago helps nobody; upstream keeps events as long.
+/// kube-apiserver's default for `--event-ttl`.
 const TIME_TO_LIVE: Duration = Duration::from_secs(60 * 60);
 
-/// Objects of `events.k8s.io` live in the store of the core group.
+/// Objects of `events.k8s.io` are stored in the form of the core group.
 pub(super) const ALIAS: Alias = Alias {
     group: "",
     plural: "events",
@@ -23,7 +23,7 @@ pub(super) const ALIAS: Alias = Alias {
     from_stored: event_from_v1,
 };
 
-/// What the core group calls a field, and what `events.k8s.io` calls it.
+/// The names of a field in the core group and in `events.k8s.io`.
 const WORDS: [(&str, &str); 8] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -36,7 +36,7 @@ const WORDS: [(&str, &str); 8] = [
 ];
 
 /// The core form of an `events.k8s.io` event.
-pub fn event_to_v1(event: Value) -> Value {
+pub(crate) fn event_to_v1(event: Value) -> Value {
     let mut out = renamed(event, "v1", |key| {
         WORDS
             .iter()
@@ -48,7 +48,7 @@ pub fn event_to_v1(event: Value) -> Value {
 }
 
 /// The `events.k8s.io` form of a core event.
-pub fn event_from_v1(event: &Value) -> Value {
+pub(crate) fn event_from_v1(event: &Value) -> Value {
     let mut out = renamed(event.clone(), "events.k8s.io/v1", |key| {
         WORDS
             .iter()
@@ -64,7 +64,11 @@ pub fn event_from_v1(event: &Value) -> Value {
     Value::Object(out)
 }
 
-fn renamed(event: Value, api_version: &str, word: impl Fn(&str) -> Option<&'static str>) -> Object {
+fn renamed(
+    event: Value,
+    api_version: &str,
+    word: impl Fn(&str) -> Option<&'static str>,
+) -> JsonObject {
     let Value::Object(fields) = event else {
         return Map::new();
     };
@@ -78,7 +82,7 @@ fn renamed(event: Value, api_version: &str, word: impl Fn(&str) -> Option<&'stat
 }
 
 /// Parts that are always written, though they may be empty.
-fn default_core(event: &mut Object) {
+fn default_core(event: &mut JsonObject) {
     fill(event, "involvedObject", json!({}));
     fill(event, "source", json!({}));
     for time in ["firstTimestamp", "lastTimestamp", "eventTime"] {
@@ -88,7 +92,7 @@ fn default_core(event: &mut Object) {
     fill(event, "reportingInstance", "");
 }
 
-fn default_new(event: &mut Object) {
+fn default_new(event: &mut JsonObject) {
     fill(event, "regarding", json!({}));
     fill(event, "deprecatedSource", json!({}));
     for time in [
@@ -142,7 +146,7 @@ impl Rules for CoreEvent {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::path_segment(name)
+        crate::objects::names::path_segment(name)
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
@@ -173,7 +177,7 @@ impl Rules for CoreEvent {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(COLUMNS)
+        printer::columns(COLUMNS)
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -182,7 +186,7 @@ impl Rules for CoreEvent {
 }
 
 /// An event of `events.k8s.io`.
-pub(super) struct Event;
+pub(super) struct EventV1;
 
 const SELECTORS: [&str; 10] = [
     "regarding.kind",
@@ -197,7 +201,7 @@ const SELECTORS: [&str; 10] = [
     "type",
 ];
 
-impl Rules for Event {
+impl Rules for EventV1 {
     fn default(&self, object: &mut Value) {
         if let Some(fields) = object.as_object_mut() {
             default_new(fields);
@@ -230,7 +234,7 @@ impl Rules for Event {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::path_segment(name)
+        crate::objects::names::path_segment(name)
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
@@ -256,7 +260,7 @@ impl Rules for Event {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(COLUMNS)
+        printer::columns(COLUMNS)
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -264,14 +268,14 @@ impl Rules for Event {
     }
 }
 
-/// An event with a time says who saw what being done; `controller` is the field that names who.
+/// An event with `eventTime` names its reporting controller, action and reason; `controller` is the field for the first.
 fn check_report(event: &Value, controller: &str, errors: &mut Vec<FieldError>) {
     let reporter = at(event, controller);
     if is_empty(reporter) {
         errors.push(FieldError::required(controller, ""));
     }
     let name = reporter.as_str().unwrap_or_default();
-    for problem in crate::names::qualified_name(name) {
+    for problem in crate::objects::names::qualified_name(name) {
         errors.push(FieldError::invalid(controller, &json!(name), &problem));
     }
     for field in ["reportingInstance", "action", "reason"] {
@@ -281,7 +285,7 @@ fn check_report(event: &Value, controller: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// An event stands beside its object; events about cluster-wide objects stand in `default`.
+/// An event is in the namespace of its object; events about cluster-scoped objects are in `default`.
 fn check_namespace(event: &Value, about: &str) -> Option<FieldError> {
     let namespace = text(event, &format!("{about}.namespace"));
     let expected = if namespace.is_empty() {
@@ -339,16 +343,16 @@ fn core_cells(event: &Value, now: Timestamp) -> Vec<Value> {
         place => format!("{component}, {place}"),
     };
     vec![
-        table::age(last, now).into(),
+        printer::age(last, now).into(),
         text(event, "type").into(),
         text(event, "reason").into(),
         object.into(),
         text(event, "involvedObject.fieldPath").into(),
         source.into(),
         text(event, "message").trim().into(),
-        table::age(first, now).into(),
+        printer::age(first, now).into(),
         json!(count),
-        table::name(event),
+        printer::name(event),
     ]
 }
 
@@ -357,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn both_forms_convert_into_each_other() {
         let core = json!({
             "kind": "Event", "apiVersion": "v1", "metadata": {"name": "e"},
             "involvedObject": {"kind": "Pod", "name": "p"}, "reason": "Started", "message": "hello",
@@ -381,13 +385,13 @@ mod tests {
     }
 
     #[test]
-    fn the_new_group_asks_for_more() {
+    fn the_new_group_requires_more_fields() {
         let full = json!({
             "metadata": {"namespace": "default"}, "regarding": {"namespace": "default"},
             "eventTime": "2030-01-01T00:00:00.000000Z", "type": "Normal", "reason": "R", "action": "A",
             "reportingController": "x.io/c", "reportingInstance": "i",
         });
-        assert_eq!(Event.validate(&full, None, Write::Create), []);
+        assert_eq!(EventV1.validate(&full, None, Write::Create), []);
         for (missing, want) in [
             ("eventTime", "eventTime"),
             ("type", "type"),
@@ -397,7 +401,7 @@ mod tests {
         ] {
             let mut event = full.clone();
             event.as_object_mut().unwrap().remove(missing);
-            let errors = Event.validate(&event, None, Write::Create);
+            let errors = EventV1.validate(&event, None, Write::Create);
             assert_eq!(
                 errors.first().map(|e| e.field.as_str()),
                 Some(want),
@@ -407,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_when_and_how_often() {
+    fn a_row_shows_times_and_count() {
         let now: Timestamp = "2030-01-01T00:10:00Z".parse().unwrap();
         let single = json!({"metadata": {"name": "e"}, "eventTime": "2030-01-01T00:09:30.000000Z", "involvedObject": {"kind": "Pod", "name": "p"}, "message": "hello\n"});
         let series = json!({"series": {"count": 7, "lastObservedTime": "2030-01-01T00:09:59Z"}, "firstTimestamp": "2030-01-01T00:00:00Z", "source": {"component": "k", "host": "n"}});

@@ -1,12 +1,12 @@
-//! Leases: who leads, and which node is alive.
+//! Leases: leader election and node heartbeats.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fields::{at, fill, text};
-use crate::kind::{Column, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, text};
+use crate::objects::status::FieldError;
 
 pub(super) struct Lease;
 
@@ -55,14 +55,14 @@ impl Rules for Lease {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Holder, Age")
+        printer::columns("Name, Holder, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "spec.holderIdentity").into(),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }

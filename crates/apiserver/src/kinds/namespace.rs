@@ -1,15 +1,15 @@
-//! Namespaces: they end in two steps, by the finalizer in their spec.
+//! Namespaces. They are deleted in two steps, because of the finalizer in their spec.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::split;
-use crate::fields::{at, fill, items, open, put, text};
-use crate::kind::{Column, Name, Rules, Write};
-use crate::status::{FieldError, Status};
-use crate::table;
+use super::spec_status;
+use crate::kinds::kind::{Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, items, open, put, text};
+use crate::objects::status::{FieldError, Status};
 
-/// The cluster itself lives in them.
+/// The namespaces of the cluster itself, which cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 const FINALIZER: &str = "kubernetes";
 
@@ -29,7 +29,7 @@ impl Rules for Namespace {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({"phase": "Active"}));
+        spec_status::separate_status(object, old, write, |_| json!({"phase": "Active"}));
         let Some(fields) = object.as_object_mut() else {
             return;
         };
@@ -95,7 +95,7 @@ impl Rules for Namespace {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::dns_label_without_dots(name)
+        crate::objects::names::dns_label_without_dots(name)
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
@@ -103,14 +103,14 @@ impl Rules for Namespace {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Status, Age")
+        printer::columns("Name, Status, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "status.phase").into(),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{quantity, split};
-use crate::fields::{at, each, fill, is_empty, items, open, text};
-use crate::kind::{Column, Name, Rules, Write};
-use crate::status::{FieldError, FieldReason};
-use crate::table;
+use super::{quantity, spec_status};
+use crate::kinds::kind::{Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, each, fill, is_empty, items, open, text};
+use crate::objects::status::{FieldError, FieldReason};
 
 const ROLE_PREFIX: &str = "node-role.kubernetes.io/";
 const ROLE_LABEL: &str = "kubernetes.io/role";
@@ -64,7 +64,7 @@ impl Rules for Node {
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
         // A node registers with its status, so only later writes keep the halves apart.
         if old.is_some() {
-            split::separate_status(object, old, write, |_| json!({}));
+            spec_status::separate_status(object, old, write, |_| json!({}));
         }
     }
 
@@ -78,7 +78,7 @@ impl Rules for Node {
             && write == Write::Update
         {
             check_write_once(object, old, &mut errors);
-            // Said twice, as the real server checks them once more on updates.
+            // Reported twice: the real server checks them once more on updates.
             check_taints(object, &mut errors);
         }
         errors
@@ -100,7 +100,7 @@ impl Rules for Node {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, Status, Roles, Age, Version, Internal-IP*, External-IP*, OS-Image*, Kernel-Version*, Container-Runtime*",
         )
     }
@@ -118,13 +118,13 @@ impl Rules for Node {
             (kernel, _) => kernel,
         };
         vec![
-            table::name(object),
+            printer::name(object),
             status_cell(object).into(),
             roles(object).into(),
-            table::created(object, now),
+            printer::created(object, now),
             text(object, "status.nodeInfo.kubeletVersion").into(),
-            table::or_none(address(object, "InternalIP")),
-            table::or_none(address(object, "ExternalIP")),
+            printer::or_none(address(object, "InternalIP")),
+            printer::or_none(address(object, "ExternalIP")),
             fact("osImage").into(),
             kernel.into(),
             fact("containerRuntimeVersion").into(),
@@ -185,7 +185,7 @@ fn check_taints(node: &Value, errors: &mut Vec<FieldError>) {
     for (i, taint) in taints.iter().enumerate() {
         let field = format!("metadata.taints[{i}]");
         let key = text(taint, "key");
-        for problem in crate::names::qualified_name(key) {
+        for problem in crate::objects::names::qualified_name(key) {
             errors.push(FieldError::invalid(
                 format!("{field}.key"),
                 &json!(key),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_refuses() {
+    fn invalid_nodes_are_refused() {
         let taint = json!({"key": "a", "effect": "NoSchedule"});
         let old = json!({"spec": {"providerID": "x"}});
         for (case, node, want) in [

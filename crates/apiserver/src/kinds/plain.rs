@@ -1,10 +1,10 @@
-//! Kinds without rules of their own.
+//! Kinds without specific rules.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::kind::{Column, Rules};
-use crate::table;
+use crate::kinds::kind::{Column, Rules};
+use crate::kinds::printer;
 
 pub(super) struct Plain;
 
@@ -14,10 +14,10 @@ impl Rules for Plain {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Age")
+        printer::columns("Name, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
-        vec![table::name(object), table::created(object, now)]
+        vec![printer::name(object), printer::created(object, now)]
     }
 }

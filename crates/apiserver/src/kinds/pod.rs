@@ -1,15 +1,15 @@
-//! Pods: what a client may leave out, may change and is told.
+//! Pods: defaults, allowed updates, validation and warnings.
 //!
-//! Binding and eviction are requests of their own (`handlers/`).
+//! Binding and eviction are separate requests (`handlers/`).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::split;
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, open, text};
-use crate::kind::{Column, Lookup, Name, Rules, Write};
-use crate::status::{FieldError, Status};
-use crate::table;
+use super::spec_status;
+use crate::kinds::kind::{Column, Lookup, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{JsonObject, at, each, fill, inside, is_empty, items, open, text};
+use crate::objects::status::{FieldError, Status};
 
 mod admission;
 mod cells;
@@ -50,7 +50,7 @@ impl Rules for Pod {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        // What admission adds belongs to no manager, so it is no default.
+        // Fields that admission adds have no field manager, so they are not defaults.
         if let (Write::Create | Write::Update, Some(pod)) = (write, object.as_object_mut()) {
             spec::tolerate_brief_outages(open(pod, "spec"));
         }
@@ -63,16 +63,16 @@ impl Rules for Pod {
                 spec::end_at_once_at_the_earliest(object);
             }
             (Write::Subresource("status"), _) => {
-                split::keep_metadata(object, old, &["ownerReferences"]);
+                spec_status::keep_metadata(object, old, &["ownerReferences"]);
             }
             (Write::Update, Some(old)) => keep_priority(object, old),
             _ => {}
         }
-        split::separate_status(object, old, write, first_status);
+        spec_status::separate_status(object, old, write, first_status);
         if let Some(pod) = object.as_object_mut() {
             fill_qos_class(pod);
         }
-        split::count_spec_changes(object, old);
+        spec_status::count_spec_changes(object, old);
     }
 
     fn admit(
@@ -136,7 +136,7 @@ impl Rules for Pod {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, Ready, Status, Restarts, Age, IP*, Node*, Nominated Node*, Readiness Gates*",
         )
     }
@@ -151,7 +151,7 @@ impl Rules for Pod {
 }
 
 /// The status of a new pod, whatever the client sent.
-fn first_status(pod: &Object) -> Value {
+fn first_status(pod: &JsonObject) -> Value {
     let part = |key: &str| pod.get(key).unwrap_or(&Value::Null);
     if items(part("spec"), "schedulingGates").is_empty() {
         return json!({"phase": "Pending"});
@@ -167,7 +167,7 @@ fn first_status(pod: &Object) -> Value {
     })
 }
 
-/// A client that sends the whole pod need not know what its class came to.
+/// A client may send the whole pod without the values that the server derived from its priority class.
 fn keep_priority(pod: &mut Value, old: &Value) {
     let spec = pod.as_object_mut().and_then(|pod| inside(pod, "spec"));
     let (Some(spec), before) = (spec, at(old, "spec")) else {
@@ -180,13 +180,13 @@ fn keep_priority(pod: &mut Value, old: &Value) {
     }
 }
 
-fn fill_qos_class(pod: &mut Object) {
+fn fill_qos_class(pod: &mut JsonObject) {
     let class = pod.get("spec").map_or("BestEffort", qos::class);
     fill(open(pod, "status"), "qosClass", class);
 }
 
-/// Parts of a status that are always written, and the two ways to say an address.
-fn default_status(status: &mut Object) {
+/// Parts of a status that are always written, and both forms of the address fields.
+fn default_status(status: &mut JsonObject) {
     for condition in each(status, "conditions") {
         fill(condition, "lastProbeTime", Value::Null);
         fill(condition, "lastTransitionTime", Value::Null);
@@ -203,7 +203,7 @@ fn default_status(status: &mut Object) {
     synchronise_address(status);
 }
 
-fn default_container_status(container: &mut Object) {
+fn default_container_status(container: &mut JsonObject) {
     for key in ["state", "lastState"] {
         let state = open(container, key);
         if let Some(running) = inside(state, "running") {
@@ -222,7 +222,7 @@ fn default_container_status(container: &mut Object) {
 }
 
 /// Old clients write one address, new ones a list that starts with it.
-fn synchronise_address(status: &mut Object) {
+fn synchronise_address(status: &mut JsonObject) {
     let first = status
         .get("podIP")
         .filter(|address| !is_empty(address))
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pod_is_pending_whatever_it_says() {
+    fn a_new_pod_is_pending_whatever_status_it_has() {
         let pod = created(
             json!({"spec": {"containers": [{"name": "c", "image": "i"}]}, "status": {"phase": "Running", "podIP": "1.2.3.4"}}),
         );
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn a_gated_pod_says_so_in_a_condition() {
+    fn a_gated_pod_has_a_condition() {
         let pod =
             created(json!({"spec": {"containers": [], "schedulingGates": [{"name": "x.io/g"}]}}));
         assert_eq!(pod["status"]["conditions"][0]["reason"], "SchedulingGated");
     }
 
     #[test]
-    fn either_way_to_write_an_address_gives_both() {
+    fn either_address_field_sets_both() {
         for (case, status, want) in [
             (
                 "one",
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_and_unfinished_pod_gets_time_to_end() {
+    fn only_a_bound_and_unfinished_pod_gets_a_grace_period() {
         let pod = |node: &str, phase: &str| json!({"spec": {"nodeName": node, "terminationGracePeriodSeconds": 30}, "status": {"phase": phase}});
         for (case, pod, asked, want) in [
             ("its own", pod("n", "Running"), None, 30),

@@ -1,13 +1,13 @@
-//! Priority classes: a number that pods name.
+//! Priority classes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::split;
-use crate::fields::{at, fill, text};
-use crate::kind::{Column, Lookup, Rules, Write};
-use crate::status::{FieldError, Status};
-use crate::table;
+use super::spec_status;
+use crate::kinds::kind::{Column, Lookup, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, text};
+use crate::objects::status::{FieldError, Status};
 
 /// Above it are only the classes of the system.
 const HIGHEST_USER_PRIORITY: i64 = 1_000_000_000;
@@ -47,7 +47,7 @@ impl Rules for PriorityClass {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, _write: Write<'_>) {
-        split::count(object, old, old.is_none());
+        spec_status::count(object, old, old.is_none());
     }
 
     fn admit(
@@ -136,21 +136,21 @@ impl Rules for PriorityClass {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy")
+        printer::columns("Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             at(object, "value").clone(),
             json!(at(object, "globalDefault") == &Value::Bool(true)),
-            table::created(object, now),
+            printer::created(object, now),
             text(object, "preemptionPolicy").into(),
         ]
     }
 }
 
-/// The class of pods that name none. Admission keeps it unique; the lowest wins should there be more.
+/// The class of pods that name none. Admission keeps it unique; if there are more, the lowest wins.
 pub(super) fn global_default(others: &dyn Lookup) -> Option<std::sync::Arc<Value>> {
     others
         .list("scheduling.k8s.io", "priorityclasses", "")
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_stay_below_the_system() {
+    fn users_stay_below_system_priorities() {
         for (name, value, want) in [
             ("mine", 1_000_000_000, None),
             ("mine", 1_000_000_001, Some("value")),

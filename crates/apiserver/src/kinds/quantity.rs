@@ -1,8 +1,8 @@
-//! Amounts of resources, compared: `1Gi` and `1073741824` are the same.
+//! Compares resource quantities: `1Gi` and `1073741824` are equal.
 //!
-//! Quantities reach the rules in canonical form; how they get there is `decode`'s business.
+//! Quantities reach the rules in canonical form; `objects::decode` brings them into it.
 
-/// Billionths of the unit, the smallest step a quantity can have; `None` for what is no quantity.
+/// Billionths of the unit, the smallest step of a quantity; `None` if the text is not a quantity.
 pub(super) fn nanos(text: &str) -> Option<i128> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-'))

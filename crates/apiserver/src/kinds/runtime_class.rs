@@ -1,13 +1,13 @@
-//! Runtime classes: how containers are run, and what that costs.
+//! Runtime classes, with the overhead of their pods.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fields::{at, fill, text};
-use crate::kind::{Column, Rules, Write};
-use crate::names::dns_label;
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, text};
+use crate::objects::names::dns_label;
+use crate::objects::status::FieldError;
 
 pub(super) struct RuntimeClass;
 
@@ -44,14 +44,14 @@ impl Rules for RuntimeClass {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Handler, Age")
+        printer::columns("Name, Handler, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "handler").into(),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_handler_is_a_name_for_good() {
+    fn the_handler_is_a_dns_label_and_immutable() {
         let old = json!({"handler": "a"});
         for (handler, old, errors) in [
             ("a", None, 0),

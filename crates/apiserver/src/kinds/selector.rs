@@ -1,10 +1,10 @@
-//! Label selectors as objects: what they match, and how tables write them.
+//! `LabelSelector` objects: matching, and their form in tables.
 
 use serde_json::Value;
 
-use crate::fields::{at, is_empty, items, text};
+use crate::objects::fields::{at, is_empty, items, text};
 
-/// Whether a `LabelSelector` takes an object with these labels. An empty one takes everything.
+/// Whether a `LabelSelector` matches an object with these labels. An empty one matches everything.
 pub(super) fn matches(selector: &Value, labels: &Value) -> bool {
     let equal = |(key, value): (&String, &Value)| labels.get(key) == Some(value);
     at(selector, "matchLabels")
@@ -75,7 +75,7 @@ fn joined(mut parts: Vec<(&str, String)>) -> String {
     texts.join(",")
 }
 
-/// Says nothing at all, so that it would take everything.
+/// Whether the selector has no requirement and so would match everything.
 pub(super) fn is_unlimited(selector: &Value) -> bool {
     is_empty(at(selector, "matchLabels")) && is_empty(at(selector, "matchExpressions"))
 }
@@ -86,7 +86,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_selector_takes_what_all_its_parts_take() {
+    fn a_selector_matches_if_all_its_parts_match() {
         let labels = json!({"a": "b", "c": "d"});
         let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
         for (selector, want) in [

@@ -1,16 +1,18 @@
-//! Services: a stable address for pods. The server gives out addresses and node ports.
+//! Services. The server allocates their addresses and node ports.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{selector, split};
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, number, open, put, text};
-use crate::kind::{Column, Lookup, Name, Rules, Write};
-use crate::names::dns_label;
-use crate::status::{FieldError, Status};
-use crate::table;
+use super::{selector, spec_status};
+use crate::kinds::kind::{Column, Lookup, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{
+    JsonObject, at, each, fill, inside, is_empty, items, number, open, put, text,
+};
+use crate::objects::names::dns_label;
+use crate::objects::status::{FieldError, Status};
 
 mod allocation;
 
@@ -70,7 +72,7 @@ impl Rules for Service {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({"loadBalancer": {}}));
+        spec_status::separate_status(object, old, write, |_| json!({"loadBalancer": {}}));
         let Some(spec) = object
             .as_object_mut()
             .and_then(|fields| inside(fields, "spec"))
@@ -142,7 +144,7 @@ impl Rules for Service {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::dns_label_without_dots(name)
+        crate::objects::names::dns_label_without_dots(name)
     }
 
     fn field(&self, object: &Value, path: &str) -> Option<String> {
@@ -158,24 +160,24 @@ impl Rules for Service {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Type, Cluster-IP, External-IP, Port(s), Age, Selector*")
+        printer::columns("Name, Type, Cluster-IP, External-IP, Port(s), Age, Selector*")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "spec.type").into(),
-            table::or_none(text(object, "spec.clusterIP")),
+            printer::or_none(text(object, "spec.clusterIP")),
             external_cell(object).into(),
             ports_cell(object).into(),
-            table::created(object, now),
+            printer::created(object, now),
             selector::map_cell(at(object, "spec.selector")).into(),
         ]
     }
 }
 
 /// A service that changes its type loses what only the old type has.
-fn drop_what_the_type_lacks(spec: &mut Object, old: Option<&Value>) {
+fn drop_what_the_type_lacks(spec: &mut JsonObject, old: Option<&Value>) {
     let kind = spec
         .get("type")
         .and_then(Value::as_str)
@@ -207,8 +209,8 @@ fn drop_what_the_type_lacks(spec: &mut Object, old: Option<&Value>) {
     }
 }
 
-/// A client that sends the whole service need not know what the server gave it.
-fn keep_allocations(spec: &mut Object, old: &Value) {
+/// A client may send the whole service without the addresses and ports that the server allocated.
+fn keep_allocations(spec: &mut JsonObject, old: &Value) {
     let has_address = |kind: &str| kind != "ExternalName";
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default();
     if !has_address(kind) || !has_address(text(old, "spec.type")) {
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_service_refuses() {
+    fn invalid_services_are_refused() {
         for (case, spec, want) in [
             ("a port", json!({"ports": [{"port": 80}]}), None),
             ("no port", json!({}), Some("spec.ports")),
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_what_was_given_out() {
+    fn an_update_keeps_allocated_addresses() {
         let old = json!({"spec": {"type": "NodePort", "clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9"], "ipFamilies": ["IPv4"], "ports": [{"port": 80, "protocol": "TCP", "nodePort": 30001}]}});
         let kept = service(
             json!({"type": "NodePort", "ports": [{"port": 80}]}),
@@ -467,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_join_what_is_there() {
+    fn cells_join_the_present_values() {
         let balancer = json!({"spec": {"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP", "nodePort": 31783}, {"port": 81, "protocol": "UDP"}]}, "status": {"loadBalancer": {"ingress": [{"ip": "9.9.9.9"}, {"hostname": "h"}]}}});
         assert_eq!(external_cell(&balancer), "9.9.9.9,h");
         assert_eq!(ports_cell(&balancer), "80:31783/TCP,81/UDP");

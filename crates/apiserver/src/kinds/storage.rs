@@ -1,9 +1,9 @@
-//! Volumes, claims and what serves them. Binding them is a controller's work.
+//! Volumes, claims and their classes and drivers. A controller binds them.
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, at, fill, is_empty, items, open};
-use crate::status::FieldError;
+use crate::objects::fields::{JsonObject, at, fill, is_empty, items, open};
+use crate::objects::status::FieldError;
 
 mod class;
 mod csi;
@@ -21,7 +21,7 @@ const ACCESS_MODES: [&str; 4] = [
 ];
 
 /// A claim inside a stateful set is stored as a whole object.
-pub(super) fn default_claim_template(claim: &mut Object) {
+pub(super) fn default_claim_template(claim: &mut JsonObject) {
     fill(claim, "kind", "PersistentVolumeClaim");
     fill(claim, "apiVersion", "v1");
     fill(claim, "metadata", json!({}));
@@ -29,7 +29,7 @@ pub(super) fn default_claim_template(claim: &mut Object) {
     fill(open(claim, "status"), "phase", "Pending");
 }
 
-fn default_claim_spec(spec: &mut Object) {
+fn default_claim_spec(spec: &mut JsonObject) {
     fill(spec, "volumeMode", "Filesystem");
     fill(spec, "resources", json!({}));
     for (given, other) in [

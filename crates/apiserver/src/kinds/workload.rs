@@ -1,10 +1,10 @@
-//! What the kinds that make pods from a template share.
+//! What the kinds that create pods from a template share.
 
 use serde_json::Value;
 
 use super::{pod, selector};
-use crate::fields::{Object, at, items, open, text};
-use crate::status::FieldError;
+use crate::objects::fields::{JsonObject, at, items, open, text};
+use crate::objects::status::FieldError;
 
 mod deployment;
 mod job;
@@ -16,11 +16,11 @@ pub(super) use job::Job;
 pub(super) use replica_set::{ReplicaSet, ReplicationController};
 pub(super) use stateful_set::StatefulSet;
 
-fn default_template(spec: &mut Object) {
+fn default_template(spec: &mut JsonObject) {
     pod::default_template(open(spec, "template"));
 }
 
-/// The template itself, and that the workload would find the pods it makes.
+/// Checks the template, and that the selector matches the pods made from it.
 fn check_template(object: &Value, selected: bool, errors: &mut Vec<FieldError>) {
     let labels = at(object, "spec.template.metadata.labels");
     if !selected {
@@ -37,7 +37,7 @@ fn check_template(object: &Value, selected: bool, errors: &mut Vec<FieldError>) 
     ));
 }
 
-/// A workload that keeps pods running cannot have pods that end.
+/// The pods of a workload that keeps them running must restart always.
 fn check_runs_forever(object: &Value, errors: &mut Vec<FieldError>) {
     let policy = at(object, "spec.template.spec.restartPolicy");
     let known = ["Always", "OnFailure", "Never"];
@@ -52,7 +52,7 @@ fn check_runs_forever(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The selector must be there, say something, and match the template's labels.
+/// The selector must exist, must not be empty and must match the template's labels.
 fn check_selector(object: &Value, kind: &str, errors: &mut Vec<FieldError>) -> bool {
     let wanted = at(object, "spec.selector");
     if !wanted.is_object() {

@@ -1,11 +1,11 @@
-//! One version of an object: its JSON, written once, and what selectors ask of it.
+//! One version of an object: its JSON, serialized once, and the values that selectors use.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// Objects up to this size keep their parsed form once somebody asked for it: namespaces,
+/// Objects up to this size keep their parsed form after its first use: namespaces,
 /// service accounts and priority classes are read by every admission.
 const KEEP_PARSED_BELOW: usize = 2048;
 
@@ -154,7 +154,7 @@ impl Object {
         &self.line[self.layout.rest..self.line.len() - LINE_END.len()]
     }
 
-    /// The watch line as it was written, if it says `change`.
+    /// The watch line as it was written, if its type is `change`.
     pub(crate) fn line(&self, change: Change) -> Option<Bytes> {
         let kind = &self.line[br#"{"type":""#.len()..];
         kind.starts_with(change.as_str().as_bytes())
@@ -223,7 +223,7 @@ fn line_start(change: Change, head: &str, capacity: usize) -> (Vec<u8>, Layout) 
     (line, layout)
 }
 
-/// Writes metadata with an empty resourceVersion after the uid and says where its digits go.
+/// Writes metadata with an empty resourceVersion after the uid; returns where its digits go.
 fn write_metadata(out: &mut Vec<u8>, metadata: &Map<String, Value>) -> usize {
     out.push(b'{');
     let mut revision_at = None;

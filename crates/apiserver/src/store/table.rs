@@ -12,7 +12,7 @@ use super::{Limits, TooOld};
 
 /// One change, as watchers and lists of the past need it.
 #[derive(Clone)]
-pub(crate) struct Event {
+pub(crate) struct WatchEvent {
     /// The new state; for a deletion the last state under the deletion's revision.
     pub(crate) object: Arc<Object>,
     pub(crate) previous: Option<Arc<Object>>,
@@ -29,7 +29,7 @@ struct Expiry {
 
 pub(super) struct Table {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
-    history: VecDeque<Event>,
+    history: VecDeque<WatchEvent>,
     history_bytes: usize,
     /// Changes up to this revision are forgotten.
     forgotten: u64,
@@ -83,7 +83,7 @@ impl Table {
         };
         let revision = object.revision;
         self.history_bytes += object.size();
-        self.history.push_back(Event {
+        self.history.push_back(WatchEvent {
             object,
             previous,
             change,
@@ -115,7 +115,7 @@ impl Table {
         self.forgotten = revision;
     }
 
-    /// What must go now because of its age or number; call until it says `None`.
+    /// The next object to remove because of its age or the number of objects; call until it returns `None`.
     pub(super) fn next_expired(&mut self, now: Instant, limits: &Limits) -> Option<Arc<Object>> {
         let expiry = self.expiry.as_mut()?;
         loop {
@@ -134,7 +134,11 @@ impl Table {
         }
     }
 
-    pub(super) fn events_after(&self, revision: u64, at_most: usize) -> Result<Vec<Event>, TooOld> {
+    pub(super) fn events_after(
+        &self,
+        revision: u64,
+        at_most: usize,
+    ) -> Result<Vec<WatchEvent>, TooOld> {
         self.check_known(revision)?;
         let first = self
             .history

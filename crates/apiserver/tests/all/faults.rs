@@ -1,4 +1,4 @@
-//! Injected faults do what they say, as often as they say, and nothing else.
+//! Injected faults have the documented effect, as often as configured, and no other.
 
 use std::time::{Duration, Instant};
 

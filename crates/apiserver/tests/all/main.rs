@@ -7,6 +7,7 @@ mod custom;
 mod discovery;
 mod faults;
 mod fuzz;
+mod layers;
 mod reads;
 mod serving;
 mod watches;

@@ -432,7 +432,7 @@ async fn warnings_come_with_changes_and_refusals() {
         "extra": 1,
     });
     let made = client.post(path, deployment.clone()).await.expect(201);
-    // First what is said about the body, then about the values in it.
+    // First the findings in the body, then those about its values.
     let said: Vec<_> = made.headers.get_all("warning").iter().collect();
     assert_eq!(said.len(), 2);
     assert_eq!(said[0], "299 - \"unknown field \\\"extra\\\"\"");

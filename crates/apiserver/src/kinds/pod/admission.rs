@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, at, fill, inside, is_empty, items, open, text};
-use crate::kind::Lookup;
+use crate::kinds::kind::Lookup;
 use crate::kinds::{priority_class, quantity};
-use crate::status::Status;
+use crate::objects::fields::{JsonObject, at, fill, inside, is_empty, items, open, text};
+use crate::objects::status::Status;
 
 pub(crate) const TOPOLOGY_LABELS: [&str; 2] = [
     "topology.kubernetes.io/zone",
@@ -32,10 +32,10 @@ pub(super) fn admit(pod: &mut Value, others: &dyn Lookup) -> Result<(), Status> 
     Ok(())
 }
 
-/// A pod knows the zone and region of its node by its own labels.
+/// A pod gets the zone and region labels of its node.
 fn copy_topology_labels(pod: &mut Value, node: &Value) {
     for key in TOPOLOGY_LABELS {
-        if let Some(value) = crate::fields::label(node, key)
+        if let Some(value) = crate::objects::fields::label(node, key)
             && let Some(fields) = pod.as_object_mut()
         {
             open(open(fields, "metadata"), "labels").insert(key.to_owned(), value.into());
@@ -43,11 +43,11 @@ fn copy_topology_labels(pod: &mut Value, node: &Value) {
     }
 }
 
-fn spec_of(pod: &mut Value) -> Option<&mut Object> {
+fn spec_of(pod: &mut Value) -> Option<&mut JsonObject> {
     inside(pod.as_object_mut()?, "spec")
 }
 
-/// The account must exist. A namespace without an account `default` has nobody who makes accounts
+/// The account must exist. A namespace without an account `default` has no controller that creates accounts
 /// (a controller does): pods there do without.
 fn set_service_account(pod: &mut Value, others: &dyn Lookup) -> Result<(), String> {
     let namespace = text(pod, "metadata.namespace");
@@ -152,7 +152,7 @@ fn set_runtime_class(pod: &mut Value, others: &dyn Lookup) -> Result<(), String>
     Ok(())
 }
 
-fn merge_node_selector(spec: &mut Object, wanted: &Value) -> Result<(), String> {
+fn merge_node_selector(spec: &mut JsonObject, wanted: &Value) -> Result<(), String> {
     let Some(wanted) = wanted.as_object().filter(|wanted| !wanted.is_empty()) else {
         return Ok(());
     };
@@ -192,9 +192,9 @@ mod tests {
 
     use super::*;
 
-    struct Cluster(Vec<(&'static str, Value)>);
+    struct FakeLookup(Vec<(&'static str, Value)>);
 
-    impl Lookup for Cluster {
+    impl Lookup for FakeLookup {
         fn get(&self, _: &str, plural: &str, _: &str, name: &str) -> Option<Arc<Value>> {
             let found = self
                 .0
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    fn admitted(spec: Value, cluster: &Cluster) -> Result<Value, String> {
+    fn admitted(spec: Value, cluster: &FakeLookup) -> Result<Value, String> {
         let mut pod = json!({"metadata": {"name": "p", "namespace": "d"}, "spec": spec});
         match admit(&mut pod, cluster) {
             Ok(()) => Ok(pod),
@@ -226,7 +226,10 @@ mod tests {
             "priorityclasses",
             json!({"metadata": {"name": "usual"}, "value": 3, "globalDefault": true}),
         );
-        let (plain, with_default) = (Cluster(vec![high.clone()]), Cluster(vec![high, usual]));
+        let (plain, with_default) = (
+            FakeLookup(vec![high.clone()]),
+            FakeLookup(vec![high, usual]),
+        );
         for (case, spec, cluster, want) in [
             (
                 "no class",
@@ -281,8 +284,8 @@ mod tests {
     #[test]
     fn a_named_account_must_exist_where_accounts_are_kept() {
         let account = |name: &str| ("serviceaccounts", json!({"metadata": {"name": name}}));
-        let kept = Cluster(vec![account("default"), account("builder")]);
-        let none = Cluster(Vec::new());
+        let kept = FakeLookup(vec![account("default"), account("builder")]);
+        let none = FakeLookup(Vec::new());
         let refused = "pods \"p\" is forbidden: error looking up service account d/nope: serviceaccount \"nope\" not found";
         for (case, given, cluster, want) in [
             ("none is the default", json!({}), &kept, Ok("default")),
@@ -322,7 +325,7 @@ mod tests {
             "metadata": {"name": "vm"}, "overhead": {"podFixed": {"cpu": "250m"}},
             "scheduling": {"nodeSelector": {"vm": "yes"}, "tolerations": [{"key": "vm"}]},
         });
-        let cluster = Cluster(vec![("runtimeclasses", class)]);
+        let cluster = FakeLookup(vec![("runtimeclasses", class)]);
         let pod = admitted(json!({"runtimeClassName": "vm"}), &cluster).unwrap();
         assert_eq!(pod["spec"]["overhead"], json!({"cpu": "250m"}));
         assert_eq!(pod["spec"]["nodeSelector"], json!({"vm": "yes"}));
@@ -357,7 +360,7 @@ mod tests {
     #[test]
     fn a_pod_made_on_a_node_gets_its_topology() {
         let node = json!({"metadata": {"name": "n", "labels": {"topology.kubernetes.io/zone": "z", "other": "o"}}});
-        let cluster = Cluster(vec![("nodes", node)]);
+        let cluster = FakeLookup(vec![("nodes", node)]);
         let pod = admitted(json!({"nodeName": "n"}), &cluster).unwrap();
         assert_eq!(
             pod["metadata"]["labels"],

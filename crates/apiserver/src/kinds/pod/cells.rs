@@ -3,20 +3,20 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fields::{at, items, number, text};
-use crate::table;
+use crate::kinds::printer;
+use crate::objects::fields::{at, items, number, text};
 
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let view = View::of(pod);
+    let view = PodSummary::of(pod);
     vec![
-        table::name(pod),
+        printer::name(pod),
         format!("{}/{}", view.ready, view.total).into(),
         view.status.into(),
         restarts(view.restarts, view.last_restart, now).into(),
-        table::created(pod, now),
-        table::or_none(address(pod)),
-        table::or_none(text(pod, "spec.nodeName")),
-        table::or_none(text(pod, "status.nominatedNodeName")),
+        printer::created(pod, now),
+        printer::or_none(address(pod)),
+        printer::or_none(text(pod, "spec.nodeName")),
+        printer::or_none(text(pod, "status.nominatedNodeName")),
         readiness_gates(pod).into(),
     ]
 }
@@ -43,7 +43,7 @@ fn restarts(count: i64, last: Option<Timestamp>, now: Timestamp) -> String {
         Some(last) if count > 0 => {
             format!(
                 "{count} ({} ago)",
-                table::duration(now.as_second() - last.as_second())
+                printer::duration(now.as_second() - last.as_second())
             )
         }
         _ => count.to_string(),
@@ -66,8 +66,8 @@ fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a str> {
     found.map(|condition| text(condition, "status"))
 }
 
-/// What the containers of a pod say together.
-struct View {
+/// The container statuses of a pod, summed up for the table.
+struct PodSummary {
     ready: usize,
     total: usize,
     status: String,
@@ -75,14 +75,14 @@ struct View {
     last_restart: Option<Timestamp>,
 }
 
-impl View {
+impl PodSummary {
     fn of(pod: &Value) -> Self {
         let sidecars: Vec<&str> = items(pod, "spec.initContainers")
             .iter()
             .filter(|container| text(container, "restartPolicy") == "Always")
             .map(|container| text(container, "name"))
             .collect();
-        let mut view = View {
+        let mut view = PodSummary {
             ready: 0,
             total: items(pod, "spec.containers").len() + sidecars.len(),
             status: phase(pod),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn status_says_the_most_telling_thing() {
+    fn the_status_cell_shows_the_most_specific_reason() {
         let running = json!({"ready": true, "state": {"running": {}}});
         let completed = json!({"state": {"terminated": {"reason": "Completed"}}});
         let crashed = json!({"restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"finishedAt": "2030-01-01T00:55:00Z"}}});

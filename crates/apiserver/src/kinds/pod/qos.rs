@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::fields::{at, is_empty, items, text};
 use crate::kinds::quantity::nanos;
+use crate::objects::fields::{at, is_empty, items, text};
 
 /// `Guaranteed`, `Burstable` or `BestEffort`; only cpu and memory count, and zero is nothing.
 pub(super) fn class(spec: &Value) -> &'static str {

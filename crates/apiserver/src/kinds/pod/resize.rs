@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fields::{at, each, items, put, text};
-use crate::status::FieldError;
+use crate::objects::fields::{at, each, items, put, text};
+use crate::objects::status::FieldError;
 
 use super::{qos, validate};
 
@@ -12,7 +12,7 @@ pub(super) fn keep_all_but_resources(pod: &mut Value, old: &Value) {
     let sent = std::mem::replace(pod, old.clone());
     let Some(spec) = pod
         .as_object_mut()
-        .and_then(|pod| crate::fields::inside(pod, "spec"))
+        .and_then(|pod| crate::objects::fields::inside(pod, "spec"))
     else {
         return;
     };
@@ -26,11 +26,11 @@ pub(super) fn keep_all_but_resources(pod: &mut Value, old: &Value) {
             }
         }
     }
-    // The version is the client's: it says what the change was based on.
+    // The version is the client's: it names the version that the change is based on.
     let version = at(&sent, "metadata").get("resourceVersion");
     if let Some(metadata) = pod
         .as_object_mut()
-        .and_then(|pod| crate::fields::inside(pod, "metadata"))
+        .and_then(|pod| crate::objects::fields::inside(pod, "metadata"))
     {
         put(metadata, "resourceVersion", version);
     }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_resources_are_taken() {
+    fn a_resize_changes_only_resources() {
         let old = pod("old", json!({"requests": {"cpu": "1"}}));
         let mut sent = pod("new", json!({"requests": {"cpu": "2"}}));
         keep_all_but_resources(&mut sent, &old);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resize_refuses() {
+    fn invalid_resizes_are_refused() {
         let old = pod(
             "i",
             json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, each, inside, items};
+use crate::objects::fields::{JsonObject, each, inside, items};
 
 /// Adds an expression per key that the pod has a label for. Templates keep only the keys.
 pub(super) fn merge_label_keys(pod: &mut Value) {
@@ -43,7 +43,7 @@ pub(super) fn merge_label_keys(pod: &mut Value) {
     }
 }
 
-fn merge_into(term: &mut Object, labels: &Object) {
+fn merge_into(term: &mut JsonObject, labels: &JsonObject) {
     let mut expressions = Vec::new();
     let whole = Value::Object(std::mem::take(term));
     for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {

@@ -1,9 +1,9 @@
-//! What a pod spec says when it says nothing: defaults of pods and of the templates of workloads.
+//! Defaults of pod specs, in pods and in the templates of workloads.
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, open, text};
 use crate::kinds::quantity;
+use crate::objects::fields::{JsonObject, at, each, fill, inside, is_empty, items, open, text};
 
 pub(super) const GRACE_SECONDS: i64 = 30;
 /// Read by its owner, read by the others: the mode of files that come from the API.
@@ -14,7 +14,7 @@ const EVICTION_SECONDS: i64 = 300;
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// The spec of a pod.
-pub(super) fn default_pod(spec: &mut Object) {
+pub(super) fn default_pod(spec: &mut JsonObject) {
     fill(spec, "enableServiceLinks", true);
     for list in ["initContainers", "containers"] {
         for container in each(spec, list) {
@@ -26,12 +26,12 @@ pub(super) fn default_pod(spec: &mut Object) {
 }
 
 /// The template of a workload.
-pub(in crate::kinds) fn default_template(template: &mut Object) {
+pub(in crate::kinds) fn default_template(template: &mut JsonObject) {
     fill(template, "metadata", json!({}));
     default_spec(open(template, "spec"));
 }
 
-fn default_spec(spec: &mut Object) {
+fn default_spec(spec: &mut JsonObject) {
     fill(spec, "restartPolicy", "Always");
     fill(spec, "terminationGracePeriodSeconds", GRACE_SECONDS);
     fill(spec, "dnsPolicy", "ClusterFirst");
@@ -55,7 +55,7 @@ fn default_spec(spec: &mut Object) {
     }
 }
 
-fn default_container(container: &mut Object, host_network: bool) {
+fn default_container(container: &mut JsonObject, host_network: bool) {
     let image = container.get("image").and_then(Value::as_str);
     let policy = pull_policy(image.unwrap_or_default());
     fill(container, "imagePullPolicy", policy);
@@ -98,7 +98,7 @@ fn pull_policy(image: &str) -> &'static str {
     }
 }
 
-fn default_probe(probe: &mut Object) {
+fn default_probe(probe: &mut JsonObject) {
     for (key, value) in [
         ("timeoutSeconds", 1),
         ("periodSeconds", 10),
@@ -115,20 +115,20 @@ fn default_probe(probe: &mut Object) {
     }
 }
 
-fn default_http_get(handler: &mut Object) {
+fn default_http_get(handler: &mut JsonObject) {
     if let Some(get) = inside(handler, "httpGet") {
         fill(get, "path", "/");
         fill(get, "scheme", "HTTP");
     }
 }
 
-fn default_field_ref(source: &mut Object) {
+fn default_field_ref(source: &mut JsonObject) {
     if let Some(field) = inside(source, "fieldRef") {
         fill(field, "apiVersion", "v1");
     }
 }
 
-fn default_volume(volume: &mut Object) {
+fn default_volume(volume: &mut JsonObject) {
     let has_source = volume.keys().any(|key| key != "name");
     if !has_source {
         volume.insert("emptyDir".to_owned(), json!({}));
@@ -173,7 +173,7 @@ fn default_volume(volume: &mut Object) {
 }
 
 /// A pod-level limit without a request asks for what the containers ask for, else for the limit.
-fn request_for_the_pod(spec: &mut Object) {
+fn request_for_the_pod(spec: &mut JsonObject) {
     let limits: Vec<String> = spec
         .get("resources")
         .and_then(|resources| resources.get("limits"))
@@ -192,7 +192,7 @@ fn request_for_the_pod(spec: &mut Object) {
 }
 
 /// What must be there at the same time: containers and sidecars together, or one init container.
-fn requested_by_containers(spec: &Object, resource: &str) -> Option<String> {
+fn requested_by_containers(spec: &JsonObject, resource: &str) -> Option<String> {
     let mut running = 0;
     let mut peak = 0;
     let request =
@@ -219,7 +219,7 @@ fn requested_by_containers(spec: &Object, resource: &str) -> Option<String> {
 }
 
 /// A limit without a request asks for all of the limit.
-fn request_what_is_limited(container: &mut Object) {
+fn request_what_is_limited(container: &mut JsonObject) {
     let Some(resources) = inside(container, "resources") else {
         return;
     };
@@ -233,7 +233,7 @@ fn request_what_is_limited(container: &mut Object) {
 }
 
 /// Every pod stays for a while on a node that is not ready or not reachable.
-pub(super) fn tolerate_brief_outages(spec: &mut Object) {
+pub(super) fn tolerate_brief_outages(spec: &mut JsonObject) {
     for key in [
         "node.kubernetes.io/not-ready",
         "node.kubernetes.io/unreachable",
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn outages_are_tolerated_once() {
+    fn default_tolerations_are_added_once() {
         let own = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists"});
         let all = json!({"operator": "Exists"});
         for (case, given, want) in [
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_asks_for_less_than_a_pod() {
+    fn a_template_gets_fewer_defaults_than_a_pod() {
         let spec = json!({"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}]});
         let mut template = json!({"spec": spec});
         default_template(template.as_object_mut().unwrap());

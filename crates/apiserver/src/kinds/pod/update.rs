@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fields::{Object, at, inside, items, put, text};
-use crate::status::FieldError;
+use crate::objects::fields::{JsonObject, at, inside, items, put, text};
+use crate::objects::status::FieldError;
 
 use super::spec::containers;
 use super::validate;
@@ -16,7 +16,7 @@ pub(super) fn check(pod: &Value, old: &Value) -> Vec<FieldError> {
         return Vec::new();
     }
     let mut errors = validate::validate_pod(pod);
-    // Said twice, as the real server checks changed images once more.
+    // Reported twice: the real server checks changed images once more.
     for (list, i, container) in containers(spec) {
         if list != "ephemeralContainers" && text(container, "image").is_empty() {
             errors.push(FieldError::required(format!("spec.{list}[{i}].image"), ""));
@@ -135,7 +135,7 @@ fn check_narrowing(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The new spec with everything put back that may change.
+/// The new spec with all fields that may change reset to their old values.
 fn without_allowed_changes(spec: &Value, old: &Value, gated: bool) -> Value {
     let mut spec = spec.clone();
     let Some(fields) = spec.as_object_mut() else {
@@ -167,7 +167,7 @@ fn without_allowed_changes(spec: &Value, old: &Value, gated: bool) -> Value {
     spec
 }
 
-fn put_back_node_affinity(spec: &mut Object, old: &Value) {
+fn put_back_node_affinity(spec: &mut JsonObject, old: &Value) {
     let before = at(old, "affinity").get("nodeAffinity");
     match inside(spec, "affinity") {
         Some(affinity) => {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_running_pod_lets_change() {
+    fn only_some_fields_of_a_pod_may_change() {
         for (case, change, want) in [
             ("nothing", json!({}), None),
             (

@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::spec::containers;
-use crate::fields::{at, is_empty, items, text};
-use crate::metadata::check_labels;
-use crate::names::{dns_label, dns_subdomain};
-use crate::status::FieldError;
+use crate::kinds::metadata::check_labels;
+use crate::objects::fields::{at, is_empty, items, text};
+use crate::objects::names::{dns_label, dns_subdomain};
+use crate::objects::status::{FieldError, FieldErrors};
 
 mod container;
 mod placement;
@@ -15,10 +15,8 @@ mod volume;
 pub(in crate::kinds) use container::is_extended;
 pub(in crate::kinds) use placement::check_label_selector;
 
-type Errors = Vec<FieldError>;
-
 /// A pod, new or changed.
-pub(super) fn validate_pod(pod: &Value) -> Errors {
+pub(super) fn validate_pod(pod: &Value) -> FieldErrors {
     let spec = at(pod, "spec");
     let mut errors = Vec::new();
     check_spec(spec, "spec", &mut errors);
@@ -37,7 +35,7 @@ pub(super) fn validate_pod(pod: &Value) -> Errors {
 }
 
 /// A pod that does not exist yet.
-pub(super) fn validate_new_pod(pod: &Value) -> Errors {
+pub(super) fn validate_new_pod(pod: &Value) -> FieldErrors {
     let mut errors = validate_pod(pod);
     if !items(pod, "spec.ephemeralContainers").is_empty() {
         let detail = "cannot be set on create";
@@ -47,7 +45,7 @@ pub(super) fn validate_new_pod(pod: &Value) -> Errors {
 }
 
 /// The template of a workload, which stands at `field`.
-pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> Errors {
+pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> FieldErrors {
     let mut errors = Vec::new();
     let labels = format!("{field}.labels");
     check_labels(at(template, "metadata.labels"), &labels, &mut errors);
@@ -55,7 +53,7 @@ pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> Erro
     errors
 }
 
-fn check_spec(spec: &Value, field: &str, errors: &mut Errors) {
+fn check_spec(spec: &Value, field: &str, errors: &mut FieldErrors) {
     volume::check(spec, field, errors);
     if items(spec, "containers").is_empty() {
         errors.push(FieldError::required(format!("{field}.containers"), ""));
@@ -110,13 +108,13 @@ fn check_spec(spec: &Value, field: &str, errors: &mut Errors) {
     placement::check(spec, field, errors);
 }
 
-/// A field that takes one of a few words.
+/// A field that takes one of a few values.
 fn choice(
     object: &Value,
     field: &str,
     words: &[&str],
     path: &dyn Fn() -> String,
-    errors: &mut Errors,
+    errors: &mut FieldErrors,
 ) {
     let value = at(object, field);
     if !is_empty(value) && !words.contains(&value.as_str().unwrap_or_default()) {
@@ -133,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pod_must_say() {
+    fn invalid_pods_are_refused() {
         let containers = json!([{"name": "c", "image": "i"}]);
         for (case, spec, want) in [
             (

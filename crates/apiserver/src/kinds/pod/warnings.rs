@@ -1,10 +1,10 @@
-//! What a pod spec may say but hardly means.
+//! Warnings about pod specs that are valid and probably not intended.
 
 use serde_json::Value;
 
 use super::spec::containers;
-use crate::fields::{at, items, text};
 use crate::kinds::quantity::{is_whole, nanos};
+use crate::objects::fields::{at, items, text};
 
 /// Warnings about a spec that stands at `field`.
 pub(in crate::kinds) fn warnings(spec: &Value, field: &str) -> Vec<String> {
@@ -91,7 +91,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_worth_a_warning() {
+    fn questionable_specs_get_warnings() {
         let container = |part: Value| json!({"containers": [part]});
         for (spec, want) in [
             (

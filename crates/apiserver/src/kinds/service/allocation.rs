@@ -1,7 +1,7 @@
-//! Gives out cluster addresses and node ports.
+//! Allocates cluster addresses and node ports.
 //!
-//! The start is a hash of the service's uid and the next free one is taken, so that the same
-//! requests in the same order give the same answers.
+//! The search starts at a hash of the service's uid and takes the next free value, so that the same
+//! requests in the same order give the same result.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,11 +9,11 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::parse_v4;
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, text};
-use crate::kind::Lookup;
-use crate::status::{FieldError, Status};
+use crate::kinds::kind::Lookup;
+use crate::objects::fields::{JsonObject, at, each, fill, inside, is_empty, items, text};
+use crate::objects::status::{FieldError, Status};
 
-/// 10.0.0.0/16: where the real server starts when it is told nothing.
+/// 10.0.0.0/16: the default of the real server.
 const NETWORK: u32 = 0x0a00_0000;
 const ADDRESSES: u32 = 1 << 16;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
@@ -71,7 +71,11 @@ pub(super) fn allocate(
     Ok(())
 }
 
-fn set_address(spec: &mut Object, seed: u32, taken: &BTreeSet<Ipv4Addr>) -> Result<(), FieldError> {
+fn set_address(
+    spec: &mut JsonObject,
+    seed: u32,
+    taken: &BTreeSet<Ipv4Addr>,
+) -> Result<(), FieldError> {
     let given = spec
         .get("clusterIP")
         .filter(|address| !is_empty(address))
@@ -124,7 +128,7 @@ fn failed(address: &str, why: &str) -> FieldError {
 }
 
 fn set_node_ports(
-    spec: &mut Object,
+    spec: &mut JsonObject,
     seed: u32,
     taken: &mut BTreeSet<i64>,
 ) -> Result<(), FieldError> {
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_an_address_twice() {
+    fn addresses_are_unique() {
         let mut others = Services(Vec::new());
         let mut seen = BTreeSet::new();
         for _ in 0..3 {
@@ -220,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_granted_if_it_can_be() {
+    fn a_requested_address_or_port_is_allocated_if_it_is_free() {
         let others = Services(vec![
             json!({"metadata": {"name": "o"}, "spec": {"clusterIP": "10.0.0.7", "ports": [{"nodePort": 30000}]}}),
         ]);
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_elsewhere_has_no_address() {
+    fn an_external_name_has_no_address() {
         let spec = allocated(
             json!({"type": "ExternalName", "externalName": "a.b"}),
             &Services(Vec::new()),

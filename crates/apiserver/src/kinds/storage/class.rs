@@ -1,14 +1,14 @@
-//! Storage classes: how volumes come to be.
+//! Storage classes.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::fields::{at, fill, is_empty, text};
-use crate::kind::{Column, Lookup, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Lookup, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, is_empty, text};
+use crate::objects::status::FieldError;
 
 const DEFAULT_ANNOTATIONS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
@@ -65,7 +65,7 @@ impl Rules for StorageClass {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age",
         )
     }
@@ -78,7 +78,7 @@ impl Rules for StorageClass {
             text(object, "reclaimPolicy").into(),
             text(object, "volumeBindingMode").into(),
             json!(at(object, "allowVolumeExpansion") == &Value::Bool(true)),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_is_made_once() {
+    fn a_class_is_immutable() {
         let mut old = json!({"provisioner": "p"});
         StorageClass.default(&mut old);
         assert_eq!(StorageClass.validate(&old, None, Write::Create), []);

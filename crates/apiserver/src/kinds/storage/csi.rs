@@ -1,15 +1,15 @@
-//! What storage drivers say about themselves, their nodes and their volumes.
+//! CSI drivers, CSI nodes, storage capacities and volume attachments.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::split;
+use super::super::spec_status;
 use super::text_or;
-use crate::fields::{at, fill, is_empty, items, open, text};
-use crate::kind::{Column, Rules, Write};
-use crate::names::dns_subdomain;
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, fill, is_empty, items, open, text};
+use crate::objects::names::dns_subdomain;
+use crate::objects::status::FieldError;
 
 pub(in crate::kinds) struct CsiNode;
 
@@ -48,15 +48,15 @@ impl Rules for CsiNode {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Drivers:integer, Age")
+        printer::columns("Name, Drivers:integer, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let drivers = items(object, "spec.drivers").len();
         vec![
-            table::name(object),
+            printer::name(object),
             json!(drivers),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -85,7 +85,7 @@ impl Rules for CsiDriver {
     fn prepare(&self, object: &mut Value, old: Option<&Value>, _write: Write<'_>) {
         // A new driver has no generation; changes count from there.
         if old.is_some() {
-            split::count_spec_changes(object, old);
+            spec_status::count_spec_changes(object, old);
         }
     }
 
@@ -120,7 +120,7 @@ impl Rules for CsiDriver {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, AttachRequired:boolean, PodInfoOnMount:boolean, StorageCapacity:boolean, TokenRequests, RequiresRepublish:boolean, Modes, Age",
         )
     }
@@ -136,14 +136,14 @@ impl Rules for CsiDriver {
             .filter_map(Value::as_str)
             .collect();
         vec![
-            table::name(object),
+            printer::name(object),
             flag("attachRequired"),
             flag("podInfoOnMount"),
             flag("storageCapacity"),
             text_or(&audiences.join(","), "<unset>").into(),
             flag("requiresRepublish"),
             text_or(&modes.join(","), "<none>").into(),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -181,12 +181,12 @@ impl Rules for StorageCapacity {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Created At:date")
+        printer::columns("Name, Created At:date")
     }
 
     fn cells(&self, object: &Value, _now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             at(object, "metadata.creationTimestamp").clone(),
         ]
     }
@@ -207,9 +207,9 @@ impl Rules for VolumeAttachment {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({"attached": false}));
+        spec_status::separate_status(object, old, write, |_| json!({"attached": false}));
         if write == Write::Subresource("status") {
-            split::keep_metadata(
+            spec_status::keep_metadata(
                 object,
                 old,
                 &["labels", "annotations", "finalizers", "ownerReferences"],
@@ -258,17 +258,17 @@ impl Rules for VolumeAttachment {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Attacher:string:name, PV, Node, Attached:boolean, Age")
+        printer::columns("Name, Attacher:string:name, PV, Node, Attached:boolean, Age")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         vec![
-            table::name(object),
+            printer::name(object),
             text(object, "spec.attacher").into(),
             text(object, "spec.source.persistentVolumeName").into(),
             text(object, "spec.nodeName").into(),
             json!(at(object, "status.attached") == &Value::Bool(true)),
-            table::created(object, now),
+            printer::created(object, now),
         ]
     }
 }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_says_what_where_and_by_whom() {
+    fn an_attachment_needs_attacher_node_and_volume() {
         let mut empty = json!({});
         VolumeAttachment.default(&mut empty);
         let errors = VolumeAttachment.validate(&empty, None, Write::Create);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_on_a_node_have_names() {
+    fn drivers_on_a_node_need_names() {
         let node = json!({"spec": {"drivers": [{"name": "d"}]}});
         assert_eq!(
             CsiNode.validate(&node, None, Write::Create)[0].field,

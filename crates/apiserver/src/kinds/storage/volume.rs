@@ -3,16 +3,18 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::split;
+use super::super::spec_status;
 use super::{
     access_modes_cell, check_access_modes, check_volume_mode, class, default_claim_spec, text_or,
 };
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, open, put, text};
-use crate::kind::{Column, Lookup, Rules, Write};
-use crate::status::{FieldError, Status};
-use crate::table;
+use crate::kinds::kind::{Column, Lookup, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{
+    JsonObject, at, each, fill, inside, is_empty, items, open, put, text,
+};
+use crate::objects::status::{FieldError, Status};
 
-/// Fields of a volume that do not say where its bytes are.
+/// Fields of a volume that do not name its storage.
 const NOT_A_SOURCE: [&str; 9] = [
     "capacity",
     "accessModes",
@@ -45,7 +47,7 @@ impl Rules for Volume {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({"phase": "Pending"}));
+        spec_status::separate_status(object, old, write, |_| json!({"phase": "Pending"}));
         let phase = at(object, "status.phase").clone();
         let made = at(object, "metadata.creationTimestamp").clone();
         let Some(fields) = object.as_object_mut() else {
@@ -131,7 +133,7 @@ impl Rules for Volume {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass, VolumeAttributesClass, Reason, Age, VolumeMode*",
         )
     }
@@ -142,7 +144,7 @@ impl Rules for Volume {
             name => format!("{}/{name}", text(object, "spec.claimRef.namespace")),
         };
         vec![
-            table::name(object),
+            printer::name(object),
             text(at(object, "spec.capacity"), "storage").into(),
             access_modes_cell(items(object, "spec.accessModes")).into(),
             text(object, "spec.persistentVolumeReclaimPolicy").into(),
@@ -151,7 +153,7 @@ impl Rules for Volume {
             text(object, "spec.storageClassName").into(),
             text_or(text(object, "spec.volumeAttributesClassName"), "<unset>").into(),
             text(object, "status.reason").into(),
-            table::created(object, now),
+            printer::created(object, now),
             text_or(text(object, "spec.volumeMode"), "<unset>").into(),
         ]
     }
@@ -172,8 +174,8 @@ fn phase_cell(object: &Value) -> &str {
     }
 }
 
-/// In use until its controller says otherwise.
-fn protect(object: &mut Object, finalizer: &str) {
+/// Adds the finalizer that protects a volume or claim in use; its controller removes it.
+fn protect(object: &mut JsonObject, finalizer: &str) {
     let finalizers = open(object, "metadata")
         .entry("finalizers")
         .or_insert_with(|| json!([]));
@@ -201,7 +203,7 @@ impl Rules for Claim {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({"phase": "Pending"}));
+        spec_status::separate_status(object, old, write, |_| json!({"phase": "Pending"}));
         if let (None, Some(fields)) = (old, object.as_object_mut()) {
             protect(fields, "kubernetes.io/pvc-protection");
         }
@@ -214,7 +216,7 @@ impl Rules for Claim {
         _write: Write<'_>,
         others: &dyn Lookup,
     ) -> Result<(), Status> {
-        // An empty class is a wish for no class; only an absent one is filled.
+        // An empty class means no class; only an absent one gets the default.
         if old.is_none()
             && at(object, "spec.storageClassName").is_null()
             && let Some(class) = class::default_class(others)
@@ -258,7 +260,7 @@ impl Rules for Claim {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(
+        printer::columns(
             "Name, Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass, Age, VolumeMode*",
         )
     }
@@ -273,20 +275,20 @@ impl Rules for Claim {
             ),
         };
         vec![
-            table::name(object),
+            printer::name(object),
             phase_cell(object).into(),
             volume.into(),
             capacity.into(),
             modes.into(),
             text(object, "spec.storageClassName").into(),
             text_or(text(object, "spec.volumeAttributesClassName"), "<unset>").into(),
-            table::created(object, now),
+            printer::created(object, now),
             text_or(text(object, "spec.volumeMode"), "<unset>").into(),
         ]
     }
 }
 
-/// The new spec with everything put back that may change.
+/// The new spec with all fields that may change reset to their old values.
 fn fixed_part(claim: &Value, old: &Value) -> Value {
     let mut spec = at(claim, "spec").clone();
     let before = at(old, "spec");
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_has_one_source_for_good() {
+    fn a_volume_has_one_immutable_source() {
         let spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain"});
         let with = |source: Value| {
             let mut spec = spec.clone();
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_a_claim_may_change() {
+    fn only_some_fields_of_a_claim_may_change() {
         let claim = |phase: &str, volume: Value, storage: &str| json!({"spec": {"accessModes": ["ReadWriteOnce"], "volumeName": volume, "resources": {"requests": {"storage": storage}}}, "status": {"phase": phase}});
         for (case, old, new, allowed) in [
             (

@@ -1,17 +1,17 @@
-//! Deployments: replica sets, rolled out.
+//! Deployments.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{selector, split};
+use super::super::{selector, spec_status};
 use super::{
     check_immutable_selector, check_not_negative, check_runs_forever, check_selector,
     check_template, container_cells,
 };
-use crate::fields::{at, each, fill, number, open, text};
-use crate::kind::{Column, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, each, fill, number, open, text};
+use crate::objects::status::FieldError;
 
 pub(in crate::kinds) struct Deployment;
 
@@ -42,9 +42,9 @@ impl Rules for Deployment {
     }
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-        split::separate_status(object, old, write, |_| json!({}));
+        spec_status::separate_status(object, old, write, |_| json!({}));
         if write == Write::Subresource("status") {
-            split::keep_metadata(object, old, &["labels"]);
+            spec_status::keep_metadata(object, old, &["labels"]);
             return;
         }
         // The controller copies annotations to replica sets, so they count as a change.
@@ -52,7 +52,7 @@ impl Rules for Deployment {
             object.get("spec") != old.get("spec")
                 || at(object, "metadata.annotations") != at(old, "metadata.annotations")
         });
-        split::count(object, old, changed);
+        spec_status::count(object, old, changed);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {
@@ -101,13 +101,13 @@ impl Rules for Deployment {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Ready, Up-to-date, Available, Age, Containers*, Images*, Selector*")
+        printer::columns("Name, Ready, Up-to-date, Available, Age, Containers*, Images*, Selector*")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let [containers, images] = container_cells(object);
         vec![
-            table::name(object),
+            printer::name(object),
             format!(
                 "{}/{}",
                 number(object, "status.readyReplicas"),
@@ -116,7 +116,7 @@ impl Rules for Deployment {
             .into(),
             json!(number(object, "status.updatedReplicas")),
             json!(number(object, "status.availableReplicas")),
-            table::created(object, now),
+            printer::created(object, now),
             containers,
             images,
             selector::cell(at(object, "spec.selector")).into(),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_deployment_refuses() {
+    fn invalid_deployments_are_refused() {
         for (case, change, want) in [
             ("nothing", json!({}), None),
             (

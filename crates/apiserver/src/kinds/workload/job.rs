@@ -1,14 +1,16 @@
-//! Jobs: pods that end, selected by a label that only one job has.
+//! Jobs: pods that run to completion, selected by a label that only one job has.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{selector, split};
+use super::super::{selector, spec_status};
 use super::{check_not_negative, check_template, container_cells};
-use crate::fields::{Object, at, each, fill, inside, is_empty, items, number, open, put, text};
-use crate::kind::{Column, Name, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{
+    JsonObject, at, each, fill, inside, is_empty, items, number, open, put, text,
+};
+use crate::objects::status::FieldError;
 
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
@@ -61,8 +63,8 @@ impl Rules for Job {
         if old.is_none() {
             select_own_pods(object);
         }
-        split::separate_status(object, old, write, |_| json!({}));
-        split::count_spec_changes(object, old);
+        spec_status::separate_status(object, old, write, |_| json!({}));
+        spec_status::count_spec_changes(object, old);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {
@@ -152,17 +154,19 @@ impl Rules for Job {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Status, Completions, Duration, Age, Containers*, Images*, Selector*")
+        printer::columns(
+            "Name, Status, Completions, Duration, Age, Containers*, Images*, Selector*",
+        )
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let [containers, images] = container_cells(object);
         vec![
-            table::name(object),
+            printer::name(object),
             status_cell(object).into(),
             completions_cell(object).into(),
             duration_cell(object, now).into(),
-            table::created(object, now),
+            printer::created(object, now),
             containers,
             images,
             selector::cell(at(object, "spec.selector")).into(),
@@ -180,7 +184,7 @@ fn select_own_pods(object: &mut Value) {
     let Some(fields) = object.as_object_mut() else {
         return;
     };
-    let label = |labels: &mut Object| {
+    let label = |labels: &mut JsonObject| {
         for (key, value) in [
             (UID_LABEL, &uid),
             (NAME_LABEL, &name),
@@ -218,7 +222,7 @@ fn check_update(object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
         keep(field, at(object, field), at(old, field));
     }
     let (now, before) = (at(object, "spec.template"), at(old, "spec.template"));
-    // A job that has not started may still be told where and how its pods should run.
+    // The scheduling directives of a job that has not started may still change.
     let waiting =
         at(old, "spec.suspend") == &Value::Bool(true) && at(old, "status.startTime").is_null();
     if waiting {
@@ -285,7 +289,7 @@ fn duration_cell(job: &Value, now: Timestamp) -> String {
     let time = |path: &str| text(job, path).parse::<Timestamp>().ok();
     match (time("status.startTime"), time("status.completionTime")) {
         (None, _) => String::new(),
-        (Some(start), end) => table::duration(end.unwrap_or(now).as_second() - start.as_second()),
+        (Some(start), end) => printer::duration(end.unwrap_or(now).as_second() - start.as_second()),
     }
 }
 
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_refuses() {
+    fn invalid_jobs_are_refused() {
         let always = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
         for (case, object, want) in [
             ("nothing", job(json!({})), None),
@@ -400,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_tell_how_far_it_is() {
+    fn cells_show_the_progress() {
         let now: Timestamp = "2030-01-01T00:45:00Z".parse().unwrap();
         let condition = |kind: &str| json!({"type": kind, "status": "True"});
         for (case, spec, status, want) in [

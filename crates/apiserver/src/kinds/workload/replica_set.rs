@@ -1,22 +1,22 @@
-//! Replica sets, and replication controllers, which are the same in older words.
+//! Replica sets, and their older form, replication controllers.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::{selector, split};
+use super::super::{selector, spec_status};
 use super::{
     check_immutable_selector, check_not_negative, check_runs_forever, check_selector,
     check_template, container_cells,
 };
-use crate::fields::{Object, at, each, fill, is_empty, number, open};
-use crate::kind::{Column, Name, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Name, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{JsonObject, at, each, fill, is_empty, number, open};
+use crate::objects::status::FieldError;
 
 const COLUMNS: &str =
     "Name, Desired:integer, Current:integer, Ready:integer, Age, Containers*, Images*, Selector*";
 
-fn default_status(status: &mut Object) {
+fn default_status(status: &mut JsonObject) {
     fill(status, "replicas", 0);
     for condition in each(status, "conditions") {
         fill(condition, "lastTransitionTime", Value::Null);
@@ -24,18 +24,18 @@ fn default_status(status: &mut Object) {
 }
 
 fn prepare(object: &mut Value, old: Option<&Value>, write: Write<'_>) {
-    split::separate_status(object, old, write, |_| json!({"replicas": 0}));
-    split::count_spec_changes(object, old);
+    spec_status::separate_status(object, old, write, |_| json!({"replicas": 0}));
+    spec_status::count_spec_changes(object, old);
 }
 
 fn cells(object: &Value, now: Timestamp, selector: String) -> Vec<Value> {
     let [containers, images] = container_cells(object);
     vec![
-        table::name(object),
+        printer::name(object),
         json!(number(object, "spec.replicas")),
         json!(number(object, "status.replicas")),
         json!(number(object, "status.readyReplicas")),
-        table::created(object, now),
+        printer::created(object, now),
         containers,
         images,
         selector.into(),
@@ -91,7 +91,7 @@ impl Rules for ReplicaSet {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(COLUMNS)
+        printer::columns(COLUMNS)
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -171,7 +171,7 @@ impl Rules for ReplicationController {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns(COLUMNS)
+        printer::columns(COLUMNS)
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_replica_set_never_end() {
+    fn pods_of_a_replica_set_always_restart() {
         let mut object = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
         ReplicaSet.default(&mut object);
         let errors = ReplicaSet.validate(&object, None, Write::Create);

@@ -1,17 +1,17 @@
-//! Stateful sets: pods with names and volumes of their own.
+//! Stateful sets: pods with stable names and volumes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::super::split;
+use super::super::spec_status;
 use super::super::storage::default_claim_template;
 use super::{
     check_not_negative, check_runs_forever, check_selector, check_template, container_cells,
 };
-use crate::fields::{at, each, fill, number, open, put, text};
-use crate::kind::{Column, Rules, Write};
-use crate::status::FieldError;
-use crate::table;
+use crate::kinds::kind::{Column, Rules, Write};
+use crate::kinds::printer;
+use crate::objects::fields::{at, each, fill, number, open, put, text};
+use crate::objects::status::FieldError;
 
 const CHANGEABLE: [&str; 7] = [
     "replicas",
@@ -58,8 +58,8 @@ impl Rules for StatefulSet {
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
         let fresh = |_: &_| json!({"replicas": 0, "availableReplicas": 0});
-        split::separate_status(object, old, write, fresh);
-        split::count_spec_changes(object, old);
+        spec_status::separate_status(object, old, write, fresh);
+        spec_status::count_spec_changes(object, old);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {
@@ -107,7 +107,7 @@ impl Rules for StatefulSet {
     }
 
     fn check_name(&self, name: &str) -> Option<String> {
-        crate::names::dns_label_without_dots(name)
+        crate::objects::names::dns_label_without_dots(name)
     }
 
     fn field(&self, _object: &Value, _path: &str) -> Option<String> {
@@ -124,20 +124,20 @@ impl Rules for StatefulSet {
     }
 
     fn columns(&self) -> Vec<Column> {
-        table::columns("Name, Ready, Age, Containers*, Images*")
+        printer::columns("Name, Ready, Age, Containers*, Images*")
     }
 
     fn cells(&self, object: &Value, now: Timestamp) -> Vec<Value> {
         let [containers, images] = container_cells(object);
         vec![
-            table::name(object),
+            printer::name(object),
             format!(
                 "{}/{}",
                 number(object, "status.readyReplicas"),
                 number(object, "spec.replicas")
             )
             .into(),
-            table::created(object, now),
+            printer::created(object, now),
             containers,
             images,
         ]

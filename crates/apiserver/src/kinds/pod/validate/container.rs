@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, choice};
-use crate::fields::{at, is_empty, items, text};
+use super::choice;
 use crate::kinds::quantity::{is_whole, nanos};
-use crate::names::{dns_label, port_name, qualified_name};
-use crate::status::FieldError;
+use crate::objects::fields::{at, is_empty, items, text};
+use crate::objects::names::{dns_label, port_name, qualified_name};
+use crate::objects::status::{FieldError, FieldErrors};
 
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
@@ -20,7 +20,12 @@ pub(in crate::kinds) fn is_extended(resource: &str) -> bool {
     }
 }
 
-pub(super) fn check(found: &Value, spec: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+pub(super) fn check(
+    found: &Value,
+    spec: &Value,
+    path: &dyn Fn() -> String,
+    errors: &mut FieldErrors,
+) {
     let field = |name: &str| format!("{}.{name}", path());
     let name = text(found, "name");
     if name.is_empty() {
@@ -69,7 +74,7 @@ pub(super) fn check(found: &Value, spec: &Value, path: &dyn Fn() -> String, erro
 }
 
 /// An init container that ends has nothing to probe.
-pub(super) fn check_init(found: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+pub(super) fn check_init(found: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     for probe in PROBES {
         if found.get(probe).is_some() {
             let detail = "may not be set for init containers without restartPolicy=Always";
@@ -78,7 +83,7 @@ pub(super) fn check_init(found: &Value, path: &dyn Fn() -> String, errors: &mut 
     }
 }
 
-fn check_ports(ports: &[Value], path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_ports(ports: &[Value], path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     for (i, port) in ports.iter().enumerate() {
         let field = |name: &str| format!("{}.ports[{i}].{name}", path());
         let name = text(port, "name");
@@ -112,7 +117,7 @@ fn check_ports(ports: &[Value], path: &dyn Fn() -> String, errors: &mut Errors) 
     }
 }
 
-fn check_variable(variable: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_variable(variable: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let name = text(variable, "name");
     let printable = |c: char| (c.is_ascii_graphic() || c == ' ') && c != '=';
     if name.is_empty() {
@@ -143,7 +148,7 @@ fn check_variable(variable: &Value, path: &dyn Fn() -> String, errors: &mut Erro
     }
 }
 
-fn check_probe(probe: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_probe(probe: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let present: Vec<&str> = HANDLERS
         .into_iter()
         .filter(|handler| probe.get(handler).is_some())
@@ -172,7 +177,7 @@ fn check_probe(probe: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
     }
 }
 
-fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     for side in ["limits", "requests"] {
         for (name, amount) in at(resources, side).as_object().into_iter().flatten() {
             let field = || format!("{}.{side}[{name}]", path());
@@ -215,7 +220,7 @@ fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Er
 }
 
 /// Huge pages alone do not run anything.
-fn check_huge_pages(resources: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_huge_pages(resources: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let sides = [at(resources, "limits"), at(resources, "requests")];
     let names = || {
         sides
@@ -232,7 +237,7 @@ fn check_huge_pages(resources: &Value, path: &dyn Fn() -> String, errors: &mut E
     }
 }
 
-fn check_resource_name(name: &str, field: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_resource_name(name: &str, field: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let standard = ["cpu", "memory", "ephemeral-storage"];
     if standard.contains(&name) || name.starts_with("hugepages-") {
         return;
@@ -268,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_container_must_be() {
+    fn invalid_containers_are_refused() {
         for (change, want) in [
             (json!({"name": ""}), "c.name: Required value"),
             (json!({"image": ""}), "c.image: Required value"),
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_resources_must_be() {
+    fn invalid_resources_are_refused() {
         for (resources, want) in [
             (
                 json!({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn vendors_own_their_domains() {
+    fn extended_resources_need_a_domain() {
         for (resource, extended) in [
             ("x.io/gpu", true),
             ("cpu", false),

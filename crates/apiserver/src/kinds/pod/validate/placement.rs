@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, choice};
-use crate::fields::{at, is_empty, items, number, text};
-use crate::metadata::check_labels;
-use crate::names::qualified_name;
-use crate::status::FieldError;
+use super::choice;
+use crate::kinds::metadata::check_labels;
+use crate::objects::fields::{at, is_empty, items, number, text};
+use crate::objects::names::qualified_name;
+use crate::objects::status::{FieldError, FieldErrors};
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 
-pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
+pub(super) fn check(spec: &Value, field: &str, errors: &mut FieldErrors) {
     check_labels(
         at(spec, "nodeSelector"),
         &format!("{field}.nodeSelector"),
@@ -45,7 +45,7 @@ pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_gates(spec: &Value, field: &str, errors: &mut Errors) {
+fn check_gates(spec: &Value, field: &str, errors: &mut FieldErrors) {
     let gates = items(spec, "schedulingGates");
     for (i, gate) in gates.iter().enumerate() {
         let path = || format!("{field}.schedulingGates[{i}]");
@@ -59,7 +59,7 @@ fn check_gates(spec: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_toleration(toleration: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_toleration(toleration: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
     let (value, effect) = (at(toleration, "value"), at(toleration, "effect"));
     let field = |name: &str| format!("{}.{name}", path());
@@ -101,7 +101,7 @@ fn check_toleration(toleration: &Value, path: &dyn Fn() -> String, errors: &mut 
     );
 }
 
-fn check_spread(constraint: &Value, path: &dyn Fn() -> String, errors: &mut Errors) {
+fn check_spread(constraint: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let field = |name: &str| format!("{}.{name}", path());
     if number(constraint, "maxSkew") <= 0 {
         let skew = json!(number(constraint, "maxSkew"));
@@ -136,7 +136,7 @@ fn check_spread(constraint: &Value, path: &dyn Fn() -> String, errors: &mut Erro
 }
 
 /// Keys narrow a selector; without one there is nothing to narrow.
-fn check_label_keys(term: &Value, field: &str, errors: &mut Errors) {
+fn check_label_keys(term: &Value, field: &str, errors: &mut FieldErrors) {
     for list in ["matchLabelKeys", "mismatchLabelKeys"] {
         if !items(term, list).is_empty() && at(term, "labelSelector").is_null() {
             let detail = "must not be specified when labelSelector is not set";
@@ -145,7 +145,7 @@ fn check_label_keys(term: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_node_affinity(affinity: &Value, field: &str, errors: &mut Errors) {
+fn check_node_affinity(affinity: &Value, field: &str, errors: &mut FieldErrors) {
     let required = at(affinity, REQUIRED);
     if required.is_object() {
         let field = format!("{field}.{REQUIRED}.nodeSelectorTerms");
@@ -169,7 +169,7 @@ fn check_node_affinity(affinity: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_weight(term: &Value, field: &str, errors: &mut Errors) {
+fn check_weight(term: &Value, field: &str, errors: &mut FieldErrors) {
     let weight = number(term, "weight");
     if !(1..=100).contains(&weight) {
         errors.push(FieldError::invalid(
@@ -180,7 +180,7 @@ fn check_weight(term: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_node_term(term: &Value, field: &str, errors: &mut Errors) {
+fn check_node_term(term: &Value, field: &str, errors: &mut FieldErrors) {
     for (i, expression) in items(term, "matchExpressions").iter().enumerate() {
         let operators = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"];
         check_expression(
@@ -192,7 +192,7 @@ fn check_node_term(term: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_pod_affinity(affinity: &Value, field: &str, errors: &mut Errors) {
+fn check_pod_affinity(affinity: &Value, field: &str, errors: &mut FieldErrors) {
     for (i, term) in items(affinity, REQUIRED).iter().enumerate() {
         check_pod_term(term, &format!("{field}.{REQUIRED}[{i}]"), errors);
     }
@@ -207,7 +207,7 @@ fn check_pod_affinity(affinity: &Value, field: &str, errors: &mut Errors) {
     }
 }
 
-fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
+fn check_pod_term(term: &Value, field: &str, errors: &mut FieldErrors) {
     check_label_selector(
         at(term, "labelSelector"),
         &format!("{field}.labelSelector"),
@@ -230,7 +230,11 @@ fn check_pod_term(term: &Value, field: &str, errors: &mut Errors) {
 }
 
 /// A label selector: labels and expressions.
-pub(in crate::kinds) fn check_label_selector(selector: &Value, field: &str, errors: &mut Errors) {
+pub(in crate::kinds) fn check_label_selector(
+    selector: &Value,
+    field: &str,
+    errors: &mut FieldErrors,
+) {
     check_labels(
         at(selector, "matchLabels"),
         &format!("{field}.matchLabels"),
@@ -247,7 +251,7 @@ pub(in crate::kinds) fn check_label_selector(selector: &Value, field: &str, erro
     }
 }
 
-fn check_expression(expression: &Value, operators: &[&str], field: &str, errors: &mut Errors) {
+fn check_expression(expression: &Value, operators: &[&str], field: &str, errors: &mut FieldErrors) {
     let operator = text(expression, "operator");
     let values = items(expression, "values");
     if !operators.contains(&operator) {
@@ -279,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_placement_refuses() {
+    fn invalid_placement_is_refused() {
         for (spec, want) in [
             (
                 json!({"tolerations": [{"key": "a", "operator": "Foo"}]}),

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::Errors;
-use crate::fields::{items, text};
-use crate::names::dns_label;
-use crate::status::FieldError;
+use crate::objects::fields::{items, text};
+use crate::objects::names::dns_label;
+use crate::objects::status::{FieldError, FieldErrors};
 
 /// What a source cannot be without.
 const NEEDED: [(&str, &str); 4] = [
@@ -15,7 +14,7 @@ const NEEDED: [(&str, &str); 4] = [
     ("persistentVolumeClaim", "claimName"),
 ];
 
-pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
+pub(super) fn check(spec: &Value, field: &str, errors: &mut FieldErrors) {
     let volumes = items(spec, "volumes");
     for (i, volume) in volumes.iter().enumerate() {
         let path = || format!("{field}.volumes[{i}]");
@@ -57,7 +56,7 @@ pub(super) fn check(spec: &Value, field: &str, errors: &mut Errors) {
 }
 
 /// A token speaks for an account.
-pub(super) fn check_tokens(spec: &Value, errors: &mut Errors) {
+pub(super) fn check_tokens(spec: &Value, errors: &mut FieldErrors) {
     if !text(spec, "serviceAccountName").is_empty() {
         return;
     }
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_volumes_must_be() {
+    fn invalid_volumes_are_refused() {
         for (volumes, want) in [
             (json!([{"name": "v", "emptyDir": {}}]), ""),
             (json!([{"emptyDir": {}}]), "volumes[0].name"),

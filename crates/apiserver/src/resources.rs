@@ -1,0 +1,5 @@
+//! The served resources: which kinds there are, where their objects are stored, and which of them a selector selects.
+
+pub(crate) mod registry;
+pub(crate) mod selector;
+pub(crate) mod state;
