@@ -10,14 +10,14 @@ use crate::{controlplane, process};
 #[derive(Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    what: What,
+    benchmark: Benchmark,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum Benchmark {
     /// The embedded cluster: pod creates and bindings per second, memory of a large cluster
     Apiserver,
-    /// The scheduler: drains a backlog of pods through a real kube-apiserver, beside kube-scheduler
+    /// The scheduler: binds a backlog of pods on a real kube-apiserver, next to kube-scheduler
     #[command(disable_help_flag = true)]
     Drain {
         /// `--help` lists them
@@ -34,10 +34,10 @@ enum What {
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    match &options.what {
-        What::Apiserver => process::run(&mut example("apiserver"))?,
-        What::Drain { flags } => drain(flags)?,
-        What::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
+    match &options.benchmark {
+        Benchmark::Apiserver => process::run(&mut example("apiserver"))?,
+        Benchmark::Drain { flags } => drain(flags)?,
+        Benchmark::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -49,7 +49,7 @@ fn drain(flags: &[String]) -> Result<()> {
     build.args(["build", "--release", "--quiet", "--workspace"]);
     build.args(["--bin", "tidepool", "--example", "bench-drain"]);
     process::run(&mut build)?;
-    let ourselves = std::env::current_exe().context("we do not know where we are")?;
+    let ourselves = std::env::current_exe().context("cannot find the directory of this program")?;
     let directory = ourselves.parent().context("xtask lies in a directory")?;
     let mut bench = Command::new(directory.join("examples/bench-drain"));
     bench.env("TIDEPOOL_CONTROLPLANE", controlplane::directory()?);

@@ -1,50 +1,23 @@
-//! The one-way dependencies of ARCHITECTURE.md, proved from Cargo's own metadata.
+//! The dependencies between our crates are those of the table in ARCHITECTURE.md, checked with Cargo's metadata.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::process;
 
-/// Which of our crates each crate may use. A crate that is not listed may not exist.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("engine", &[]),
-    ("api", &["engine"]),
-    ("apiserver", &[]),
-    ("local", &["apiserver", "api", "engine"]),
-    ("control-plane", &["api", "engine"]),
-    ("agent", &["api", "engine"]),
-    ("sim", &["api", "engine"]),
-    (
-        "tidepool",
-        &[
-            "control-plane",
-            "agent",
-            "sim",
-            "local",
-            "apiserver",
-            "api",
-            "engine",
-        ],
-    ),
-    (
-        "e2e",
-        &[
-            "control-plane",
-            "agent",
-            "sim",
-            "local",
-            "apiserver",
-            "api",
-            "engine",
-        ],
-    ),
-    ("own-scheduler", &["control-plane", "api", "engine"]),
-    ("xtask", &["api", "engine"]),
-];
+/// Our crates that a crate depends on.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Edges {
+    normal: BTreeSet<String>,
+    /// Dev-dependencies that are not normal ones too.
+    dev: BTreeSet<String>,
+}
 
-/// What the pure crate must never reach, by any path, and why.
+type Graph = BTreeMap<String, Edges>;
+
+/// Crates that the engine must not depend on, even indirectly, and why.
 const ENGINE_NEVER: &[(&str, &str)] = &[
     ("tokio", "the engine has no async"),
     ("kube", "the engine does no I/O"),
@@ -56,73 +29,103 @@ const ENGINE_NEVER: &[(&str, &str)] = &[
 
 /// Every broken rule, as a sentence; empty when all hold.
 pub(crate) fn violations() -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(process::root().join("ARCHITECTURE.md"))
+        .context("cannot read ARCHITECTURE.md")?;
     let metadata =
         process::read(process::cargo().args(["metadata", "--format-version=1", "--locked"]))?;
     let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
-    let mut found = check(&direct(&metadata));
-    if metadata_has(&metadata, "engine") {
-        let tree = process::read(process::cargo().args([
-            "tree",
-            "--package=engine",
-            "--edges=normal",
-            "--prefix=none",
-            "--format={p}",
-            "--locked",
-        ]))?;
-        found.extend(engine_reaches(&tree));
-    }
+    let tree = process::read(process::cargo().args([
+        "tree",
+        "--package=engine",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+        "--locked",
+    ]))?;
+    let mut found = differences(&documented(&text), &actual(&metadata));
+    found.extend(engine_reaches(&tree));
     Ok(found)
 }
 
-fn metadata_has(metadata: &Value, name: &str) -> bool {
-    direct(metadata).contains_key(name)
+/// The table under the heading "Dependencies": crate, what it uses, what its tests use too.
+fn documented(text: &str) -> Graph {
+    let names = |cell: &str| {
+        cell.split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect()
+    };
+    let section = text
+        .split("\n## ")
+        .find(|it| it.starts_with("Dependencies\n"));
+    let rows = section.unwrap_or_default().lines();
+    rows.filter_map(|row| {
+        let mut cells = row.strip_prefix("| `")?.split('|');
+        let (name, normal, dev) = (cells.next()?, cells.next()?, cells.next()?);
+        let name = name.trim().trim_end_matches('`').to_owned();
+        let (normal, dev) = (names(normal), names(dev));
+        Some((name, Edges { normal, dev }))
+    })
+    .collect()
 }
 
-/// Our crates, each with those of ours that it names outside its tests.
-fn direct(metadata: &Value) -> BTreeMap<String, Vec<String>> {
+/// The dependencies between our crates, from Cargo's metadata.
+fn actual(metadata: &Value) -> Graph {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let ours: Vec<&Value> = packages
         .filter(|package| package["source"].is_null())
         .collect();
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
     let names: Vec<String> = ours.iter().map(|package| name(package)).collect();
-    ours.iter()
-        .map(|package| {
-            let dependencies = package["dependencies"].as_array().into_iter().flatten();
-            let used = dependencies
-                .filter(|dependency| dependency["kind"].is_null())
-                .map(&name)
+    let edges = |package: &Value| {
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        let of_kind = |kind: Option<&str>| -> BTreeSet<String> {
+            let dependencies = dependencies.clone();
+            dependencies
+                .filter(|dependency| dependency["kind"].as_str() == kind)
+                .map(name)
                 .filter(|dependency| names.contains(dependency))
-                .collect();
-            (name(package), used)
-        })
+                .collect()
+        };
+        let normal = of_kind(None);
+        let dev = &of_kind(Some("dev")) - &normal;
+        Edges { normal, dev }
+    };
+    ours.iter()
+        .map(|package| (name(package), edges(package)))
         .collect()
 }
 
-fn check(crates: &BTreeMap<String, Vec<String>>) -> Vec<String> {
-    let mut found = Vec::new();
-    for (name, used) in crates {
-        let Some((_, allowed)) = MAY_USE.iter().find(|(listed, _)| listed == name) else {
-            found.push(format!(
-                "crate `{name}` is not in the list of xtask/src/boundaries.rs"
-            ));
-            continue;
-        };
-        for dependency in used
-            .iter()
-            .filter(|dependency| !allowed.contains(&dependency.as_str()))
-        {
-            found.push(format!(
-                "crate `{name}` uses `{dependency}`; it may use only: {}",
-                if allowed.is_empty() {
-                    "none of ours".to_owned()
-                } else {
-                    allowed.join(", ")
-                }
-            ));
+fn differences(documented: &Graph, actual: &Graph) -> Vec<String> {
+    let names: BTreeSet<&String> = documented.keys().chain(actual.keys()).collect();
+    let compare = |name: &String| match (documented.get(name), actual.get(name)) {
+        (None, _) => vec![format!("crate `{name}` is not in ARCHITECTURE.md's table")],
+        (_, None) => vec![format!(
+            "ARCHITECTURE.md names crate `{name}`, which does not exist"
+        )],
+        (Some(documented), Some(actual)) => {
+            let uses = |what: &str, documented: &BTreeSet<String>, actual: &BTreeSet<String>| {
+                let extra = actual - documented;
+                let extra = extra
+                    .iter()
+                    .map(|it| format!("{what} `{it}`, but ARCHITECTURE.md does not allow it"));
+                let missing = documented - actual;
+                let missing = missing.iter().map(|it| {
+                    format!("ARCHITECTURE.md says that {what} `{it}`, but that is not so")
+                });
+                extra.chain(missing).collect::<Vec<_>>()
+            };
+            let normal = format!("crate `{name}` uses");
+            let dev = format!("the tests of crate `{name}` use");
+            [
+                uses(&normal, &documented.normal, &actual.normal),
+                uses(&dev, &documented.dev, &actual.dev),
+            ]
+            .concat()
         }
-    }
-    found
+    };
+    names.into_iter().flat_map(compare).collect()
 }
 
 fn engine_reaches(tree: &str) -> Vec<String> {
@@ -139,31 +142,39 @@ fn engine_reaches(tree: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn the_workspace_keeps_its_boundaries() {
+    fn dependencies_are_those_of_the_table() {
         assert_eq!(violations().unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn a_crate_that_looks_upwards_is_named() {
-        let crates = BTreeMap::from([
-            ("engine".to_owned(), vec!["api".to_owned()]),
-            ("api".to_owned(), vec!["engine".to_owned()]),
-            ("utils".to_owned(), vec![]),
-        ]);
+    fn an_edge_that_is_not_in_the_table_and_one_that_is_only_there_are_reported() {
+        let table = "\n## Dependencies\n\n| crate | uses | its tests also use |\n|---|---|---|\n\
+            | `api` | `engine` | `apiserver` |\n| `engine` | | |\n| `gone` | | |\n\n## Other\n| `no` | | |\n";
+        let package = |name: &str, dependencies: Value| json!({"name": name, "source": null, "dependencies": dependencies});
+        let metadata = json!({"packages": [
+            package("api", json!([{"name": "engine", "kind": null}, {"name": "serde", "kind": null}])),
+            package("apiserver", json!([])),
+            package("engine", json!([{"name": "api", "kind": "dev"}])),
+            {"name": "serde", "source": "registry", "dependencies": []},
+        ]});
         assert_eq!(
-            check(&crates),
+            differences(&documented(table), &actual(&metadata)),
             [
-                "crate `engine` uses `api`; it may use only: none of ours",
-                "crate `utils` is not in the list of xtask/src/boundaries.rs",
+                "ARCHITECTURE.md says that the tests of crate `api` use `apiserver`, but that is not so",
+                "crate `apiserver` is not in ARCHITECTURE.md's table",
+                "the tests of crate `engine` use `api`, but ARCHITECTURE.md does not allow it",
+                "ARCHITECTURE.md names crate `gone`, which does not exist",
             ]
         );
     }
 
     #[test]
-    fn an_engine_with_a_runtime_is_named() {
+    fn an_engine_with_an_async_runtime_is_reported() {
         let tree = "engine v0.0.0\nserde v1.0.0\ntokio v1.54.1\n";
         assert_eq!(
             engine_reaches(tree),

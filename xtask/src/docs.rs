@@ -1,16 +1,21 @@
-//! The documents must not lie: the files they name exist, links lead somewhere.
+//! Tests of the documentation: files that it names exist, links lead to files, tables are complete.
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::{
+        collections::BTreeSet,
+        path::{Path, PathBuf},
+    };
 
     use crate::process;
 
     #[test]
     fn every_path_in_the_code_map_exists() {
         let text = std::fs::read_to_string(process::root().join("ARCHITECTURE.md")).unwrap();
-        let paths: Vec<&str> = text
+        let (_, map) = text.split_once("\n## Code map\n").unwrap();
+        let paths: Vec<&str> = map
             .lines()
+            .take_while(|line| !line.starts_with("## "))
             .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
             .collect();
         assert!(paths.len() > 5, "the code map was not found: {paths:?}");
@@ -31,6 +36,32 @@ mod tests {
                 text.contains(&format!("| `crates/{name}` |")),
                 "crates/{name} is missing"
             );
+        }
+    }
+
+    /// Crates whose `lib.rs` has a table of modules.
+    const WITH_TABLES: &[&str] = &["control-plane", "engine"];
+
+    #[test]
+    fn the_table_of_a_crate_names_its_modules() {
+        for name in WITH_TABLES {
+            let path = process::root().join(format!("crates/{name}/src/lib.rs"));
+            let text = std::fs::read_to_string(path).unwrap();
+            let named: BTreeSet<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("//! | ")?.split('`').nth(1))
+                .collect();
+            // Modules of tests only are left out.
+            let code = text.replace("#[cfg(test)]\nmod ", "");
+            let modules: BTreeSet<&str> = code
+                .lines()
+                .filter_map(|line| {
+                    let line = line.strip_suffix(';')?;
+                    line.strip_prefix("mod ")
+                        .or_else(|| line.strip_prefix("pub mod "))
+                })
+                .collect();
+            assert_eq!(named, modules, "crates/{name}/src/lib.rs");
         }
     }
 

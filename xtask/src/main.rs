@@ -1,6 +1,6 @@
 //! The repository's own commands. `cargo xtask --help` lists them.
 //!
-//! It starts other programs and reads their output; it decides nothing about pods.
+//! It starts other programs and reads their output.
 
 #![allow(
     clippy::print_stdout,
@@ -15,6 +15,8 @@ mod deny;
 #[cfg(test)]
 mod docs;
 mod generate;
+#[cfg(test)]
+mod names;
 mod parity;
 mod process;
 mod test;
@@ -38,7 +40,7 @@ enum Command {
     Test(test::Options),
     /// Build the real Kubernetes control plane from the Go module registry, and print its directory
     Controlplane,
-    /// Measure; prints one JSON object per line
+    /// Run a benchmark; it prints one JSON object per line
     Bench(bench::Options),
     /// Check licences, sources and banned crates with cargo-deny (installed when missing)
     Deny,
@@ -46,9 +48,9 @@ enum Command {
     Wording,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
-    /// Derive the embedded cluster's schema table from Kubernetes' own types, and write the custom kinds' definitions
+    /// Write the embedded cluster's schema table, from Kubernetes' own types, and the definitions of custom kinds
     Gen {
-        /// Only fail when something in the repository is stale
+        /// Write nothing; fail if a file in the repository is stale
         #[arg(long)]
         check: bool,
     },

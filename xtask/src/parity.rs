@@ -1,5 +1,5 @@
-//! Proof of exactness: random cases judged by kube-scheduler itself, or by Koordinator's or Katalyst's plugins, and by
-//! our engine.
+//! Parity: random cases are evaluated by the plugins of kube-scheduler, Koordinator or Katalyst, and by our engine, and the
+//! results compared.
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` says what is compared and `selection` of which plugins, `coverage` what was exercised,
@@ -33,9 +33,9 @@ const FIRST_SEED: u64 = 1;
 /// Differences that a run shrinks and prints: shrinking takes seconds, and they are often one.
 const SHOWN: u64 = 10;
 
-/// Something that answers cases.
+/// An implementation that evaluates cases.
 trait Judge {
-    /// Fails when the case cannot be judged at all; a pod that fits nowhere is an answer.
+    /// Fails when the case cannot be evaluated; a pod that fits nowhere is a result.
     fn judge(&mut self, case: &Case) -> Result<Verdicts>;
 }
 
@@ -52,7 +52,7 @@ enum What {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
         cases: u64,
-        /// Where to start; the same seed gives the same cases
+        /// Seed of the random cases; the same seed gives the same cases
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
         /// Compare this plugin only, in a profile without the others; may be repeated
@@ -64,7 +64,7 @@ enum What {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
         cases: u64,
-        /// Where to start; the same seed gives the same cases
+        /// Seed of the random cases; the same seed gives the same cases
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
     },
@@ -73,22 +73,22 @@ enum What {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
         cases: u64,
-        /// Where to start; the same seed gives the same cases
+        /// Seed of the random cases; the same seed gives the same cases
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
     },
-    /// Check the oracle itself: two of them must agree on every case, and the cases must cover
+    /// Check the oracle itself: two runs must agree on every case, and the cases must cover
     /// every message and score
     Oracle {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
         cases: u64,
-        /// Where to start; the same seed gives the same cases
+        /// Seed of the random cases; the same seed gives the same cases
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
     },
-    /// Print one case, as the oracle reads it, and the oracle's answer, both as a line of JSON, then
-    /// what our engine says otherwise
+    /// Print one case and the oracle's answer, each as a line of JSON, then the differences of our
+    /// engine
     Case {
         /// The number of the case, as a run reports it
         index: u64,
@@ -164,7 +164,7 @@ pub(crate) fn agrees_with_kube(cases: u64) -> Result<bool> {
 fn kube(cases: u64, seed: u64, selection: Selection) -> Result<bool> {
     let missing = ours::not_built(&selection);
     if !missing.is_empty() {
-        println!("not built: {}", missing.join(", "));
+        println!("not implemented: {}", missing.join(", "));
     }
     let run = Run {
         name: "parity kube",
@@ -221,7 +221,7 @@ struct Run {
 }
 
 impl Run {
-    /// Asks both judges about every case. The last line is `NAME: N cases, D differences`; succeeds
+    /// Evaluates every case with both. The last line is `NAME: N cases, D differences`; succeeds
     /// when D is 0 and, in runs large enough to tell, nothing was exercised too seldom.
     fn compare(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge) -> Result<bool> {
         let started = Instant::now();
@@ -261,7 +261,7 @@ impl Run {
             println!("below the floor: {line}");
         }
         if expected > 0 {
-            println!("{expected} cases differ by faults that are not copied");
+            println!("{expected} cases differ by known upstream bugs that we do not copy");
         }
         println!(
             "{}: {} cases, {different} differences",
@@ -270,7 +270,7 @@ impl Run {
         Ok(different == 0 && below.is_empty())
     }
 
-    /// How many of the known faults no longer show, or show otherwise than was written down.
+    /// The number of known differences that are gone or have changed.
     fn outdated(&self, ours: &mut dyn Judge, theirs: &mut dyn Judge) -> Result<u64> {
         let mut outdated = 0;
         // A single plugin may not show what takes several.
@@ -279,7 +279,7 @@ impl Run {
             let found = self.differ(ours, theirs, &case, None)?;
             let by = self.explain(&case, &found);
             if by.is_none_or(|by| by.name != known.name) {
-                println!("not as written down: {}", known.name);
+                println!("a known difference has changed: {}", known.name);
                 found.iter().for_each(|line| println!("    {line}"));
                 outdated += 1;
             }

@@ -1,4 +1,4 @@
-//! Starting other programs, with errors that say which one failed and what to install.
+//! Starts other programs. Errors name the program and how to install it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold, on a fresh machine, with one last line.
+//! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -11,12 +11,12 @@ use crate::{boundaries, controlplane, parity, process, wording};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run the sizes that take long: more cases, larger clusters
+    /// Run the large sizes: more cases, larger clusters
     #[arg(long)]
     full: bool,
 }
 
-/// What a step adds to the last line.
+/// The result of a step, for the last line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Count {
     passed: u64,
@@ -122,12 +122,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     println!();
     if !go && !in_ci() {
         println!(
-            "left out: the comparison with kube-scheduler's own plugins, because Go is missing; install Go 1.26"
+            "skipped: parity with kube-scheduler, Koordinator and Katalyst, because Go is missing; install Go 1.26"
         );
     }
     if !controlplane && !in_ci() {
         println!(
-            "left out: the tests against the real control plane (package e2e), because Go is \
+            "skipped: the tests against the real control plane (package e2e), because Go is \
              missing; install Go 1.26 or set TIDEPOOL_CONTROLPLANE to a directory with kube-apiserver, \
              kube-controller-manager, kube-scheduler, kubectl and etcd"
         );
@@ -175,11 +175,11 @@ fn count_tests(command: &mut Command) -> Result<Count> {
         println!("{line}");
     }
     let status = child.wait().context("cannot wait for cargo test")?;
-    // A binary that does not compile, or dies in mid-run, reports no failed test.
+    // A binary that does not compile, or crashes, reports no failed test.
     if !status.success() && total.failed == 0 {
         total.failed = 1;
     }
-    // Nothing may be switched off in silence.
+    // No test may be disabled silently.
     if total.passed == 0 {
         total.failed += 1;
     }

@@ -61,8 +61,8 @@ impl Mood {
     }
 }
 
-/// What the parts of a case agree on.
-struct World {
+/// The properties that all parts of a case share.
+struct Draft {
     random: Random,
     mood: Mood,
     /// Nodes are alike and so are the pods on them, so that candidates for preemption tie.
@@ -79,7 +79,7 @@ pub(crate) fn case(seed: u64, index: u64) -> Case {
         Mood::Easy => random.between(4, 12),
         _ => random.between(2, 9),
     };
-    let mut world = World {
+    let mut draft = Draft {
         random,
         mood,
         alike,
@@ -87,26 +87,26 @@ pub(crate) fn case(seed: u64, index: u64) -> Case {
     };
 
     let mut case = Map::new();
-    if let Some(profile) = profile::profile(&mut world) {
+    if let Some(profile) = profile::profile(&mut draft) {
         case.insert("profile".into(), profile);
     }
     case.insert("preempt".into(), json!(true));
-    case.insert("nodes".into(), cluster::nodes(&mut world));
-    case.insert("namespaces".into(), cluster::namespaces(&mut world));
-    cluster::owners(&mut world, &mut case);
-    let storage = storage::storage(&mut world);
-    case.insert("pods".into(), pods::bound(&mut world, &storage));
-    case.insert("nominated".into(), pods::nominated(&mut world, &storage));
-    case.insert("pod".into(), pods::incoming(&mut world, &storage));
+    case.insert("nodes".into(), cluster::nodes(&mut draft));
+    case.insert("namespaces".into(), cluster::namespaces(&mut draft));
+    cluster::owners(&mut draft, &mut case);
+    let storage = storage::storage(&mut draft);
+    case.insert("pods".into(), pods::bound(&mut draft, &storage));
+    case.insert("nominated".into(), pods::nominated(&mut draft, &storage));
+    case.insert("pod".into(), pods::incoming(&mut draft, &storage));
     case.insert(
         "podDisruptionBudgets".into(),
-        cluster::disruption_budgets(&mut world),
+        cluster::disruption_budgets(&mut draft),
     );
     case.extend(storage.objects);
     let mut case = Value::Object(case);
-    let is_spoiled = world.random.chance(9);
+    let is_spoiled = draft.random.chance(9);
     if is_spoiled {
-        malformed::spoil(&mut world.random, &mut case);
+        malformed::spoil(&mut draft.random, &mut case);
     }
     let is_odd = ["pod", "pods", "nodes"].map(|list| is_odd(&case[list]));
     case["hints"] = json!(!is_spoiled && is_odd == [false; 3]);

@@ -1,4 +1,4 @@
-//! A Go program that asks a scheduler's own plugins, as a child process.
+//! A Go program that calls a scheduler's own plugins, as a child process.
 //!
 //! One process answers many cases; a case costs it a few milliseconds, its start half a second.
 
@@ -16,14 +16,14 @@ use super::generate::Case;
 use super::verdicts::Verdicts;
 use crate::{controlplane, process};
 
-/// A case takes milliseconds: an oracle that is silent for so long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A case takes milliseconds: after this time the oracle hangs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Oracle {
     child: Child,
     requests: BufWriter<ChildStdin>,
     answers: Receiver<std::io::Result<String>>,
-    asked: u64,
+    sent: u64,
 }
 
 #[derive(Serialize)]
@@ -103,30 +103,30 @@ impl Oracle {
             child,
             requests,
             answers,
-            asked: 0,
+            sent: 0,
         })
     }
 
     fn exchange(&mut self, case: &Case) -> Result<Answer> {
-        self.asked += 1;
-        let id = self.asked.to_string();
+        self.sent += 1;
+        let id = self.sent.to_string();
         serde_json::to_writer(&mut self.requests, &Request { id, case })?;
         self.requests.write_all(b"\n")?;
-        self.requests.flush().context("the oracle ended early")?;
-        let line = match self.answers.recv_timeout(PATIENCE) {
+        self.requests.flush().context("the oracle exited")?;
+        let line = match self.answers.recv_timeout(ANSWER_TIMEOUT) {
             Ok(line) => line.context("cannot read the oracle's answer")?,
             Err(RecvTimeoutError::Timeout) => {
-                bail!("the oracle did not answer within {PATIENCE:?}")
+                bail!("the oracle did not answer within {ANSWER_TIMEOUT:?}")
             }
-            Err(RecvTimeoutError::Disconnected) => bail!("the oracle ended early"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the oracle exited"),
         };
         let answer: Answer = serde_json::from_str(&line)
-            .with_context(|| format!("the oracle's answer is not understood: {line}"))?;
-        if answer.id != self.asked.to_string() {
+            .with_context(|| format!("cannot decode the oracle's answer: {line}"))?;
+        if answer.id != self.sent.to_string() {
             bail!(
                 "the oracle answered request {} instead of {}",
                 answer.id,
-                self.asked
+                self.sent
             );
         }
         Ok(answer)
@@ -139,7 +139,7 @@ impl Judge for Oracle {
         match (answer.verdicts, answer.error) {
             (Some(verdicts), None) => Ok(verdicts),
             (_, error) => Err(anyhow!(
-                "the oracle refuses the case: {}",
+                "the oracle cannot evaluate the case: {}",
                 error.as_deref().unwrap_or("it gave no reason")
             )),
         }
@@ -148,7 +148,7 @@ impl Judge for Oracle {
 
 impl Drop for Oracle {
     fn drop(&mut self) {
-        // It holds nothing that must be put in order, and may already be gone.
+        // It has no state to save, and may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

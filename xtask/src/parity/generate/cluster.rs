@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{APPS, HOSTNAME, Mood, NAMESPACES, RACK, REGION, World, ZONE, ZONES, resources, set};
+use super::{APPS, Draft, HOSTNAME, Mood, NAMESPACES, RACK, REGION, ZONE, ZONES, resources, set};
 
 const BETA_ZONE: &str = "failure-domain.beta.kubernetes.io/zone";
 const BETA_REGION: &str = "failure-domain.beta.kubernetes.io/region";
@@ -30,24 +30,24 @@ pub(super) const DECLARED_FEATURES: &[&str] = &[
     "UserNamespacesHostNetworkSupport",
 ];
 
-pub(super) fn nodes(world: &mut World) -> Value {
-    (0..world.nodes.len())
-        .map(|number| node(world, number))
+pub(super) fn nodes(draft: &mut Draft) -> Value {
+    (0..draft.nodes.len())
+        .map(|number| node(draft, number))
         .collect()
 }
 
-fn node(world: &mut World, number: usize) -> Value {
-    let name = world.nodes[number].clone();
-    let labels = node_labels(world, number);
+fn node(draft: &mut Draft, number: usize) -> Value {
+    let name = draft.nodes[number].clone();
+    let labels = node_labels(draft, number);
     let mut spec = json!({});
-    set(&mut spec, "taints", taints(world));
-    if world.random.chance(world.mood.chance(4, 14, 4, 3)) {
+    set(&mut spec, "taints", taints(draft));
+    if draft.random.chance(draft.mood.chance(4, 14, 4, 3)) {
         spec["unschedulable"] = json!(true);
     }
-    let mut status = json!({"allocatable": resources::allocatable(world), "images": images(world)});
-    if world.random.chance(85) {
-        let mut features = world.random.several(DECLARED_FEATURES, 0, 2);
-        if world.random.chance(20) {
+    let mut status = json!({"allocatable": resources::allocatable(draft), "images": images(draft)});
+    if draft.random.chance(85) {
+        let mut features = draft.random.several(DECLARED_FEATURES, 0, 2);
+        if draft.random.chance(20) {
             features.push("SomethingNobodyKnows");
         }
         status["declaredFeatures"] = json!(features);
@@ -55,8 +55,8 @@ fn node(world: &mut World, number: usize) -> Value {
     json!({"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec, "status": status})
 }
 
-fn node_labels(world: &mut World, number: usize) -> Value {
-    let random = &mut world.random;
+fn node_labels(draft: &mut Draft, number: usize) -> Value {
+    let random = &mut draft.random;
     let mut labels = json!({});
     if random.chance(1) {
         return labels;
@@ -64,11 +64,11 @@ fn node_labels(world: &mut World, number: usize) -> Value {
     if random.chance(96) {
         // Two nodes may claim one host name: domains and nodes are not the same thing.
         let owner = if random.chance(4) {
-            random.below(world.nodes.len())
+            random.below(draft.nodes.len())
         } else {
             number
         };
-        labels[HOSTNAME] = json!(world.nodes[owner]);
+        labels[HOSTNAME] = json!(draft.nodes[owner]);
     }
     if random.chance(88) {
         labels[ZONE] = json!(random.pick(ZONES));
@@ -92,10 +92,10 @@ fn node_labels(world: &mut World, number: usize) -> Value {
     labels
 }
 
-fn taints(world: &mut World) -> Value {
+fn taints(draft: &mut Draft) -> Value {
     // Soft taints are what scoring looks at; hard ones must leave something to score.
-    let hard = world.mood.chance(15, 65, 15, 15);
-    let random = &mut world.random;
+    let hard = draft.mood.chance(15, 65, 15, 15);
+    let random = &mut draft.random;
     if !random.chance(40) {
         return Value::Null;
     }
@@ -117,9 +117,9 @@ fn taints(world: &mut World) -> Value {
         .collect()
 }
 
-fn images(world: &mut World) -> Value {
+fn images(draft: &mut Draft) -> Value {
     const MIB: usize = 1 << 20;
-    let random = &mut world.random;
+    let random = &mut draft.random;
     random
         .several(IMAGES, 0, 4)
         .into_iter()
@@ -137,8 +137,8 @@ fn images(world: &mut World) -> Value {
         .collect()
 }
 
-pub(super) fn namespaces(world: &mut World) -> Value {
-    let random = &mut world.random;
+pub(super) fn namespaces(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let mut list = Vec::new();
     for name in NAMESPACES {
         if random.chance(8) {
@@ -154,8 +154,8 @@ pub(super) fn namespaces(world: &mut World) -> Value {
 }
 
 /// Services and controllers, from which default spreading takes its selector.
-pub(super) fn owners(world: &mut World, case: &mut Map<String, Value>) {
-    let random = &mut world.random;
+pub(super) fn owners(draft: &mut Draft, case: &mut Map<String, Value>) {
+    let random = &mut draft.random;
     let mut services = Vec::new();
     for number in 0..random.below(3) {
         let namespace = random.pick(&["alpha", "alpha", "alpha", "beta"]);
@@ -191,13 +191,13 @@ pub(super) fn owners(world: &mut World, case: &mut Map<String, Value>) {
     }
 }
 
-pub(super) fn disruption_budgets(world: &mut World) -> Value {
-    let count = if world.mood == Mood::Full {
-        world.random.between(1, 4)
+pub(super) fn disruption_budgets(draft: &mut Draft) -> Value {
+    let count = if draft.mood == Mood::Full {
+        draft.random.between(1, 4)
     } else {
-        world.random.below(2)
+        draft.random.below(2)
     };
-    let random = &mut world.random;
+    let random = &mut draft.random;
     (0..count)
         .map(|number| {
             let selector = match random.below(6) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::cluster::{EFFECTS, TAINTS};
-use super::{APPS, HOSTNAME, NAMESPACES, RACK, REGION, TOPOLOGY_KEYS, World, ZONE, ZONES, set};
+use super::{APPS, Draft, HOSTNAME, NAMESPACES, RACK, REGION, TOPOLOGY_KEYS, ZONE, ZONES, set};
 use crate::parity::random::Random;
 
 pub(super) fn tolerations(random: &mut Random, low: usize, high: usize) -> Value {
@@ -41,8 +41,8 @@ pub(super) fn tolerations(random: &mut Random, low: usize, high: usize) -> Value
 }
 
 /// One requirement of a node selector.
-fn node_requirement(world: &mut World) -> Value {
-    let random = &mut world.random;
+fn node_requirement(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     match random.below(9) {
         0 => json!({"key": ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
         1 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
@@ -54,7 +54,7 @@ fn node_requirement(world: &mut World) -> Value {
             json!({"key": "generation", "operator": random.pick(&["Gt", "Lt"]), "values": [random.pick(&["0", "2", "4"])]})
         }
         5 => json!({"key": REGION, "operator": "In", "values": ["r1"]}),
-        6 => json!({"key": HOSTNAME, "operator": "NotIn", "values": [random.one(&world.nodes)]}),
+        6 => json!({"key": HOSTNAME, "operator": "NotIn", "values": [random.one(&draft.nodes)]}),
         7 => {
             json!({"key": RACK, "operator": "In", "values": random.several(&["k1", "k2", "k3", "k4"], 1, 3)})
         }
@@ -62,39 +62,39 @@ fn node_requirement(world: &mut World) -> Value {
     }
 }
 
-fn node_term(world: &mut World) -> Value {
+fn node_term(draft: &mut Draft) -> Value {
     let mut term = json!({});
-    if world.random.chance(3) {
+    if draft.random.chance(3) {
         return term; // Matches nothing.
     }
-    if world.random.chance(90) {
-        let count = world.random.between(1, 2);
-        term["matchExpressions"] = (0..count).map(|_| node_requirement(world)).collect();
+    if draft.random.chance(90) {
+        let count = draft.random.between(1, 2);
+        term["matchExpressions"] = (0..count).map(|_| node_requirement(draft)).collect();
     }
-    if world.random.chance(12) || term.as_object().is_some_and(serde_json::Map::is_empty) {
-        term["matchFields"] = json!([name_field(world)]);
+    if draft.random.chance(12) || term.as_object().is_some_and(serde_json::Map::is_empty) {
+        term["matchFields"] = json!([name_field(draft)]);
     }
     term
 }
 
 /// A requirement on the node's name; some name a node that does not exist.
-fn name_field(world: &mut World) -> Value {
-    let name = world.random.one(&world.nodes);
-    match world.random.below(8) {
+fn name_field(draft: &mut Draft) -> Value {
+    let name = draft.random.one(&draft.nodes);
+    match draft.random.below(8) {
         0 => json!({"key": "metadata.name", "operator": "NotIn", "values": [name]}),
         1 => json!({"key": "metadata.name", "operator": "In", "values": ["no-such-node"]}),
         _ => json!({"key": "metadata.name", "operator": "In", "values": [name]}),
     }
 }
 
-pub(super) fn required_node_affinity(world: &mut World) -> Value {
-    let kind = world.random.below(25);
+pub(super) fn required_node_affinity(draft: &mut Draft) -> Value {
+    let kind = draft.random.below(25);
     let terms: Value = match kind {
         // Two names at once: no node can have both.
         0..=8 => {
-            let fields: Value = world
+            let fields: Value = draft
                 .random
-                .several(&world.nodes, 2, 2)
+                .several(&draft.nodes, 2, 2)
                 .into_iter()
                 .map(|name| json!({"key": "metadata.name", "operator": "In", "values": [name]}))
                 .collect();
@@ -102,38 +102,38 @@ pub(super) fn required_node_affinity(world: &mut World) -> Value {
         }
         // By name, as DaemonSet pods do it.
         9..=11 => {
-            let count = world.random.between(1, 4);
+            let count = draft.random.between(1, 4);
             (0..count)
-                .map(|_| json!({"matchFields": [name_field(world)]}))
+                .map(|_| json!({"matchFields": [name_field(draft)]}))
                 .collect()
         }
         // Several names in one requirement: PreFilter takes them, Filter cannot parse them.
         12 => {
-            let names = world.random.several(&world.nodes, 2, 3);
+            let names = draft.random.several(&draft.nodes, 2, 3);
             json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]}])
         }
         13 => json!([]),
         _ => {
-            let count = world.random.between(1, 3);
-            (0..count).map(|_| node_term(world)).collect()
+            let count = draft.random.between(1, 3);
+            (0..count).map(|_| node_term(draft)).collect()
         }
     };
     json!({"nodeSelectorTerms": terms})
 }
 
-pub(super) fn preferred_node_affinity(world: &mut World) -> Value {
-    let count = world.random.between(1, 3);
+pub(super) fn preferred_node_affinity(draft: &mut Draft) -> Value {
+    let count = draft.random.between(1, 3);
     (0..count)
         .map(|_| {
-            let preference = node_term(world);
-            let weight = world.random.one(&[1, 5, 10, 33, 100]);
+            let preference = node_term(draft);
+            let weight = draft.random.one(&[1, 5, 10, 33, 100]);
             json!({"weight": weight, "preference": preference})
         })
         .collect()
 }
 
-pub(super) fn node_selector(world: &mut World) -> Value {
-    let random = &mut world.random;
+pub(super) fn node_selector(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     match random.below(5) {
         0 => json!({ZONE: random.pick(ZONES)}),
         1 => json!({"disk": "ssd", RACK: random.pick(&["k1", "k2"])}),

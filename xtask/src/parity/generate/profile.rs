@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{HOSTNAME, World, ZONE, ZONES};
+use super::{Draft, HOSTNAME, ZONE, ZONES};
 use crate::parity::random::Random;
 
 /// A profile of a KubeSchedulerConfiguration v1, or none for the default.
-pub(super) fn profile(world: &mut World) -> Option<Value> {
-    let random = &mut world.random;
+pub(super) fn profile(draft: &mut Draft) -> Option<Value> {
+    let random = &mut draft.random;
     if random.chance(55) {
         return None;
     }

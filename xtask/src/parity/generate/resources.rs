@@ -2,18 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::{Mood, World};
+use super::{Draft, Mood};
 
 const GPU: &str = "example.com/gpu";
 const FPGA: &str = "other.example/fpga";
 const HUGE: &str = "hugepages-2Mi";
 
-pub(super) fn allocatable(world: &mut World) -> Value {
-    if world.alike {
+pub(super) fn allocatable(draft: &mut Draft) -> Value {
+    if draft.alike {
         return json!({"cpu": "2", "memory": "8Gi", "pods": "30"});
     }
-    let small = world.mood == Mood::Full;
-    let random = &mut world.random;
+    let small = draft.mood == Mood::Full;
+    let random = &mut draft.random;
     let mut list = json!({});
     if random.chance(99) {
         list["cpu"] = json!(if small {
@@ -62,9 +62,9 @@ pub(super) fn allocatable(world: &mut World) -> Value {
 }
 
 /// The requests of one container of a pod that is already there.
-pub(super) fn bound_requests(world: &mut World) -> Value {
-    let heavy = world.mood == Mood::Full;
-    let random = &mut world.random;
+pub(super) fn bound_requests(draft: &mut Draft) -> Value {
+    let heavy = draft.mood == Mood::Full;
+    let random = &mut draft.random;
     let mut list = json!({});
     if random.chance(75) {
         list["cpu"] = json!(if heavy {
@@ -96,8 +96,8 @@ pub(super) fn bound_requests(world: &mut World) -> Value {
 }
 
 /// The requests of a pod that waits for its node: large enough to be missed there.
-pub(super) fn nominated_requests(world: &mut World) -> Value {
-    let random = &mut world.random;
+pub(super) fn nominated_requests(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let mut list = json!({"cpu": random.pick(&["1", "2", "3500m", "7", "12"])});
     if random.chance(50) {
         list["memory"] = json!(random.pick(&["1Gi", "3Gi", "7Gi"]));
@@ -106,9 +106,9 @@ pub(super) fn nominated_requests(world: &mut World) -> Value {
 }
 
 /// The requests of one container of the pod to place.
-pub(super) fn incoming_requests(world: &mut World) -> Value {
-    let mood = world.mood;
-    let random = &mut world.random;
+pub(super) fn incoming_requests(draft: &mut Draft) -> Value {
+    let mood = draft.mood;
+    let random = &mut draft.random;
     let mut list = json!({});
     if random.chance(80) {
         list["cpu"] = json!(match mood {
@@ -149,8 +149,8 @@ pub(super) fn incoming_requests(world: &mut World) -> Value {
 }
 
 /// `spec.resources` of a pod: what it asks for as a whole.
-pub(super) fn pod_level(world: &mut World) -> Value {
-    let random = &mut world.random;
+pub(super) fn pod_level(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let mut list = json!({});
     if random.chance(70) {
         list["cpu"] = json!(random.pick(&["200m", "1", "1.5"]));
@@ -164,8 +164,8 @@ pub(super) fn pod_level(world: &mut World) -> Value {
     json!({"requests": list})
 }
 
-pub(super) fn overhead(world: &mut World) -> Value {
-    let random = &mut world.random;
+pub(super) fn overhead(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     match random.below(3) {
         0 => json!({"cpu": "50m"}),
         1 => json!({"cpu": "0.25", "memory": "120Mi"}),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use in_tree::inline_disk;
 
-use super::{HOSTNAME, Mood, REGION, World, ZONE, ZONES};
+use super::{Draft, HOSTNAME, Mood, REGION, ZONE, ZONES};
 use crate::parity::random::Random;
 
 const DRIVER: &str = "csi.example.com";
@@ -74,18 +74,18 @@ pub(super) struct Storage {
 }
 
 /// Everything about storage; most of it only in cases in which some pod has volumes.
-pub(super) fn storage(world: &mut World) -> Storage {
+pub(super) fn storage(draft: &mut Draft) -> Storage {
     let mut objects = Map::new();
     objects.insert("persistentVolumes".into(), json!([]));
-    let used = world.mood == Mood::Stored || world.random.chance(60);
+    let used = draft.mood == Mood::Stored || draft.random.chance(60);
     if used {
-        objects.insert("storageClasses".into(), classes(&mut world.random));
-        objects.insert("persistentVolumeClaims".into(), claims(world));
-        objects.insert("persistentVolumes".into(), volumes(world));
-        objects.insert("csiNodes".into(), csi_nodes(world));
-        objects.insert("csiDrivers".into(), drivers(&mut world.random));
-        objects.insert("csiStorageCapacities".into(), capacities(&mut world.random));
-        objects.insert("volumeAttachments".into(), attachments(world));
+        objects.insert("storageClasses".into(), classes(&mut draft.random));
+        objects.insert("persistentVolumeClaims".into(), claims(draft));
+        objects.insert("persistentVolumes".into(), volumes(draft));
+        objects.insert("csiNodes".into(), csi_nodes(draft));
+        objects.insert("csiDrivers".into(), drivers(&mut draft.random));
+        objects.insert("csiStorageCapacities".into(), capacities(&mut draft.random));
+        objects.insert("volumeAttachments".into(), attachments(draft));
     }
     Storage { objects, used }
 }
@@ -213,8 +213,8 @@ fn bound_claim(name: &str, volume: &str) -> Value {
     claim
 }
 
-fn claims(world: &mut World) -> Value {
-    let random = &mut world.random;
+fn claims(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let mut list: Vec<Value> = [
         "here", "zoned", "shared-1", "shared-2", "shared-3", "ebs", "old",
     ]
@@ -260,7 +260,7 @@ fn claims(world: &mut World) -> Value {
         list.push(claim);
     }
     let mut chosen = claim("chosen", "csi", "1Gi");
-    chosen["metadata"]["annotations"] = json!({SELECTED_NODE: random.one(&world.nodes)});
+    chosen["metadata"]["annotations"] = json!({SELECTED_NODE: random.one(&draft.nodes)});
     list.push(chosen);
     for (name, size) in [("static", "2Gi"), ("static-2", "6Gi")] {
         let mut claim = claim(name, "static", size);
@@ -321,7 +321,7 @@ fn ephemeral_claims_in_use(random: &mut Random) -> Vec<Value> {
 }
 
 /// Sizes are all different, because upstream takes any of two equal volumes.
-fn volumes(world: &mut World) -> Value {
+fn volumes(draft: &mut Draft) -> Value {
     let mut list = Vec::new();
     for name in [
         "here", "zoned", "only-one", "shared-1", "shared-2", "shared-3", "ebs", "old",
@@ -337,7 +337,7 @@ fn volumes(world: &mut World) -> Value {
         });
         let source = match name {
             "ebs" => ("awsElasticBlockStore", json!({"volumeID": "vol-9"})),
-            "old" => in_tree::source(&mut world.random),
+            "old" => in_tree::source(&mut draft.random),
             _ => (
                 "csi",
                 json!({"driver": DRIVER, "volumeHandle": format!("handle-{name}")}),
@@ -345,15 +345,15 @@ fn volumes(world: &mut World) -> Value {
         };
         volume["spec"][source.0] = source.1;
         if matches!(name, "zoned" | "ebs" | "old") {
-            volume["metadata"]["labels"] = zone_labels(&mut world.random);
+            volume["metadata"]["labels"] = zone_labels(&mut draft.random);
         }
-        if name == "here" || name == "old" && world.random.chance(50) {
-            volume["spec"]["nodeAffinity"] = json!({"required": reach(world)});
+        if name == "here" || name == "old" && draft.random.chance(50) {
+            volume["spec"]["nodeAffinity"] = json!({"required": reach(draft)});
         }
         list.push(volume);
     }
-    for number in 0..world.random.below(6) {
-        list.push(static_volume(world, number));
+    for number in 0..draft.random.below(6) {
+        list.push(static_volume(draft, number));
     }
     for (number, volume) in list.iter_mut().enumerate() {
         // Not in the order of the list: the smallest is somewhere in it.
@@ -364,11 +364,11 @@ fn volumes(world: &mut World) -> Value {
 }
 
 /// The node selector of a volume: some zone, or some nodes.
-fn reach(world: &mut World) -> Value {
-    let random = &mut world.random;
+fn reach(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let requirement = match random.below(14) {
         0..=3 => {
-            json!({"key": HOSTNAME, "operator": "In", "values": random.several(&world.nodes, 1, 3)})
+            json!({"key": HOSTNAME, "operator": "In", "values": random.several(&draft.nodes, 1, 3)})
         }
         4..=7 => json!({"key": ZONE, "operator": "NotIn", "values": [random.pick(ZONES)]}),
         8 => json!({"key": BETA_ZONE, "operator": "In", "values": random.several(ZONES, 1, 2)}),
@@ -380,7 +380,7 @@ fn reach(world: &mut World) -> Value {
     };
     let term = json!({"matchExpressions": [requirement]});
     let by_name = json!({"matchFields": [
-        {"key": "metadata.name", "operator": "In", "values": [random.one(&world.nodes)]},
+        {"key": "metadata.name", "operator": "In", "values": [random.one(&draft.nodes)]},
     ]});
     let terms = match random.below(10) {
         0 => json!([term, by_name]),
@@ -407,16 +407,16 @@ fn zone_labels(random: &mut Random) -> Value {
 }
 
 /// A local volume that waits for a claim, or has been promised to one.
-fn static_volume(world: &mut World, number: usize) -> Value {
+fn static_volume(draft: &mut Draft, number: usize) -> Value {
     let mut volume = json!({
         "metadata": {"name": format!("static-{number}")},
         "spec": {
             "storageClassName": "static", "accessModes": ["ReadWriteOnce"], "local": {"path": "/disk"},
-            "nodeAffinity": {"required": reach(world)},
+            "nodeAffinity": {"required": reach(draft)},
         },
         "status": {"phase": "Available"},
     });
-    let random = &mut world.random;
+    let random = &mut draft.random;
     if random.chance(50) {
         volume["metadata"]["labels"] = json!({"kind": random.pick(&["fast", "slow"])});
     }
@@ -449,10 +449,10 @@ fn static_volume(world: &mut World, number: usize) -> Value {
     volume
 }
 
-fn csi_nodes(world: &mut World) -> Value {
-    let random = &mut world.random;
+fn csi_nodes(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     let mut list = Vec::new();
-    for node in &world.nodes {
+    for node in &draft.nodes {
         if random.chance(12) {
             continue;
         }
@@ -514,15 +514,15 @@ fn capacities(random: &mut Random) -> Value {
     Value::Array(list)
 }
 
-fn attachments(world: &mut World) -> Value {
-    let random = &mut world.random;
+fn attachments(draft: &mut Draft) -> Value {
+    let random = &mut draft.random;
     (0..random.below(5))
         .map(|number| {
             json!({
                 "metadata": {"name": format!("a{number}")},
                 "spec": {
                     "attacher": random.pick(&[DRIVER, DRIVER, EBS_DRIVER]),
-                    "nodeName": random.one(&world.nodes),
+                    "nodeName": random.one(&draft.nodes),
                     "source": {"persistentVolumeName": random.pick(&["shared-1", "shared-2", "here", "old", "no-such-volume"])},
                 },
             })
