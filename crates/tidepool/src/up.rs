@@ -1,4 +1,4 @@
-//! `tidepool up`: a cluster in one process, until somebody stops it.
+//! `tidepool up`: a cluster in one process.
 
 mod board;
 mod screen;
@@ -34,19 +34,19 @@ use crate::{
     signals::StatusSignal,
 };
 
-/// This machine, as events and the Lease name it.
+/// The name of this machine in events and in the Lease.
 const HOST: &str = "tidepool-up";
-/// Stopping takes a second; longer means that something hangs, and nothing is lost by leaving.
-const LONGEST_STOP: Duration = Duration::from_secs(5);
+/// Stopping takes a second. After this time some task hangs, and it is safe to exit.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Start a local cluster in this process: a Kubernetes API, a scheduler and simulated nodes
 ///
-/// Nothing else is needed, and nothing is left behind but the kubeconfig. On a terminal it shows what happens as it happens;
-/// otherwise it prints a line for each placement.
+/// It needs no other program and leaves only the kubeconfig behind. On a terminal it shows a live page, otherwise it prints a
+/// line for each event.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
-    /// How many simulated nodes to start with
+    /// Number of simulated nodes at the start
     #[arg(long, default_value_t = 6, value_parser = parse_nodes, allow_negative_numbers = true)]
     nodes: u16,
     /// The port of the Kubernetes API on 127.0.0.1; 0 picks a free one
@@ -58,19 +58,19 @@ pub(crate) struct Flags {
     /// Where to write the kubeconfig [default: tidepool/kubeconfig in your cache directory]
     #[arg(long, value_name = "PATH")]
     kubeconfig_out: Option<PathBuf>,
-    /// Stop by itself after this time, such as 20s or 1h30m
+    /// Stop after this time, such as 20s or 1h30m
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     run_for: Option<Duration>,
-    /// Log the scores of so many nodes with every decision, plugin by plugin; 0 logs none
+    /// Log the scores of the best COUNT nodes with every decision; 0 disables it
     #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = engine::scheduler::score_count)]
     debug_scores: u16,
-    /// Leave out the demo workload
+    /// Do not create the demo workload
     #[arg(long)]
     no_demo: bool,
-    /// Start without nodes and workload; a Node made through the API then acts as a simulated one
+    /// Start without nodes and workload; every Node created through the API becomes a simulated node
     #[arg(long, conflicts_with = "nodes")]
     empty: bool,
-    /// Print lines on a terminal too
+    /// Print lines instead of the live page, also on a terminal
     #[arg(long)]
     plain: bool,
 }
@@ -78,16 +78,16 @@ pub(crate) struct Flags {
 const EXAMPLES: &str = "\
 Examples:
   tidepool up                             six nodes with a demo workload
-  tidepool up --nodes 100 --no-demo       a hundred nodes with nothing on them
+  tidepool up --nodes 100 --no-demo       a hundred empty nodes
   tidepool up --config my-scheduler.yaml  with your scheduler's configuration
-  tidepool up --for 20s --port 0 | cat    for scripts: lines, a free port, and an end";
+  tidepool up --for 20s --port 0 | cat    for scripts: lines, a free port, stops by itself";
 
-/// More would be slow to start, and is more than the embedded cluster is measured with.
-const MOST_NODES: u16 = 5000;
+/// The embedded cluster is not measured with more, and more would start slowly.
+const MAX_NODES: u16 = 5000;
 
 fn parse_nodes(text: &str) -> Result<u16, String> {
-    let nodes = text.parse().ok().filter(|nodes| *nodes <= MOST_NODES);
-    nodes.ok_or_else(|| format!("use a whole number from 0 to {MOST_NODES}"))
+    let nodes = text.parse().ok().filter(|nodes| *nodes <= MAX_NODES);
+    nodes.ok_or_else(|| format!("use a whole number from 0 to {MAX_NODES}"))
 }
 
 fn parse_port(text: &str) -> Result<u16, String> {
@@ -127,9 +127,9 @@ async fn up(flags: Flags) -> anyhow::Result<()> {
     };
     asked.answer(running.scheduler.handle().clone());
     let result = running.show(flags.plain, end).await;
-    let stopped = tokio::time::timeout(LONGEST_STOP, running.stop()).await;
+    let stopped = tokio::time::timeout(STOP_TIMEOUT, running.stop()).await;
     if stopped.is_err() {
-        tracing::warn!("some parts did not stop in time");
+        tracing::warn!("some components did not stop in time");
     }
     result
 }
@@ -142,12 +142,12 @@ struct Running {
     shown: Shown,
 }
 
-/// What people are told about the cluster.
+/// What the welcome text needs.
 struct Shown {
     kubeconfig: PathBuf,
     nodes: usize,
     demo: bool,
-    /// What pods can name as their scheduler.
+    /// The scheduler names that pods can use.
     schedulers: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ impl Running {
         let mut options = scheduler_options(&configuration, flags.config.as_deref())?;
         options.debug_scores = flags.debug_scores;
         options.serve = Some(Serve {
-            // Whoever leaves the choice of one port to us leaves that of the other too.
+            // A free port for the API means a free port for the scheduler too.
             port: match flags.port {
                 0 => Port::Exactly(0),
                 _ => Port::Preferred(serve::PORT),
@@ -187,7 +187,7 @@ impl Running {
         let added = local.nodes().add_demo(nodes).await;
         added.context("cannot add the demo nodes")?;
         let lease = &configuration.leader_election.resource_namespace;
-        make_namespace(&client, lease).await?;
+        create_namespace(&client, lease).await?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {
@@ -197,8 +197,8 @@ impl Running {
         if let Some(address) = scheduler.server()
             && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address))
         {
-            // It can be found by its Lease, too.
-            tracing::warn!("cannot write down where the scheduler answers: {error}");
+            // Commands can also find it by its Lease.
+            tracing::warn!("cannot save the address of the scheduler: {error}");
         }
         Ok(Self {
             scheduler,
@@ -214,7 +214,7 @@ impl Running {
         })
     }
 
-    /// Shows what happens until the end, or until something breaks that cannot be mended.
+    /// Shows events until the end, or until a component fails.
     async fn show(&mut self, plain: bool, end: impl Future<Output = ()>) -> anyhow::Result<()> {
         let url = self.serving.url();
         let program = std::env::args().next();
@@ -227,7 +227,7 @@ impl Running {
             program: program.as_deref().unwrap_or("tidepool"),
         };
         let mut view = View::new(self.client.clone(), welcome.frame());
-        // The log comes back when the terminal is itself again.
+        // The log is held back while the page is on the terminal.
         let held = logs::hold();
         let terminal = if plain { None } else { Terminal::open() };
         let on_terminal = terminal.is_some();
@@ -263,7 +263,7 @@ impl Running {
     }
 }
 
-/// Where a scheduler that listens there answers.
+/// The URL of a scheduler that listens there.
 fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
@@ -296,8 +296,8 @@ fn scheduler_options(
     Ok(options)
 }
 
-/// The namespace of the scheduler's Lease, which may be any.
-async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+/// Creates the namespace of the scheduler's Lease.
+async fn create_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -316,7 +316,7 @@ async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
     };
     cluster.serve(options).await.map_err(|error| match error {
         ServeError::Listen { address, source } => anyhow!(
-            "cannot listen on {address}: {source}; choose another port with --port, or 0 for any free one; a second cluster needs --kubeconfig-out too"
+            "cannot listen on {address}: {source}; choose another port with --port (0 picks a free one); a second cluster also needs --kubeconfig-out"
         ),
         other => other.into(),
     })

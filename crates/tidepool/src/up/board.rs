@@ -1,6 +1,6 @@
-//! What there is to see of a cluster: its nodes, its pods, and what happened to them last.
+//! The state that `up` shows: nodes, pods, and the latest changes of pods.
 //!
-//! It is told what watches say and remembers little; nothing is drawn and nothing is asked for here.
+//! It is updated from watch events. It sends no requests and draws nothing.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -14,12 +14,12 @@ use local::demo::CPU_USE;
 
 use crate::foreign::one_line;
 
-/// Only what is read here is decoded.
+/// Decodes only the fields that are read here.
 pub(super) type Pod = Object<wire::PodSpec, wire::PodStatus>;
 pub(super) type Node = Object<Option<wire::NodeSpec>, wire::NodeStatus>;
 
-/// News that can still be looked at.
-const MOST_NEWS: usize = 200;
+/// Changes that are kept.
+const MAX_CHANGES: usize = 200;
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Default)]
@@ -27,10 +27,10 @@ pub(super) struct Board {
     nodes: BTreeMap<String, NodeRow>,
     /// By uid.
     pods: HashMap<String, PodRow>,
-    /// What was seen of a list that is still arriving.
+    /// The objects of a list that is still arriving.
     listed_nodes: HashSet<String>,
     listed_pods: HashSet<String>,
-    news: VecDeque<News>,
+    changes: VecDeque<PodChange>,
     placed: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Amount {
 #[derive(Default)]
 struct NodeRow {
     zone: String,
-    /// Why no pods come here, in a word; empty if they do.
+    /// Why no pods are scheduled here, such as `cordoned`; empty if they are.
     trouble: &'static str,
     allocatable: Amount,
 }
@@ -55,14 +55,14 @@ struct PodRow {
     node: String,
     stage: Stage,
     asks: Amount,
-    /// Cores in thousandths that it says it uses.
+    /// Cores in thousandths that it uses, by its annotation.
     uses: i64,
     preempted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Stage {
-    /// For a node. The reason is empty before the first attempt to place it.
+    /// For a node. The reason is empty before the first scheduling attempt.
     Waiting(String),
     Starting,
     Running,
@@ -71,42 +71,42 @@ enum Stage {
     Ended(String),
 }
 
-/// Something that happened to a pod.
+/// A change of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct News {
+pub(super) struct PodChange {
     pub(super) time: String,
     pub(super) pod: String,
-    pub(super) what: What,
+    pub(super) change: Change,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum Change {
     Placed { node: String },
-    Waits { why: String },
+    Waits { reason: String },
     Preempted { node: String },
     Ended { node: String, phase: String },
     Gone { node: String },
 }
 
-impl fmt::Display for News {
+impl fmt::Display for PodChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { time, pod, what } = self;
-        match what {
-            What::Placed { node } => write!(f, "{time}  placed   {pod} on {node}"),
-            What::Waits { why } => write!(f, "{time}  waiting  {pod}: {}", one_line(why)),
-            What::Preempted { node } => {
+        let Self { time, pod, change } = self;
+        match change {
+            Change::Placed { node } => write!(f, "{time}  placed   {pod} on {node}"),
+            Change::Waits { reason } => write!(f, "{time}  waiting  {pod}: {}", one_line(reason)),
+            Change::Preempted { node } => {
                 write!(
                     f,
                     "{time}  evicted  {pod} from {node}, for a more important pod"
                 )
             }
-            What::Ended { node, phase } => write!(f, "{time}  ended    {pod} on {node}: {phase}"),
-            What::Gone { node } => write!(f, "{time}  gone     {pod} from {node}"),
+            Change::Ended { node, phase } => write!(f, "{time}  ended    {pod} on {node}: {phase}"),
+            Change::Gone { node } => write!(f, "{time}  gone     {pod} from {node}"),
         }
     }
 }
 
-/// One node, summed up.
+/// One node with the sums of its pods.
 pub(super) struct NodeView<'a> {
     pub(super) name: &'a str,
     pub(super) zone: &'a str,
@@ -127,33 +127,33 @@ pub(super) struct Counts {
 }
 
 impl Board {
-    /// Takes what a watch of the nodes says.
+    /// Applies an event of the watch of nodes.
     pub(super) fn node_event(&mut self, event: Event<Node>) {
         match event {
             Event::Init => self.listed_nodes.clear(),
             Event::InitApply(node) => {
                 self.listed_nodes.insert(text(&node.metadata.name));
-                self.see_node(node);
+                self.set_node(node);
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_nodes);
                 self.nodes.retain(|name, _| listed.contains(name));
             }
-            Event::Apply(node) => self.see_node(node),
+            Event::Apply(node) => self.set_node(node),
             Event::Delete(node) => {
                 self.nodes.remove(&text(&node.metadata.name));
             }
         }
     }
 
-    fn see_node(&mut self, node: Node) {
+    fn set_node(&mut self, node: Node) {
         let zone = node.metadata.labels.and_then(|mut it| it.remove(ZONE));
         let wire = wire::Node {
             spec: node.spec.unwrap_or_default(),
             status: node.status.unwrap_or_default(),
             ..wire::Node::default()
         };
-        // A node that cannot be read offers nothing, and the scheduler says so.
+        // An invalid node offers nothing; the scheduler reports it.
         let parsed = api::parse::node(&wire).unwrap_or_default();
         let tainted = |key: &str| wire.spec.taints.iter().any(|taint| taint.key == key);
         let silent = [
@@ -175,69 +175,69 @@ impl Board {
         self.nodes.insert(text(&node.metadata.name), row);
     }
 
-    /// Takes what a watch of the pods says, and returns what is new in it.
-    pub(super) fn pod_event(&mut self, event: Event<Pod>, time: &str) -> Vec<News> {
-        let mut news = Vec::new();
+    /// Applies an event of the watch of pods, and returns the changes.
+    pub(super) fn pod_event(&mut self, event: Event<Pod>, time: &str) -> Vec<PodChange> {
+        let mut changes = Vec::new();
         match event {
             Event::Init => self.listed_pods.clear(),
             Event::InitApply(pod) => {
                 self.listed_pods.insert(text(&pod.metadata.uid));
-                news.extend(self.see_pod(pod));
+                changes.extend(self.set_pod(pod));
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed_pods);
                 self.pods.retain(|uid, row| {
                     let stays = listed.contains(uid);
                     if !stays {
-                        news.extend(row.gone());
+                        changes.extend(row.gone());
                     }
                     stays
                 });
-                news.sort_by(|a, b| a.0.cmp(&b.0));
+                changes.sort_by(|a, b| a.0.cmp(&b.0));
             }
-            Event::Apply(pod) => news.extend(self.see_pod(pod)),
+            Event::Apply(pod) => changes.extend(self.set_pod(pod)),
             Event::Delete(pod) => {
                 let row = self.pods.remove(&text(&pod.metadata.uid));
-                news.extend(row.and_then(|row| row.gone()));
+                changes.extend(row.and_then(|row| row.gone()));
             }
         }
-        let news: Vec<News> = news
+        let changes: Vec<PodChange> = changes
             .into_iter()
-            .map(|(pod, what)| News {
+            .map(|(pod, change)| PodChange {
                 time: time.to_owned(),
                 pod,
-                what,
+                change,
             })
             .collect();
-        for it in &news {
-            if self.news.len() == MOST_NEWS {
-                self.news.pop_front();
+        for it in &changes {
+            if self.changes.len() == MAX_CHANGES {
+                self.changes.pop_front();
             }
-            self.news.push_back(it.clone());
+            self.changes.push_back(it.clone());
         }
-        news
+        changes
     }
 
-    fn see_pod(&mut self, pod: Pod) -> Option<(String, What)> {
+    fn set_pod(&mut self, pod: Pod) -> Option<(String, Change)> {
         let row = PodRow::new(&pod);
         let uid = text(&pod.metadata.uid);
-        let what = row.new_since(self.pods.get(&uid));
-        if matches!(what, Some(What::Placed { .. })) {
+        let change = row.change_since(self.pods.get(&uid));
+        if matches!(change, Some(Change::Placed { .. })) {
             self.placed += 1;
         }
-        let news = what.map(|what| (row.name.clone(), what));
+        let change = change.map(|change| (row.name.clone(), change));
         self.pods.insert(uid, row);
-        news
+        change
     }
 
-    /// Pods that got a node since the start.
+    /// Pods that were scheduled since the start.
     pub(super) fn placed(&self) -> u64 {
         self.placed
     }
 
-    /// The latest first.
-    pub(super) fn news(&self) -> impl Iterator<Item = &News> {
-        self.news.iter().rev()
+    /// The latest changes first.
+    pub(super) fn changes(&self) -> impl Iterator<Item = &PodChange> {
+        self.changes.iter().rev()
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -256,7 +256,7 @@ impl Board {
         counts
     }
 
-    /// Pods that cannot be placed for now, and why, by name.
+    /// Unschedulable pods with their reasons, by name.
     pub(super) fn waiting(&self) -> Vec<(&str, &str)> {
         let mut waiting: Vec<_> = self
             .pods
@@ -272,7 +272,7 @@ impl Board {
 
     pub(super) fn nodes(&self) -> Vec<NodeView<'_>> {
         let mut sums: HashMap<&str, (usize, Amount, i64)> = HashMap::new();
-        for pod in self.pods.values().filter(|pod| pod.takes_room()) {
+        for pod in self.pods.values().filter(|pod| pod.takes_capacity()) {
             let (pods, asked, used) = sums.entry(&pod.node).or_default();
             *pods += 1;
             asked.cpu += pod.asks.cpu;
@@ -332,7 +332,7 @@ impl PodRow {
             status,
             ..wire::Pod::default()
         };
-        // What cannot be read asks for nothing here, and the scheduler says so.
+        // An invalid pod requests nothing here; the scheduler reports it.
         let parsed = api::parse::pod(&wire);
         Self {
             name: format!("{}/{name}", text(&meta.namespace)),
@@ -344,40 +344,42 @@ impl PodRow {
         }
     }
 
-    fn takes_room(&self) -> bool {
+    fn takes_capacity(&self) -> bool {
         !self.node.is_empty() && !matches!(self.stage, Stage::Ended(_))
     }
 
-    fn new_since(&self, old: Option<&Self>) -> Option<What> {
+    fn change_since(&self, old: Option<&Self>) -> Option<Change> {
         let node = || self.node.clone();
         match &self.stage {
             Stage::Ended(phase) if old.is_some_and(|old| old.stage != self.stage) => {
                 let phase = phase.clone();
-                Some(What::Ended {
+                Some(Change::Ended {
                     node: node(),
                     phase,
                 })
             }
             _ if self.preempted && old.is_some_and(|old| !old.preempted) => {
-                Some(What::Preempted { node: node() })
+                Some(Change::Preempted { node: node() })
             }
             Stage::Starting | Stage::Running if old.is_none_or(|old| old.node.is_empty()) => {
-                Some(What::Placed { node: node() })
+                Some(Change::Placed { node: node() })
             }
             Stage::Waiting(why)
                 if !why.is_empty() && old.is_none_or(|old| old.stage != self.stage) =>
             {
-                Some(What::Waits { why: why.clone() })
+                Some(Change::Waits {
+                    reason: why.clone(),
+                })
             }
             _ => None,
         }
     }
 
-    /// What is to be said when it is no more. An end was told before.
-    fn gone(&self) -> Option<(String, What)> {
-        let told = self.preempted || !self.takes_room();
+    /// The change when the pod is deleted; none if its end was reported before.
+    fn gone(&self) -> Option<(String, Change)> {
+        let reported = self.preempted || !self.takes_capacity();
         let node = self.node.clone();
-        (!told).then(|| (self.name.clone(), What::Gone { node }))
+        (!reported).then(|| (self.name.clone(), Change::Gone { node }))
     }
 }
 
@@ -414,12 +416,12 @@ mod tests {
     }
 
     fn tell(board: &mut Board, pod: Pod) -> Vec<String> {
-        let news = board.pod_event(Event::Apply(pod), "12:00:00");
-        news.iter().map(ToString::to_string).collect()
+        let changes = board.pod_event(Event::Apply(pod), "12:00:00");
+        changes.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_others_say_stays_on_its_line() {
+    fn a_message_stays_on_its_line() {
         let told = tell(
             &mut Board::default(),
             pod(
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_life_of_a_pod_is_told_once_each() {
+    fn each_change_of_a_pod_is_reported_once() {
         let mut board = Board::default();
         let running = json!({"phase": "Running"});
         let preempted = json!({"phase": "Running", "conditions": [
@@ -484,28 +486,28 @@ mod tests {
             assert_eq!(tell(&mut board, pod), Vec::from_iter(want), "{case}");
         }
         assert_eq!(board.placed(), 2);
-        let newest: Vec<&str> = board.news().map(|news| &news.pod[..]).collect();
+        let newest: Vec<&str> = board.changes().map(|change| &change.pod[..]).collect();
         assert_eq!(newest[0], "demo/b");
         for gone in ["a", "b"] {
             let pod = pod(gone, spec("n1"), json!({"phase": "Running"}));
-            let news = board.pod_event(Event::Delete(pod), "12:00:01");
-            assert_eq!(news, [], "{gone} was told of before");
+            let changes = board.pod_event(Event::Delete(pod), "12:00:01");
+            assert_eq!(changes, [], "{gone} was reported before");
         }
     }
 
     #[test]
-    fn what_is_missing_from_a_new_list_is_gone() {
+    fn pods_missing_from_a_new_list_are_gone() {
         let mut board = Board::default();
         let running = |name| pod(name, spec("n1"), json!({"phase": "Running"}));
         tell(&mut board, running("a"));
         tell(&mut board, running("b"));
         board.node_event(Event::Apply(node("n1")));
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         for event in [Event::Init, Event::InitApply(running("b")), Event::InitDone] {
-            news.extend(board.pod_event(event, "12:00:00"));
+            changes.extend(board.pod_event(event, "12:00:00"));
         }
-        let news: Vec<String> = news.iter().map(ToString::to_string).collect();
-        assert_eq!(news, ["12:00:00  gone     demo/a from n1"]);
+        let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        assert_eq!(changes, ["12:00:00  gone     demo/a from n1"]);
         board.node_event(Event::Init);
         board.node_event(Event::InitDone);
         assert!(board.nodes().is_empty());
@@ -548,15 +550,15 @@ mod tests {
     }
 
     #[test]
-    fn only_so_much_is_remembered() {
+    fn the_number_of_changes_is_limited() {
         let mut board = Board::default();
-        for number in 0..2 * MOST_NEWS {
+        for number in 0..2 * MAX_CHANGES {
             let name = number.to_string();
             tell(
                 &mut board,
                 pod(&name, spec("n1"), json!({"phase": "Running"})),
             );
         }
-        assert_eq!(board.news().count(), MOST_NEWS);
+        assert_eq!(board.changes().count(), MAX_CHANGES);
     }
 }

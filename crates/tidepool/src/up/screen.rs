@@ -1,18 +1,18 @@
-//! How the board looks in a window of any size. Text only: `terminal` puts it there.
+//! Lays the board out as lines for a window of any size. `terminal` prints them.
 
 use std::{fmt::Write as _, time::Duration};
 
 use super::board::{Board, NodeView};
 
-/// What does not change while the cluster is up.
+/// The parts that do not change while the cluster is up.
 pub(super) struct Frame {
     /// `tidepool 0.1.0: ...`
     pub(super) title: String,
-    /// What can be typed in another window.
+    /// Commands to run in another terminal.
     pub(super) commands: Vec<String>,
-    /// What must be known of them in the smallest window.
+    /// The one line of them that a small window shows.
     pub(super) reminder: String,
-    /// How this program was called, for more commands.
+    /// The name of this program, for more commands.
     pub(super) program: String,
 }
 
@@ -30,18 +30,18 @@ pub(super) enum Look {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Line {
+pub(super) struct Row {
     pub(super) text: String,
     pub(super) look: Look,
 }
 
-/// Rows that pods which wait, and logged trouble, get at most.
-const MOST_WAITING: usize = 6;
-const MOST_LOGGED: usize = 3;
-/// News that are worth a heading.
-const LEAST_NEWS: usize = 3;
-/// A window with fewer rows has none to spare for what does not change.
-const LEAST_ROWS: usize = 10;
+/// Most rows for waiting pods and for the log.
+const MAX_WAITING: usize = 6;
+const MAX_LOGGED: usize = 3;
+/// With fewer changes the heading is left out.
+const MIN_CHANGES: usize = 3;
+/// A window with fewer rows shows no commands.
+const MIN_ROWS: usize = 10;
 
 /// The lines of a window: never more or wider than it.
 pub(super) fn draw(
@@ -50,8 +50,8 @@ pub(super) fn draw(
     logged: &[String],
     uptime: Duration,
     size: Size,
-) -> Vec<Line> {
-    let spare = usize::from(size.rows >= LEAST_ROWS);
+) -> Vec<Row> {
+    let spare = usize::from(size.rows >= MIN_ROWS);
     let mut page = Page {
         lines: Vec::new(),
         size: Size {
@@ -63,25 +63,25 @@ pub(super) fn draw(
     page.add(Look::Plain, pods_line(board, uptime));
     let nodes = board.nodes();
     page.add(Look::Plain, cpu_line(&nodes));
-    for line in logged.iter().rev().take(MOST_LOGGED).rev() {
+    for line in logged.iter().rev().take(MAX_LOGGED).rev() {
         page.add(Look::Plain, line.clone());
     }
     let waiting = board.waiting();
     let commands = commands(frame, waiting.first().map(|(pod, _)| *pod));
-    // Nodes come first, but leave room for what changes; the commands only come where there is plenty.
-    let others = 2 + waiting.len().min(MOST_WAITING) + 2 + LEAST_NEWS;
+    // Nodes come first, but leave rows for pods. The commands come last, if rows are left.
+    let others = 2 + waiting.len().min(MAX_WAITING) + 2 + MIN_CHANGES;
     let most = page.left().saturating_sub(others).clamp(3, 16);
     add_nodes(&mut page, &nodes, most);
     add_waiting(&mut page, &waiting);
     page.size = size;
-    let with_commands = page.left() > commands.len() + 3 + LEAST_NEWS;
+    let with_commands = page.left() > commands.len() + 3 + MIN_CHANGES;
     let (last, above) = if with_commands {
         (commands, 1)
     } else {
         (vec![frame.reminder.clone(); spare], 0)
     };
-    let room = page.left() - last.len() - above;
-    add_news(&mut page, board, room);
+    let rows = page.left() - last.len() - above;
+    add_changes(&mut page, board, rows);
     if !last.is_empty() {
         while page.left() > last.len() {
             page.add(Look::Plain, String::new());
@@ -94,7 +94,7 @@ pub(super) fn draw(
 }
 
 struct Page {
-    lines: Vec<Line>,
+    lines: Vec<Row>,
     size: Size,
 }
 
@@ -106,7 +106,7 @@ impl Page {
     fn add(&mut self, look: Look, text: String) {
         if self.left() > 0 {
             let text = fit(&text, self.size.columns);
-            self.lines.push(Line { text, look });
+            self.lines.push(Row { text, look });
         }
     }
 
@@ -116,7 +116,7 @@ impl Page {
     }
 }
 
-/// The text in at most so many columns. Control characters, which messages of others may hold, become spaces.
+/// The text in at most so many columns. Control characters become spaces: messages may come from other programs.
 fn fit(text: &str, columns: usize) -> String {
     let mut fitted: String = text
         .chars()
@@ -204,7 +204,7 @@ fn add_nodes(page: &mut Page, nodes: &[NodeView], most: usize) {
     }
 }
 
-/// What is used, what is only asked for, and what is free.
+/// Used, requested but unused, and free.
 fn bar(used: i64, asked: i64, all: i64, width: usize) -> String {
     let cells = |part: i64| {
         let cells = part.saturating_mul(width as i64) / all.max(1);
@@ -225,7 +225,7 @@ fn add_waiting(page: &mut Page, waiting: &[(&str, &str)]) {
     // Half the window for the reasons at least.
     let name = name.min(page.size.columns / 2);
     let shown = match waiting.len() {
-        count if count > MOST_WAITING => MOST_WAITING - 1,
+        count if count > MAX_WAITING => MAX_WAITING - 1,
         count => count,
     };
     for (pod, why) in &waiting[..shown] {
@@ -237,13 +237,13 @@ fn add_waiting(page: &mut Page, waiting: &[(&str, &str)]) {
     }
 }
 
-fn add_news(page: &mut Page, board: &Board, room: usize) {
-    if room < 3 || board.news().next().is_none() {
+fn add_changes(page: &mut Page, board: &Board, rows: usize) {
+    if rows < 3 || board.changes().next().is_none() {
         return;
     }
     page.section("LATEST");
-    for news in board.news().take(room - 2) {
-        page.add(Look::Plain, news.to_string());
+    for change in board.changes().take(rows - 2) {
+        page.add(Look::Plain, change.to_string());
     }
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_into_every_window() {
+    fn the_page_fits_into_every_window() {
         let logged = vec!["a warning that is rather long".to_owned(); 5];
         for (nodes, pods) in [(0, 0), (1, 1), (6, 60), (5000, 9)] {
             let board = board(nodes, pods);
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_window() {
+    fn a_window_of_80_columns() {
         let want = "\
 tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440
 pods: 3 running, 2 waiting; 3 placed in 1m 1s
@@ -358,7 +358,7 @@ Ctrl-C stops everything.";
     }
 
     #[test]
-    fn a_small_window_shows_what_changes() {
+    fn a_small_window_shows_nodes_and_pods() {
         let text = text(&board(6, 9), 60, 18);
         for part in ["node-003", "WAITING", "LATEST", "placed   demo/pod-8"] {
             assert!(text.contains(part), "{part} is not in:\n{text}");
@@ -367,10 +367,10 @@ Ctrl-C stops everything.";
     }
 
     #[test]
-    fn how_to_use_and_stop_it_stays_in_sight() {
+    fn every_window_shows_how_to_connect_and_stop() {
         for (nodes, pods) in [(0, 0), (6, 4), (6, 90), (5000, 9)] {
             let board = board(nodes, pods);
-            for (columns, rows) in [(80, 24), (100, 30), (60, LEAST_ROWS), (80, 60)] {
+            for (columns, rows) in [(80, 24), (100, 30), (60, MIN_ROWS), (80, 60)] {
                 let text = text(&board, columns, rows);
                 let last = text.lines().last().unwrap();
                 assert!(last.starts_with("Ctrl-C stops everything"), "{text}");

@@ -1,15 +1,15 @@
-//! A terminal that is drawn on, and found again as it was left.
+//! Draws pages on the terminal, and restores it afterwards.
 
 use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::{self, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 
-use super::screen::{Line, Look, Size};
+use super::screen::{Look, Row, Size};
 
-/// Another page, no cursor, no lines that wrap.
+/// The alternate screen, no cursor, no line wrap.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// Terminals that know these show a page at once; others ignore them.
+/// Synchronised output: the page appears at once. Other terminals ignore it.
 const BEGIN: &str = "\x1b[?2026h\x1b[H";
 const END: &str = "\x1b[?2026l";
 const CLEAR_LINE: &str = "\x1b[2K";
@@ -24,20 +24,20 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// None if there is none, if it belongs to somebody else now, or if it cannot be drawn on.
+    /// None if stdout is no terminal, if this process is in the background, or if the terminal cannot move its cursor.
     pub(super) fn open() -> Option<Self> {
         let stdout = io::stdout();
         let can_draw = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         if !stdout.is_terminal() || !can_draw {
             return None;
         }
-        // A process in the background would be stopped for what follows.
+        // The kernel stops a background process that changes the terminal.
         if termios::tcgetpgrp(&stdout).ok()? != rustix::process::getpgrp() {
             return None;
         }
         let before = termios::tcgetattr(&stdout).ok()?;
         let mut now = before.clone();
-        // What is typed would be scattered over the page, and a stopped process would leave it behind.
+        // Typed characters would appear on the page, and Ctrl-Z would leave the page behind.
         now.local_modes.remove(LocalModes::ECHO);
         now.special_codes[SpecialCodeIndex::VSUSP] = 0;
         termios::tcsetattr(&stdout, OptionalActions::Now, &now).ok()?;
@@ -49,10 +49,10 @@ impl Terminal {
         Some(terminal)
     }
 
-    /// None once it has gone away.
+    /// None once the terminal is closed.
     pub(super) fn size(&self) -> Option<Size> {
         let size = termios::tcgetwinsize(io::stdout()).ok()?;
-        // A terminal that does not know its size says 0.
+        // A terminal that does not know its size reports 0.
         let or = |found: u16, usual: usize| match found {
             0 => usual,
             found => found.into(),
@@ -63,7 +63,7 @@ impl Terminal {
         })
     }
 
-    pub(super) fn draw(&self, lines: &[Line], size: Size) -> io::Result<()> {
+    pub(super) fn draw(&self, lines: &[Row], size: Size) -> io::Result<()> {
         let mut page = String::from(BEGIN);
         for (number, line) in lines.iter().enumerate() {
             if number > 0 {
@@ -74,7 +74,7 @@ impl Terminal {
                 Look::Faint if self.styled => FAINT,
                 _ => "",
             };
-            // Cleared first: behind a full line the cursor is still on its last letter.
+            // Cleared first: after a full line the cursor is still on its last character.
             page.extend([CLEAR_LINE, look, &line.text]);
             if !look.is_empty() {
                 page.push_str(RESET);
@@ -90,7 +90,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It may be gone, and then there is nothing to put back.
+        // This fails only if the terminal is closed.
         let _ = put(LEAVE);
         let _ = termios::tcsetattr(io::stdout(), OptionalActions::Now, &self.before);
     }

@@ -1,4 +1,4 @@
-//! Shows what happens in the cluster while it is up: a page that is redrawn on a terminal, lines everywhere else.
+//! Shows the cluster while it is up: as a page on a terminal, as lines elsewhere.
 
 use std::time::{Duration, Instant};
 
@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{logs, say};
 
-/// Faster than this nobody reads.
+/// A reader does not need it faster.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Events taken up at once.
-const MOST_EVENTS: usize = 1_000;
+/// Watch events that are applied at once.
+const MAX_EVENTS: usize = 1_000;
 
 pub(super) struct View {
     pods: Api<Pod>,
@@ -52,26 +52,26 @@ impl View {
         }
     }
 
-    /// One line per event, for as long as somebody reads them.
+    /// Prints one line per change, until the watch or the reader ends.
     pub(super) async fn lines(&mut self) -> anyhow::Result<()> {
         let mut pods = std::pin::pin!(follow(self.pods.clone()));
         while let Some(events) = pods.next().await {
             let time = time();
-            let news = events
+            let changes = events
                 .into_iter()
                 .flat_map(|event| self.board.pod_event(event, &time));
-            let lines: String = news.map(|news| format!("{news}\n")).collect();
+            let lines: String = changes.map(|change| format!("{change}\n")).collect();
             say(&lines)?;
         }
         Ok(())
     }
 
-    /// A page on the terminal, which is itself again when this ends or is dropped.
+    /// Redraws a page on the terminal.
     pub(super) async fn page(&mut self, terminal: &Terminal) -> anyhow::Result<()> {
         let mut pods = std::pin::pin!(follow(self.pods.clone()));
         let mut nodes = std::pin::pin!(follow(self.nodes.clone()));
         let mut resized =
-            signal(SignalKind::window_change()).context("cannot follow the window")?;
+            signal(SignalKind::window_change()).context("cannot watch the window size")?;
         let mut ticks = tokio::time::interval(REDRAW);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut drawn: Option<Duration> = None;
@@ -92,7 +92,7 @@ impl View {
                 _ = ticks.tick() => {}
             }
             let since = self.begun.elapsed();
-            // At most once in a while, unless the window is another.
+            // A changed window is redrawn at once, a changed board at most every `REDRAW`.
             let due = match drawn {
                 None => true,
                 Some(last) => {
@@ -110,7 +110,7 @@ impl View {
         }
     }
 
-    /// What there is to say when it is over.
+    /// The last line.
     pub(super) fn summary(&self) -> String {
         let time = Duration::from_secs(self.begun.elapsed().as_secs());
         let time = humantime::format_duration(time);
@@ -121,7 +121,7 @@ impl View {
     }
 }
 
-/// What a watch says, several events at once where they come fast. It goes on after every failure.
+/// The events of a watch, several at once where they come fast. It continues after failures.
 fn follow<K>(api: Api<K>) -> impl Stream<Item = Vec<Event<K>>>
 where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
@@ -129,7 +129,7 @@ where
     watcher::watcher(api, watcher::Config::default())
         .default_backoff()
         .filter_map(|event| async { event.ok() })
-        .ready_chunks(MOST_EVENTS)
+        .ready_chunks(MAX_EVENTS)
 }
 
 fn time() -> String {

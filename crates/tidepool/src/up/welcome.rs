@@ -1,4 +1,4 @@
-//! What `up` says first, and what to try next.
+//! The text that `up` prints first: addresses, and commands to try.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub(super) struct Welcome<'a> {
     pub(super) demo: bool,
     /// The schedulers that pods can name.
     pub(super) schedulers: &'a [String],
-    /// How this program was called.
+    /// The name of this program, as it was called.
     pub(super) program: &'a str,
 }
 
@@ -51,7 +51,7 @@ impl Welcome<'_> {
         }
         commands.push("kubectl get pods -A -o wide".to_owned());
         if self.demo {
-            // More than fits beside the batch work, which is less important.
+            // More than fits next to the batch pods, which have a lower priority.
             let replicas = 3 * self.nodes;
             commands.push(format!(
                 "kubectl -n {} scale deployment storefront --replicas={replicas}",
@@ -62,7 +62,7 @@ impl Welcome<'_> {
         commands
     }
 
-    /// For whoever reads lines.
+    /// The text for output as lines.
     pub(super) fn text(&self) -> String {
         let frame = self.frame();
         let commands: String = frame
@@ -71,7 +71,7 @@ impl Welcome<'_> {
             .map(|command| format!("  {command}\n"))
             .collect();
         format!(
-            "{}\nkubeconfig: {}\n\nIn another terminal:\n{commands}\nPods of {} are placed. Ctrl-C stops everything.\n",
+            "{}\nkubeconfig: {}\n\nIn another terminal:\n{commands}\nThe scheduler places pods of {}. Ctrl-C stops everything.\n",
             frame.title,
             self.kubeconfig.display(),
             self.schedulers.join(", ")
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_can_be_done() {
+    fn the_text_lists_commands_that_fit_the_cluster() {
         let default = ["default-scheduler".to_owned()];
         let other = ["packing".to_owned()];
         for (nodes, demo, schedulers, in_it, not_in_it) in [
@@ -104,14 +104,14 @@ mod tests {
                 3,
                 true,
                 &default,
-                "Pods of default-scheduler are placed",
+                "places pods of default-scheduler",
                 "packing",
             ),
             (
                 3,
                 false,
                 &other,
-                "Pods of packing are placed",
+                "places pods of packing",
                 "create deployment",
             ),
         ] {

@@ -1,4 +1,4 @@
-//! `up` on a terminal: a page that is drawn and taken away again.
+//! `up` on a terminal: it draws a page and restores the terminal.
 
 use std::{
     io::{Read, Write},
@@ -54,7 +54,10 @@ fn in_terminal(size: &str, wait_for: &str) -> String {
             typed.write_all(b"xyz\x03").unwrap();
             asked = true;
         }
-        assert!(begun.elapsed() < PATIENCE, "{wait_for} never comes: {text}");
+        assert!(
+            begun.elapsed() < PATIENCE,
+            "{wait_for} did not appear: {text}"
+        );
     }
     let status = script.0.wait().unwrap();
     assert!(status.success(), "{status}: {text}");
@@ -62,7 +65,7 @@ fn in_terminal(size: &str, wait_for: &str) -> String {
 }
 
 #[test]
-fn a_page_is_drawn_and_the_terminal_is_clean_afterwards() {
+fn up_draws_a_page_and_restores_the_terminal() {
     for (size, wait_for) in [
         ("rows 40 cols 120", "LATEST"),
         ("rows 12 cols 30", "node-002"),
@@ -83,7 +86,7 @@ fn a_page_is_drawn_and_the_terminal_is_clean_afterwards() {
 }
 
 #[test]
-fn a_terminal_that_cannot_be_drawn_on_gets_lines() {
+fn a_dumb_terminal_gets_lines() {
     let home = tempfile::tempdir().unwrap();
     let up = format!("{} up --port 0 --for 3s", env!("CARGO_BIN_EXE_tidepool"));
     let output = Command::new("script")
