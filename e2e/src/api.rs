@@ -1,4 +1,4 @@
-//! Objects of a cluster, for tests that wait for every answer.
+//! A blocking client for objects of a cluster.
 
 use std::time::{Duration, Instant};
 

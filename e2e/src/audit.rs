@@ -1,4 +1,4 @@
-//! What was asked of the API server, as it wrote it down itself.
+//! The requests of a test, from the audit log of the API server.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct Request {
     pub resource: String,
     pub namespace: String,
     pub name: String,
-    /// 0 if there was no answer, because nobody waited for it any more.
+    /// 0 if there was no answer, because the client did not wait for it any more.
     pub code: u64,
     /// When it came.
     pub received: jiff::Timestamp,

@@ -1,4 +1,4 @@
-//! Where the real Kubernetes binaries are.
+//! Finds the binaries of the real control plane.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_says_what_to_run() {
+    fn the_error_for_a_missing_binary_names_the_command() {
         let empty = tempfile::tempdir().unwrap();
         let binaries = Binaries {
             directory: empty.path().to_owned(),

@@ -10,7 +10,7 @@ use kube::client::Body;
 
 use crate::Kubeconfig;
 
-/// A watch on bound pods, on a thread of its own. It asks for what schedulers ask for, so that the API server need not
+/// A watch on bound pods, on a thread of its own. It requests what schedulers request, so that the API server need not
 /// encode anything for us alone.
 pub struct Binds {
     count: Arc<AtomicUsize>,
@@ -32,7 +32,9 @@ impl Binds {
             let config = kubeconfig.to_client_config().await?;
             let client = kube::Client::try_from(config)?;
             let mut body = open(&client).await?;
-            ready.send(()).context("nobody waits for the watch")?;
+            ready
+                .send(())
+                .context("the test does not wait for the watch any more")?;
             loop {
                 count_frames(body, &counted).await;
                 // A server with much to do ends the watches of those who are slow to read.

@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver and, if asked, the controllers and the scheduler, for the length of a test.
+//! etcd, kube-apiserver and, if enabled, the controllers and the scheduler, for the length of a test.
 //!
 //! No kubelet: nodes are objects, and pods run only as far as a test says so.
 
@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 3;
 const ADMIN: &str = "admin";
 const AUDIT_LOG: &str = "audit.log";
 
-/// What to start besides etcd and kube-apiserver, and for whom.
+/// What to start besides etcd and kube-apiserver, and for which users.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Users besides `admin`, who is in `system:masters`. RBAC decides what they may do.
@@ -35,7 +35,7 @@ pub struct Options {
     pub controllers: Vec<String>,
     /// The KubeSchedulerConfiguration that kube-scheduler runs with, without its connection.
     pub scheduler: Option<Value>,
-    /// Write down what users of this group ask for; see [`ControlPlane::audit`].
+    /// Record the requests of users of this group; see [`ControlPlane::audit`].
     pub audited_group: Option<String>,
     /// More kube-apiserver flags.
     pub apiserver_flags: Vec<String>,
@@ -133,7 +133,7 @@ impl ControlPlane {
         &self.directory
     }
 
-    /// Leaves the logs where they are and says so. A panic does this by itself.
+    /// Keeps the logs and prints where they are. A panic does the same.
     pub fn keep_logs(&mut self) {
         self.keep_logs = true;
     }
@@ -159,7 +159,7 @@ impl ControlPlane {
         etcd::compact(self.etcd_port)
     }
 
-    /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin`; without election, unless it says how.
+    /// One more kube-scheduler with this KubeSchedulerConfiguration, as `admin`; without leader election, unless it enables it.
     pub fn kube_scheduler(&self, config: &Value, flags: &[&str]) -> Result<Process> {
         let mut config = config.clone();
         config["clientConnection"]["kubeconfig"] = json!(self.kubeconfig_file(ADMIN)?);
@@ -417,7 +417,7 @@ impl Drop for ControlPlane {
             let _ = fs::remove_dir_all(self.path("etcd"));
             #[expect(
                 clippy::print_stderr,
-                reason = "whoever reads the failure needs the place"
+                reason = "the reader of the failure needs the place"
             )]
             {
                 eprintln!("logs of the control plane: {}", self.directory.display());

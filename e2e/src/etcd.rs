@@ -1,4 +1,4 @@
-//! Questions to etcd itself, past the API server: what is in the store, and how often it was written.
+//! Reads etcd directly: keys in the store, and how often each was written.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How to reach an API server as somebody.
+//! A kubeconfig for one user of an API server.
 
 use anyhow::{Context, Result};
 use base64::Engine as _;

@@ -1,4 +1,4 @@
-//! The real kubectl, with a home of its own.
+//! The real kubectl, with a home directory of its own.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ impl Kubectl {
         Self::with_text(binaries, &kubeconfig.to_yaml())
     }
 
-    /// With a kubeconfig that somebody else wrote.
+    /// With the text of a kubeconfig.
     pub fn with_text(binaries: &Binaries, kubeconfig: &str) -> Result<Self> {
         let home = tempfile::tempdir().context("no temporary directory for kubectl")?;
         std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;

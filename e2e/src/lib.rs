@@ -1,6 +1,6 @@
 //! The harness that runs the real control plane, for tests that want the real thing.
 //!
-//! [`ControlPlane`] starts etcd, kube-apiserver and, if asked, kube-controller-manager and
+//! [`ControlPlane`] starts etcd, kube-apiserver and, if enabled, kube-controller-manager and
 //! kube-scheduler on free loopback ports; [`Kubectl`] runs the real kubectl against it or against
 //! anything else that a [`Kubeconfig`] reaches. What the tests say is in `tests/`.
 

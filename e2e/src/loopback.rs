@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// A port that was free a moment ago. Another process may take it before we do, so whoever uses it
+/// A port that was free a moment ago. Another process may take it before we do, so the caller
 /// must be ready to try again with another one.
 pub(crate) fn free_port() -> Result<u16> {
     let listener =

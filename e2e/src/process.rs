@@ -1,4 +1,4 @@
-//! One server process that cannot outlive whoever started it.
+//! One server process that ends with the test that started it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -80,9 +80,9 @@ impl Process {
 
     /// Asks it to end, as a cluster would, and waits until it has.
     pub fn terminate(&mut self) -> Result<ExitStatus> {
-        let asked = Command::new("kill").arg(self.id.to_string()).status()?;
-        if !asked.success() {
-            bail!("process {} cannot be asked to end: {asked}", self.id);
+        let status = Command::new("kill").arg(self.id.to_string()).status()?;
+        if !status.success() {
+            bail!("process {} cannot be terminated: {status}", self.id);
         }
         let deadline = Instant::now() + SHUTDOWN;
         loop {
@@ -90,7 +90,7 @@ impl Process {
                 return Ok(status);
             }
             if Instant::now() > deadline {
-                bail!("process {} did not end when it was asked to", self.id);
+                bail!("process {} did not end after SIGTERM", self.id);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -101,7 +101,7 @@ impl Process {
         Ok(self.keeper.try_wait()?)
     }
 
-    /// Everything it said so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_it_ends_it() {
+    fn drop_ends_the_process() {
         let directory = tempfile::tempdir().unwrap();
         let mut process = sleeper(directory.path());
         assert!(process.ended().unwrap().is_none());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_asked_to_end_has_time_for_it() {
+    fn a_terminated_process_has_time_to_stop() {
         let directory = tempfile::tempdir().unwrap();
         let script = "trap 'sleep 1; exit 7' TERM; echo ready; while :; do sleep 0.1; done";
         let arguments = ["-c".to_owned(), script.to_owned()];
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_ends_it_even_when_nobody_waits() {
+    fn a_closed_pipe_ends_the_process() {
         let directory = tempfile::tempdir().unwrap();
         let mut process = sleeper(directory.path());
         // What the kernel does when we are killed.
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn its_own_end_is_seen() {
+    fn an_ended_process_is_noticed() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("log");
         let arguments = ["-c".to_owned(), "echo no such flag; exit 3".to_owned()];

@@ -1,4 +1,4 @@
-//! Our own binary, for tests that need it as a process.
+//! Our own binary, for tests that run it as a process.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// What cargo says the binary was made of. Only `cargo build` says it: a directory that has seen nothing but
+/// The sources of the binary, from cargo's dependency file. Only `cargo build` writes it: a directory that has seen nothing but
 /// `cargo test --workspace` has no list, and a binary as new as the tests.
 fn sources(binary: &Path) -> Result<Vec<PathBuf>> {
     let list = binary.with_extension("d");

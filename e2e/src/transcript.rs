@@ -1,4 +1,4 @@
-//! What was asked and what was answered, and how two such records differ.
+//! The requests and answers of a test, and the differences between two such records.
 
 use serde_json::Value;
 

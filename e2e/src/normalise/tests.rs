@@ -40,7 +40,7 @@ fn object(uid: &str, version: &str) -> Value {
 }
 
 #[test]
-fn values_that_a_server_chooses_are_free() {
+fn values_that_a_server_chooses_may_differ() {
     // (case, one server's answers, the other's)
     for (case, left, right) in [
         ("uid", vec![object(ONE, "5")], vec![object(TWO, "5")]),
@@ -275,7 +275,7 @@ fn everything_else_still_differs() {
 }
 
 #[test]
-fn a_value_that_the_test_sent_stays() {
+fn values_from_the_test_are_kept() {
     let kept = normal(vec![step(
         json!({"metadata": {"uid": ONE}}),
         object(ONE, "5"),
@@ -290,7 +290,7 @@ fn a_value_that_the_test_sent_stays() {
 }
 
 #[test]
-fn quiet_steps_teach_labels_and_are_left_out() {
+fn quiet_steps_define_labels_and_are_left_out() {
     let mut quiet = step(Value::Null, object(THREE, "5"));
     quiet.quiet = true;
     let normal = normal(vec![quiet, step(json!({"uid": THREE}), object(THREE, "5"))]);

@@ -1,4 +1,4 @@
-//! Objects that make no sense and kinds that are missing: somebody is told, and everything else goes on.
+//! Invalid objects and missing kinds: the scheduler reports them, and schedules everything else.
 
 use std::time::Duration;
 
@@ -7,23 +7,25 @@ use e2e::{Api, ControlPlane, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed;
-use crate::world::{LESSER, OURS, SHORT, World, asks, condition, node, pod, pod_path, text, with};
+use crate::shared_cluster::{
+    LESSER, OURS, SHORT, SharedCluster, asks, condition, node, pod, pod_path, text, with,
+};
 
 const CUSTOM: &str =
     include_str!("../../../deploy/crds/node.katalyst.kubewharf.io_customnoderesources.yaml");
 
 /// Go's protobuf lets text through that is none; the API server keeps it.
 #[test]
-fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
-        create_garbled(world, "bad");
-        world.create(&pod("good", json!({})));
-        assert_eq!(world.node_of("good"), "n");
+fn an_invalid_pod_gets_an_event_and_the_others_are_scheduled() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
+        create_garbled(cluster, "bad");
+        cluster.create(&pod("good", json!({})));
+        assert_eq!(cluster.node_of("good"), "n");
         let words = "pod default/bad cannot be read: ";
-        let told = eventually("the pod was told", SHORT, || {
-            let pod = world.pod("bad");
-            let events = world.events(&text(&pod["metadata"]["uid"]));
+        let found = eventually("the pod has an event", SHORT, || {
+            let pod = cluster.pod("bad");
+            let events = cluster.events(&text(&pod["metadata"]["uid"]));
             let condition = condition(&pod, "PodScheduled");
             let note = events.first().map(|event| text(&event["note"]));
             match note {
@@ -31,7 +33,7 @@ fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
                 _ => Err(format!("{condition} {events:?}")),
             }
         });
-        let (condition, events) = told;
+        let (condition, events) = found;
         assert_eq!(condition["reason"], "SchedulerError");
         let message = text(&condition["message"]);
         assert!(
@@ -42,14 +44,14 @@ fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
         assert_eq!(events[0]["reason"], "FailedScheduling");
 
         // Mended, it is a pod like any other.
-        let mend = json!({"metadata": {"annotations": null}});
-        world.api.patch(&pod_path("bad"), &mend).unwrap();
-        assert_eq!(world.node_of("bad"), "n");
+        let fix = json!({"metadata": {"annotations": null}});
+        cluster.api.patch(&pod_path("bad"), &fix).unwrap();
+        assert_eq!(cluster.node_of("bad"), "n");
     });
 }
 
 /// A pod whose annotation is no text.
-fn create_garbled(world: &World, name: &str) {
+fn create_garbled(cluster: &SharedCluster, name: &str) {
     const TEXT: &str = "will be garbled";
     let object = json!({
         "metadata": {"name": name, "annotations": {"example.com/note": TEXT}},
@@ -63,16 +65,16 @@ fn create_garbled(world: &World, name: &str) {
     let place = place.unwrap();
     bytes[place..place + TEXT.len()].fill(0xff);
     let path = "/api/v1/namespaces/default/pods";
-    world.api.post_protobuf(path, bytes).unwrap();
+    cluster.api.post_protobuf(path, bytes).unwrap();
 }
 
 /// The API server refuses unknown classes, so a class can only go away later.
 #[test]
-fn a_priority_class_that_is_unknown_or_gone_harms_nobody() {
-    with(|world| {
+fn an_unknown_or_deleted_priority_class_affects_only_its_pods() {
+    with(|cluster| {
         let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
             "metadata": {"name": "passing"}, "value": 500});
-        let refused = world
+        let refused = cluster
             .api
             .create(&pod("p", json!({"priorityClassName": "passing"})));
         let refused = format!("{:#}", refused.unwrap_err());
@@ -81,33 +83,33 @@ fn a_priority_class_that_is_unknown_or_gone_harms_nobody() {
             "{refused}"
         );
 
-        world.create(&class);
-        world.create(&pod(
+        cluster.create(&class);
+        cluster.create(&pod(
             "p",
             json!({"priorityClassName": "passing", "containers": asks("cpu", "8")}),
         ));
         let path = "/apis/scheduling.k8s.io/v1/priorityclasses/passing";
-        world.api.delete(path).unwrap();
-        world.create(&node("n", "a", json!({})));
-        assert_eq!(world.node_of("p"), "n");
+        cluster.api.delete(path).unwrap();
+        cluster.create(&node("n", "a", json!({})));
+        assert_eq!(cluster.node_of("p"), "n");
         // What its class was worth is written on the pod: a lesser one does not push it out.
         let lesser = json!({"priorityClassName": LESSER, "containers": asks("cpu", "8")});
-        world.create(&pod("lesser", lesser));
+        cluster.create(&pod("lesser", lesser));
         eventually("the lesser one waits", SHORT, || {
-            let condition = condition(&world.pod("lesser"), "PodScheduled");
+            let condition = condition(&cluster.pod("lesser"), "PodScheduled");
             if condition["status"] == "False" {
                 Ok(())
             } else {
                 Err(condition.to_string())
             }
         });
-        assert_eq!(world.node_of("p"), "n");
+        assert_eq!(cluster.node_of("p"), "n");
     });
 }
 
 /// As on a smaller or older cluster; then the cluster grows.
 #[test]
-fn kinds_that_the_cluster_lacks_are_reported_once_and_taken_up_when_they_appear() {
+fn missing_kinds_are_reported_once_and_watched_when_they_appear() {
     const MISSING: [&str; 3] = [
         "poddisruptionbudgets",
         "csistoragecapacities",
@@ -153,7 +155,7 @@ fn kinds_that_the_cluster_lacks_are_reported_once_and_taken_up_when_they_appear(
     };
     place(&control_plane, "before");
     is_missing(true);
-    // It has asked again by now.
+    // It has listed again by now.
     std::thread::sleep(Duration::from_secs(11));
     let log = ours.log();
     for kind in MISSING {

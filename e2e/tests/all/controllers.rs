@@ -1,4 +1,4 @@
-//! The nodes and controllers of the embedded cluster on a real API server: they use nothing that only ours does.
+//! The nodes and controllers of the embedded cluster on a real API server: they use nothing that only ours has.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn run(kubectl: &Kubectl, command: &str) -> String {
     run.stdout
 }
 
-/// Our nodes and controllers, and nobody else's, next to the real scheduler.
+/// Our nodes and controllers, without kube-controller-manager, next to the real scheduler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn local_nodes_and_controllers_carry_a_real_api_server() {
     let mut control_plane = ControlPlane::start(Options {

@@ -1,11 +1,11 @@
-//! Our scheduler as deploy/ runs it: with that configuration, as that service account, and so with exactly the rights that
-//! the manifests give. Only the pod around it is missing.
+//! The scheduler as `deploy/` runs it: with that configuration and that service account, so with exactly the permissions of
+//! the manifests. Only the pod around it is missing.
 
 use e2e::audit::Request;
 use e2e::{Api, ControlPlane, Kubeconfig, Process};
 use serde_json::{Value, json};
 
-use crate::world::{SHORT, text};
+use crate::shared_cluster::{SHORT, text};
 
 pub(crate) const NAMESPACE: &str = "tidepool-system";
 const ACCOUNT: &str = "tidepool-scheduler";
@@ -72,7 +72,7 @@ pub(crate) fn scheduler_of(control_plane: &ControlPlane, name: &str, objects: &[
     with_flags(control_plane, name, &flags)
 }
 
-/// One with flags of the test's own, and the rights of the manifests.
+/// One with the test's own flags, and the permissions of the manifests.
 pub(crate) fn with_flags(control_plane: &ControlPlane, name: &str, flags: &[&str]) -> Process {
     let user = account(control_plane, NAMESPACE, ACCOUNT);
     control_plane.tidepool(name, &user, flags).unwrap()
@@ -110,14 +110,17 @@ pub(crate) fn account(control_plane: &ControlPlane, namespace: &str, name: &str)
     }
 }
 
-/// It asked for something, and for nothing that it may not have. Not for API servers that were restarted: one that begins
+/// It sent requests, and none that was forbidden. Not for API servers that were restarted: one that begins
 /// denies everything until it has read its roles.
-pub(crate) fn check_rights(control_plane: &ControlPlane) {
+pub(crate) fn check_permissions(control_plane: &ControlPlane) {
     let mut requests = control_plane.audit().unwrap();
     requests.retain(|request| request.user == USER);
     assert!(!requests.is_empty(), "the audit log has nothing of {USER}");
     requests.retain(Request::is_denied);
-    assert!(requests.is_empty(), "rights are missing: {requests:#?}");
+    assert!(
+        requests.is_empty(),
+        "permissions are missing: {requests:#?}"
+    );
 }
 
 /// What a scheduler answers at the address that its log names.
@@ -129,7 +132,7 @@ pub(crate) fn get(scheduler: &Process, path: &str) -> Result<Value, String> {
     serde_json::from_str(&answer.1).map_err(|error| format!("{error}: {answer:?}"))
 }
 
-/// A request to a scheduler, whose certificate nobody signed: as kubelet's probes ask.
+/// A request to a scheduler with a self-signed certificate, as the kubelet's probes send it.
 pub(crate) fn ask(server: &str, path: &str, token: Option<&str>) -> (u16, String) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -149,7 +152,7 @@ pub(crate) fn ask(server: &str, path: &str, token: Option<&str>) -> (u16, String
     })
 }
 
-/// Gives the rights of a ClusterRole to a service account.
+/// Grants the permissions of a ClusterRole to a service account.
 pub(crate) fn bind(api: &Api, name: &str, role: &str, mut subject: Value) {
     subject["kind"] = json!("ServiceAccount");
     let role =

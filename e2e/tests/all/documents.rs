@@ -1,4 +1,4 @@
-//! The commands of pages that people follow, run as they stand there.
+//! The commands of the documentation, run as printed.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! The leader dies in the middle of its work, and another takes over.
+//! The leader is killed while it binds pods, and another replica takes over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use e2e::{Api, Binds, eventually};
 use serde_json::json;
 
-use crate::deployed::{NAMESPACE, check_rights, scheduler, start};
+use crate::deployed::{NAMESPACE, check_permissions, scheduler, start};
 use crate::faults::{check_placements, create_pods};
-use crate::world::{SHORT, asks, node, text};
+use crate::shared_cluster::{SHORT, asks, node, text};
 
 const COUNT: usize = 2_000;
 /// The Lease runs for 15 s after it was last seen to change, and is looked at every 2 to 4.4 s.
@@ -16,7 +16,7 @@ const TAKE_OVER: Duration = Duration::from_secs(30);
 const REST: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_leader_that_is_killed_while_binding_costs_no_pod() {
+fn no_pod_is_lost_when_the_leader_is_killed_while_binding() {
     let control_plane = start(&[]);
     let api = Api::new(&control_plane.admin()).unwrap();
     for index in 0..70 {
@@ -84,5 +84,5 @@ fn a_leader_that_is_killed_while_binding_costs_no_pod() {
     assert_eq!(accepted.len(), COUNT);
     accepted.retain(|_, &mut times| times > 1);
     assert!(accepted.is_empty(), "these were bound twice: {accepted:?}");
-    check_rights(&control_plane);
+    check_permissions(&control_plane);
 }

@@ -1,4 +1,4 @@
-//! The API server goes away and comes back, and forgets what it knew.
+//! The API server restarts, and compacts its history.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,7 +9,7 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 
 use crate::deployed::{scheduler, start};
-use crate::world::{SHORT, asks, node, pod, pod_path, text};
+use crate::shared_cluster::{SHORT, asks, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(90);
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -43,7 +43,7 @@ pub(crate) fn create_all(
     });
 }
 
-/// All pods are on nodes that have room for them: as many as there should be, and no node with more than it can take.
+/// All pods are on nodes, and no node has more pods than fit.
 pub(crate) fn check_placements(api: &Api, count: usize, most_per_node: usize) {
     let mut load: BTreeMap<String, usize> = BTreeMap::new();
     for pod in api.list(PODS).unwrap() {
@@ -64,7 +64,7 @@ fn signal(id: u32, signal: &str) {
 }
 
 #[test]
-fn an_api_server_that_restarts_in_mid_drain_costs_no_pod() {
+fn no_pod_is_lost_when_the_api_server_restarts() {
     const COUNT: usize = 600;
     let mut control_plane = start(&[]);
     let api = Api::new(&control_plane.admin()).unwrap();
@@ -101,7 +101,7 @@ fn an_api_server_that_restarts_in_mid_drain_costs_no_pod() {
 }
 
 #[test]
-fn what_happened_before_a_compaction_is_not_missed() {
+fn changes_before_a_compaction_are_not_missed() {
     let mut control_plane = start(&[]);
     let api = Api::new(&control_plane.admin()).unwrap();
     let full = json!({"containers": asks("cpu", "8")});
@@ -124,7 +124,7 @@ fn what_happened_before_a_compaction_is_not_missed() {
     }
     let seen = text(&api.get(PODS).unwrap()["metadata"]["resourceVersion"]);
 
-    // While it cannot look, one node gets room, one goes away, and one comes.
+    // While it cannot watch, one node gets free capacity, one is deleted, and one is created.
     signal(ours.id(), "-STOP");
     api.delete_now(&pod_path("first")).unwrap();
     api.delete_now(&pod_path("second")).unwrap();

@@ -1,11 +1,13 @@
-//! Deployments that use what each plugin is for, made into pods by kube-controller-manager and placed by us.
+//! Deployments that use the feature of each plugin: kube-controller-manager creates the pods, our scheduler places them.
 
 use std::collections::BTreeMap;
 
 use e2e::eventually;
 use serde_json::{Value, json};
 
-use crate::world::{OURS, SHORT, World, asks, condition, merge, node, pod, text, with};
+use crate::shared_cluster::{
+    OURS, SHORT, SharedCluster, asks, condition, merge, node, pod, text, with,
+};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -25,65 +27,65 @@ enum Expect {
     Apart(&'static [&'static str]),
     /// So many in each zone, the fullest first.
     Zones(&'static [usize]),
-    /// So many find a place; the others are told this.
+    /// So many are scheduled; the others get this message.
     Some(usize, &'static str),
 }
 
 #[test]
-fn every_plugin_has_its_say() {
-    with(|world| {
-        for object in cluster() {
-            world.create(&object);
+fn every_plugin_takes_effect() {
+    with(|cluster| {
+        for object in cluster_objects() {
+            cluster.create(&object);
         }
         for case in cases() {
-            check(world, &case);
+            check(cluster, &case);
         }
     });
 }
 
 #[test]
-fn a_gate_holds_a_pod_until_it_is_lifted() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
+fn a_gated_pod_waits_until_its_gate_is_removed() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
         let gates = json!({"schedulingGates": [{"name": "example.com/hold"}]});
-        let uid = text(&world.create(&pod("gated", gates))["metadata"]["uid"]);
+        let uid = text(&cluster.create(&pod("gated", gates))["metadata"]["uid"]);
         // A pod that comes later goes first, so the gated one had its chance.
-        world.create(&pod("free", json!({})));
-        assert_eq!(world.node_of("free"), "n");
-        let held = world.pod("gated");
+        cluster.create(&pod("free", json!({})));
+        assert_eq!(cluster.node_of("free"), "n");
+        let held = cluster.pod("gated");
         assert_eq!(held["spec"]["nodeName"], Value::Null);
         assert_eq!(
             condition(&held, "PodScheduled")["reason"],
             "SchedulingGated"
         );
-        assert_eq!(world.events(&uid), [] as [Value; 0]);
+        assert_eq!(cluster.events(&uid), [] as [Value; 0]);
         let lift = json!({"spec": {"schedulingGates": null}});
         let path = "/api/v1/namespaces/default/pods/gated";
-        world.api.patch(path, &lift).unwrap();
-        assert_eq!(world.node_of("gated"), "n");
+        cluster.api.patch(path, &lift).unwrap();
+        assert_eq!(cluster.node_of("gated"), "n");
     });
 }
 
 #[test]
-fn a_pod_waits_for_a_node_that_declares_what_it_needs() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
+fn a_pod_waits_for_a_node_that_declares_its_features() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
         let rule = json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}});
         let spec = json!({"containers": [{"name": "c", "image": "i", "restartPolicy": "Never",
             "restartPolicyRules": [rule]}]});
-        world.create(&pod("needs", spec));
-        world.await_refusal(
+        cluster.create(&pod("needs", spec));
+        cluster.await_refusal(
             "needs",
             "0/1 nodes are available: 1 node(s) didn't match Pod's required features.",
         );
         // Nothing is missing for the others.
-        world.create(&pod("modest", json!({})));
-        assert_eq!(world.node_of("modest"), "n");
+        cluster.create(&pod("modest", json!({})));
+        assert_eq!(cluster.node_of("modest"), "n");
 
         // What its kubelet does after an upgrade.
         let declares =
             json!({"status": {"declaredFeatures": ["RestartAllContainersOnContainerExits"]}});
-        let made = world
+        let made = cluster
             .api
             .patch("/api/v1/nodes/n/status", &declares)
             .unwrap();
@@ -91,11 +93,11 @@ fn a_pod_waits_for_a_node_that_declares_what_it_needs() {
             made["status"]["declaredFeatures"], declares["status"]["declaredFeatures"],
             "the API server keeps it"
         );
-        assert_eq!(world.node_of("needs"), "n");
+        assert_eq!(cluster.node_of("needs"), "n");
     });
 }
 
-fn cluster() -> Vec<Value> {
+fn cluster_objects() -> Vec<Value> {
     let taint =
         json!({"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}});
     let off = json!({"spec": {"unschedulable": true}});
@@ -232,12 +234,12 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn check(world: &World, case: &Case) {
+fn check(cluster: &SharedCluster, case: &Case) {
     let Case { name, replicas, .. } = case;
     let mut spec = json!({"schedulerName": OURS, "terminationGracePeriodSeconds": 0,
         "containers": [{"name": "c", "image": "i"}]});
     merge(&mut spec, case.spec.clone());
-    world.create(
+    cluster.create(
         &json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {
         "replicas": replicas, "selector": {"matchLabels": {"app": name}},
         "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}}),
@@ -247,7 +249,7 @@ fn check(world: &World, case: &Case) {
         _ => (*replicas, ""),
     };
     let placed = eventually(&format!("{name} is scheduled"), SHORT, || {
-        let pods = pods_of(world, name);
+        let pods = pods_of(cluster, name);
         let (waiting, placed): (Vec<_>, Vec<_>) = pods
             .iter()
             .partition(|pod| pod["spec"]["nodeName"].is_null());
@@ -282,23 +284,25 @@ fn check(world: &World, case: &Case) {
     assert!(holds, "{name}: the pods are on {placed:?}");
 
     let base = "/apis/apps/v1/namespaces/default";
-    world
+    cluster
         .api
         .delete(&format!("{base}/deployments/{name}"))
         .unwrap();
-    for set in world.api.list(&format!("{base}/replicasets")).unwrap() {
+    for set in cluster.api.list(&format!("{base}/replicasets")).unwrap() {
         let set = text(&set["metadata"]["name"]);
-        world
+        cluster
             .api
             .delete(&format!("{base}/replicasets/{set}"))
             .unwrap();
     }
     eventually(&format!("{name} is gone"), SHORT, || {
-        let pods = pods_of(world, name);
+        let pods = pods_of(cluster, name);
         for pod in &pods {
             let pod = text(&pod["metadata"]["name"]);
             // It may be gone by now; the next look tells.
-            let _ = world.api.delete_now(&crate::world::pod_path(&pod));
+            let _ = cluster
+                .api
+                .delete_now(&crate::shared_cluster::pod_path(&pod));
         }
         if pods.is_empty() {
             Ok(())
@@ -308,9 +312,9 @@ fn check(world: &World, case: &Case) {
     });
 }
 
-fn pods_of(world: &World, app: &str) -> Vec<Value> {
+fn pods_of(cluster: &SharedCluster, app: &str) -> Vec<Value> {
     let path = format!("/api/v1/namespaces/default/pods?labelSelector=app%3D{app}");
-    world.api.list(&path).unwrap()
+    cluster.api.list(&path).unwrap()
 }
 
 /// How many nodes begin with the same letters; the first letter of a node's name is its zone.

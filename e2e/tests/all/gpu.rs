@@ -1,5 +1,5 @@
-//! GPU machines for GPU work, as the design document of NodeResourcesFitPlus and ScarceResourceAvoidance has it: its
-//! configuration and its two Deployments as printed, on nodes that are filled to its shares.
+//! The two examples of the design document of NodeResourcesFitPlus and ScarceResourceAvoidance: its configuration and its
+//! Deployments as printed, on nodes with its shares of use.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use e2e::eventually;
 use serde_json::{Value, json};
 
 use crate::deployed;
-use crate::world::{SHORT, World, node, text, with};
+use crate::shared_cluster::{SHORT, SharedCluster, node, text, with};
 
 /// The two scenarios have the configuration, too, and explain the numbers.
 const SCENARIO: &str =
@@ -47,26 +47,26 @@ spec:
 "#;
 
 #[test]
-fn a_gpu_pod_fills_the_fuller_gpu_machine() {
-    with(|world| {
+fn a_gpu_pod_goes_to_the_fuller_gpu_node() {
+    with(|cluster| {
         for (name, cpu, memory, gpus) in [("node1", 580, "210Gi", 6), ("node2", 220, "50Gi", 0)] {
             let more = json!({"nvidia.com/gpu": "8"});
-            fill(world, name, more, cpu, memory, gpus);
+            fill(cluster, name, more, cpu, memory, gpus);
         }
         let want = [("node1", 354, 154, 200), ("node2", 306, 106, 200)];
-        place(world, "gpu", DEPLOYMENT, &want);
+        place(cluster, "gpu", DEPLOYMENT, &want);
     });
 }
 
 #[test]
-fn a_pod_without_gpu_leaves_the_gpu_machine_alone() {
-    with(|world| {
+fn a_pod_without_gpu_avoids_the_gpu_node() {
+    with(|cluster| {
         // What Koordinator publishes on such a machine.
         let more = json!({"nvidia.com/gpu": "8", "ephemeral-storage": "1Ti", "kubernetes.io/batch-cpu": "1000",
             "kubernetes.io/batch-memory": "1Ti", "kubernetes.io/mid-cpu": "1000", "kubernetes.io/mid-memory": "1Ti"});
-        fill(world, "node1", more, 220, "100Gi", 6);
-        fill(world, "node2", json!({}), 400, "500Gi", 0);
-        fill(world, "node3", json!({}), 300, "200Gi", 0);
+        fill(cluster, "node1", more, 220, "100Gi", 6);
+        fill(cluster, "node2", json!({}), 400, "500Gi", 0);
+        fill(cluster, "node3", json!({}), 300, "200Gi", 0);
         let lines = DEPLOYMENT.lines().filter(|line| !line.contains("gpu"));
         let deployment: String = lines.map(|line| format!("{line}\n")).collect();
         let want = [
@@ -74,20 +74,20 @@ fn a_pod_without_gpu_leaves_the_gpu_machine_alone() {
             ("node1", 322, 156, 166),
             ("node2", 298, 98, 200),
         ];
-        place(world, "no-gpu", &deployment, &want);
+        place(cluster, "no-gpu", &deployment, &want);
     });
 }
 
 /// A node of 1,000 cores with one pod on it that asks for so much.
-fn fill(world: &World, name: &str, more: Value, cpu: u32, memory: &str, gpus: u32) {
+fn fill(cluster: &SharedCluster, name: &str, more: Value, cpu: u32, memory: &str, gpus: u32) {
     let mut capacity = json!({"cpu": "1000", "memory": "1000Gi", "pods": "110"});
-    crate::world::merge(&mut capacity, more);
-    world.create(&node(name, "a", json!({"status": {"capacity": capacity}})));
+    crate::shared_cluster::merge(&mut capacity, more);
+    cluster.create(&node(name, "a", json!({"status": {"capacity": capacity}})));
     let mut amounts = json!({"cpu": cpu.to_string(), "memory": memory});
     if gpus > 0 {
         amounts["nvidia.com/gpu"] = gpus.to_string().into();
     }
-    world.create(
+    cluster.create(
         &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("on-{name}")},
         "spec": {"nodeName": name, "containers": [
             {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": amounts}}]}}),
@@ -96,12 +96,12 @@ fn fill(world: &World, name: &str, more: Value, cpu: u32, memory: &str, gpus: u3
 
 /// Applies the Deployment as a person would. Its pod goes to the first of these nodes, and the log has the table with
 /// these numbers. `log` is the name of that log.
-fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i64)]) {
+fn place(cluster: &SharedCluster, log: &str, deployment: &str, want: &[(&str, i64, i64, i64)]) {
     let (_, configuration) = SCENARIO.split_once("configuration: |\n").unwrap();
     let lines = configuration.lines();
     let lines = lines.map_while(|line| line.strip_prefix("  "));
     let configuration: String = lines.map(|line| format!("{line}\n")).collect();
-    let kubectl = world.control_plane.kubectl().unwrap();
+    let kubectl = cluster.control_plane.kubectl().unwrap();
     let file = kubectl.directory().join("configuration.yaml");
     std::fs::write(&file, configuration).unwrap();
     let flags = [
@@ -110,8 +110,8 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
         "--leader-elect=false",
         "--secure-port=0",
     ];
-    let _scheduler = deployed::with_flags(&world.control_plane, log, &flags);
-    let log = world.control_plane.logs().join(format!("{log}.log"));
+    let _scheduler = deployed::with_flags(&cluster.control_plane, log, &flags);
+    let log = cluster.control_plane.logs().join(format!("{log}.log"));
     std::fs::write(kubectl.directory().join("deployment.yaml"), deployment).unwrap();
     let applied = kubectl
         .run(&["apply", "-f", "deployment.yaml"], Duration::from_secs(60))
@@ -119,7 +119,10 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
     assert_eq!(applied.code, Some(0), "{applied:?}");
     let pod = eventually("the pod of the Deployment is bound", SHORT, || {
         let path = "/api/v1/namespaces/default/pods?labelSelector=app%3Dtest-scheduler1";
-        let pods = world.api.list(path).map_err(|error| format!("{error:#}"))?;
+        let pods = cluster
+            .api
+            .list(path)
+            .map_err(|error| format!("{error:#}"))?;
         match &pods[..] {
             [pod] if pod["spec"]["nodeName"].is_string() => Ok(pod.clone()),
             _ => Err(format!("{pods:?}")),
@@ -151,19 +154,19 @@ fn place(world: &World, log: &str, deployment: &str, want: &[(&str, i64, i64, i6
     };
     logged(&table);
 
-    // A pod that asks oddly is told so, once, and goes its way.
+    // A pod with an unusual request gets one event and is scheduled.
     let spec = json!({"schedulerName": "koord-scheduler"});
-    let mut odd = crate::world::pod("odd", spec);
+    let mut odd = crate::shared_cluster::pod("odd", spec);
     odd["metadata"]["annotations"] = json!({"tidepool.io/debug-scores": "many"});
-    let uid = text(&world.create(&odd)["metadata"]["uid"]);
-    world.node_of("odd");
+    let uid = text(&cluster.create(&odd)["metadata"]["uid"]);
+    cluster.node_of("odd");
     let warning = "ignoring invalid annotation tidepool.io/debug-scores: found `many`; use a whole number from 0 to 1000";
     let log = logged("Top10 scores for Pod: default/odd, ");
     assert_eq!(log.matches(warning).count(), 1, "{log}");
-    eventually("the pod is told", SHORT, || {
-        let events = world.events(&uid);
-        let told = events.iter().filter(|event| event["note"] == warning);
-        match told.count() {
+    eventually("the pod has the event", SHORT, || {
+        let events = cluster.events(&uid);
+        let found = events.iter().filter(|event| event["note"] == warning);
+        match found.count() {
             1 => Ok(()),
             _ => Err(format!("{events:?}")),
         }

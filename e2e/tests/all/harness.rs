@@ -1,4 +1,4 @@
-//! The harness itself: what it starts works, and what it started ends.
+//! The harness itself: what it starts works, and ends with the test.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ fn is_running(argument: &str) -> bool {
 }
 
 #[test]
-fn named_users_have_their_own_rights() {
+fn users_have_their_own_permissions() {
     let control_plane = ControlPlane::start(Options {
         users: vec![User {
             name: "alice".to_owned(),
@@ -69,7 +69,7 @@ fn compaction_and_a_restart_make_old_versions_unavailable() {
 }
 
 #[test]
-fn the_controllers_and_the_scheduler_run_when_asked() {
+fn controllers_and_scheduler_run_when_enabled() {
     let control_plane = ControlPlane::start(Options {
         disable_admission_plugins: vec![
             "ServiceAccount".to_owned(),

@@ -1,13 +1,13 @@
-//! In kube-scheduler's place, or only looking: who works, and who keeps still.
+//! The modes of the scheduler: in place of kube-scheduler, and observing.
 
 use std::time::{Duration, Instant};
 
 use e2e::{Api, Binds, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
-use crate::deployed::{self, account, check_rights, primary_manifests};
+use crate::deployed::{self, account, check_permissions, primary_manifests};
 use crate::faults::{check_placements, create_all};
-use crate::world::{SHORT, THEIRS, asks, node, pod, text, with};
+use crate::shared_cluster::{SHORT, THEIRS, asks, node, pod, text, with};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler";
 /// Requests under way get 5 s to end, and the Lease 2 s to be given back.
@@ -15,7 +15,7 @@ const LONGEST_STOP: Duration = Duration::from_secs(7);
 
 /// Both want kube-scheduler's Lease, and change places by stopping.
 #[test]
-fn of_kube_scheduler_and_us_in_its_place_one_works_at_a_time() {
+fn in_primary_mode_only_one_of_kube_scheduler_and_us_is_active() {
     let control_plane = deployed::start(&[]);
     deployed::apply(&control_plane, primary_manifests());
     let api = Api::new(&control_plane.admin()).unwrap();
@@ -49,7 +49,7 @@ fn of_kube_scheduler_and_us_in_its_place_one_works_at_a_time() {
     batch.create("a", 40);
     batch.bound(40);
     assert_eq!(batch.bound_by_us(), 0, "we work beside a leader");
-    // It gives the Lease back, whatever its exit code says.
+    // It releases the Lease, whatever its exit code.
     theirs.terminate().unwrap();
 
     let second = leads("tidepool", &first);
@@ -57,7 +57,7 @@ fn of_kube_scheduler_and_us_in_its_place_one_works_at_a_time() {
     batch.bound(80);
     assert_eq!(batch.bound_by_us(), 40);
     let _theirs = control_plane.kube_scheduler(&config, &[]).unwrap();
-    // While it binds, it is asked to stop.
+    // It is terminated while it binds.
     let took = std::thread::scope(|scope| {
         scope.spawn(|| batch.create("c", 300));
         batch.bound(130);
@@ -83,7 +83,7 @@ fn of_kube_scheduler_and_us_in_its_place_one_works_at_a_time() {
         "these were not written twice: {writes:?}"
     );
     check_placements(&api, 380, 32);
-    check_rights(&control_plane);
+    check_permissions(&control_plane);
 }
 
 fn stop(process: &mut Process) -> Option<i32> {
@@ -120,21 +120,21 @@ impl Batch<'_> {
 }
 
 #[test]
-fn whoever_observes_says_what_it_would_do_and_writes_nothing() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
+fn observe_mode_logs_decisions_and_writes_nothing() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
         let subject = json!({"name": "observer", "namespace": "default"});
-        world.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
-        deployed::bind(&world.api, "observer", "tidepool-scheduler", subject);
-        let user = account(&world.control_plane, "default", "observer");
+        cluster.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
+        deployed::bind(&cluster.api, "observer", "tidepool-scheduler", subject);
+        let user = account(&cluster.control_plane, "default", "observer");
         let flags = ["--mode=observe", "--scheduler-name=nobody"];
-        let mut observer = world
+        let mut observer = cluster
             .control_plane
             .tidepool("observer", &user, &flags)
             .unwrap();
         let (fits, giant) = (asks("cpu", "1"), asks("cpu", "9"));
         for (name, containers) in [("fits", fits), ("giant", giant)] {
-            world.create(&pod(
+            cluster.create(&pod(
                 name,
                 json!({"schedulerName": "nobody", "containers": containers}),
             ));
@@ -143,7 +143,7 @@ fn whoever_observes_says_what_it_would_do_and_writes_nothing() {
             "bind pod=default/fits node=n",
             r#"wait pod=default/giant reason=Unschedulable why="0/1 nodes are available: 1 Insufficient cpu. "#,
         ] {
-            eventually(&format!("it says `{words}`"), SHORT, || {
+            eventually(&format!("its log has `{words}`"), SHORT, || {
                 let log = observer.log();
                 if log.contains(words) {
                     Ok(())
@@ -154,11 +154,11 @@ fn whoever_observes_says_what_it_would_do_and_writes_nothing() {
         }
         assert_eq!(stop(&mut observer), Some(0), "{}", observer.last_words());
         for name in ["fits", "giant"] {
-            let pod = world.pod(name);
+            let pod = cluster.pod(name);
             assert_eq!(pod["spec"]["nodeName"], Value::Null);
             assert_eq!(pod["status"]["conditions"], Value::Null, "{pod}");
         }
-        let mut requests = world.control_plane.audit().unwrap();
+        let mut requests = cluster.control_plane.audit().unwrap();
         requests.retain(|it| it.user == "system:serviceaccount:default:observer");
         assert!(
             requests.iter().any(|it| it.resource == "pods"),
@@ -169,22 +169,22 @@ fn whoever_observes_says_what_it_would_do_and_writes_nothing() {
     });
 }
 
-/// Somebody with the right to have a Lease anywhere; otherwise the API server does not say what is missing.
+/// A user with permission for Leases in every namespace; otherwise the API server does not report which is missing.
 #[test]
-fn a_lease_in_a_namespace_that_is_missing_comes_with_the_command_that_makes_it() {
-    with(|world| {
+fn the_error_for_a_missing_lease_namespace_names_the_command_to_create_it() {
+    with(|cluster| {
         let subject = json!({"name": "leases", "namespace": "default"});
-        world.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
-        world.create(
+        cluster.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
+        cluster.create(
             &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "leases"}, "rules": [{"apiGroups": ["coordination.k8s.io"],
             "resources": ["leases"], "verbs": ["get", "create", "update"]}]}),
         );
-        deployed::bind(&world.api, "leases", "leases", subject);
-        let user = account(&world.control_plane, "default", "leases");
+        deployed::bind(&cluster.api, "leases", "leases", subject);
+        let user = account(&cluster.control_plane, "default", "leases");
         let start = || {
             let flags = ["--leader-elect-resource-namespace=nowhere"];
-            world
+            cluster
                 .control_plane
                 .tidepool("nowhere", &user, &flags)
                 .unwrap()
@@ -203,13 +203,13 @@ fn a_lease_in_a_namespace_that_is_missing_comes_with_the_command_that_makes_it()
             said.lines().last().unwrap_or_default().contains(&words),
             "{said}"
         );
-        let kubectl = world.control_plane.kubectl().unwrap();
+        let kubectl = cluster.control_plane.kubectl().unwrap();
         let arguments: Vec<&str> = command.split(' ').skip(1).collect();
         let made = kubectl.run(&arguments, SHORT).unwrap();
         assert_eq!(made.code, Some(0), "{made:?}");
         let _found = start();
         eventually("it leads", SHORT, || {
-            let lease = world.api.get(&LEASE.replace(
+            let lease = cluster.api.get(&LEASE.replace(
                 "kube-system/leases/kube-scheduler",
                 "nowhere/leases/tidepool-scheduler",
             ));

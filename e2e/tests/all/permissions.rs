@@ -1,17 +1,17 @@
-//! What the manifests in deploy/ give the scheduler is enough, and it says so when it is not.
+//! The permissions of the manifests in `deploy/` suffice, and the scheduler reports one that is missing.
 
 use e2e::{Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed::{NAMESPACE, account, ask, bind, container, flags, manifests, of_kind};
-use crate::world::{SHORT, node, pod, text, with};
+use crate::shared_cluster::{SHORT, node, pod, text, with};
 
 const POOR: &str = "poor";
 
 #[test]
-fn kubectl_takes_the_manifests_as_they_are() {
-    with(|world| {
-        let kubectl = world.control_plane.kubectl().unwrap();
+fn kubectl_accepts_the_manifests() {
+    with(|cluster| {
+        let kubectl = cluster.control_plane.kubectl().unwrap();
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
         let mut arguments = vec!["apply", "--dry-run=server", "--validate=strict"];
         let files =
@@ -32,15 +32,15 @@ fn kubectl_takes_the_manifests_as_they_are() {
 
 /// What kubelet and Prometheus would see.
 #[test]
-fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
-    with(|world| {
+fn probes_are_public_and_metrics_need_permission() {
+    with(|cluster| {
         let objects = manifests();
-        let mut flags = flags(&world.control_plane, &objects);
+        let mut flags = flags(&cluster.control_plane, &objects);
         // Another scheduler may have the port already.
         flags.retain(|flag| !flag.starts_with("--secure-port"));
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let user = account(&world.control_plane, NAMESPACE, "tidepool-scheduler");
-        let standby = world
+        let user = account(&cluster.control_plane, NAMESPACE, "tidepool-scheduler");
+        let standby = cluster
             .control_plane
             .tidepool("standby", &user, &flags)
             .unwrap();
@@ -65,16 +65,16 @@ fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
         }
         let reader = |may: &str| {
             let name = format!("metrics-{may}");
-            world.create(
+            cluster.create(
                 &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
             );
-            account(&world.control_plane, "default", &name).token
+            account(&cluster.control_plane, "default", &name).token
         };
         let (may, may_not) = (reader("may"), reader("may-not"));
-        world.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        cluster.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "metrics"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}));
         bind(
-            &world.api,
+            &cluster.api,
             "metrics",
             "metrics",
             json!({"name": "metrics-may", "namespace": "default"}),
@@ -83,7 +83,7 @@ fn probes_are_answered_and_metrics_only_to_whom_may_see_them() {
             let (code, body) = at(port, "/metrics", token);
             assert_eq!(code, want, "{token:?}: {body}");
         }
-        // The API server takes a moment to know of the right.
+        // The API server takes a moment to grant the permission.
         eventually("metrics may be seen", 2 * SHORT, || {
             match at(port, "/metrics", Some(&may)) {
                 (200, text) if text.contains("scheduler_pending_pods") => Ok(()),
@@ -97,18 +97,19 @@ fn at(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
     ask(&format!("https://127.0.0.1:{port}"), path, token)
 }
 
-/// Every rule of the manifests is missed by somebody who does not have it.
+/// Without any one rule of the manifests, the scheduler reports a missing permission.
 #[test]
-fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
-        world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOR}}));
+fn a_missing_permission_is_reported_and_used_once_granted() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
+        cluster
+            .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": POOR}}));
         let subject = json!({"name": "scheduler", "namespace": POOR});
-        world.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
-        let user = account(&world.control_plane, POOR, "scheduler");
+        cluster.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": subject}));
+        let user = account(&cluster.control_plane, POOR, "scheduler");
         let lease = format!("--leader-elect-resource-namespace={POOR}");
         let flags = ["--scheduler-name=poor", &lease];
-        let poor = world.control_plane.tidepool(POOR, &user, &flags).unwrap();
+        let poor = cluster.control_plane.tidepool(POOR, &user, &flags).unwrap();
 
         let objects = manifests();
         let all = of_kind(&objects, "ClusterRole");
@@ -136,20 +137,20 @@ fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
         );
 
         // It may look now, and lead.
-        world.create(
+        cluster.create(
             &json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "looks"}, "rules": reading}),
         );
-        bind(&world.api, "looks", "looks", subject.clone());
+        bind(&cluster.api, "looks", "looks", subject.clone());
         let mut role = of_kind(&objects, "Role");
         role["metadata"]["namespace"] = json!(POOR);
-        world.create(&role);
+        cluster.create(&role);
         let mut binding = of_kind(&objects, "RoleBinding");
         binding["metadata"]["namespace"] = json!(POOR);
         binding["subjects"][0]["namespace"] = json!(POOR);
         binding["subjects"][0]["name"] = json!("scheduler");
-        world.create(&binding);
-        world.create(&pod("p", json!({"schedulerName": POOR})));
+        cluster.create(&binding);
+        cluster.create(&pod("p", json!({"schedulerName": POOR})));
         denied(
             &poor,
             r#"create resource "pods/binding" in API group "" in the namespace "default""#,
@@ -160,18 +161,18 @@ fn a_right_that_is_missing_is_named_and_used_once_it_is_there() {
         );
 
         bind(
-            &world.api,
+            &cluster.api,
             "works",
             &text(&all["metadata"]["name"]),
             subject,
         );
-        assert_eq!(world.node_of("p"), "n");
+        assert_eq!(cluster.node_of("p"), "n");
     });
 }
 
-/// It says that it may not do this, this many times.
+/// It reports this missing permission, this many times.
 fn denied(process: &Process, what: &str) -> usize {
-    eventually(&format!("it says that it cannot {what}"), SHORT, || {
+    eventually(&format!("it reports that it cannot {what}"), SHORT, || {
         let log = process.log();
         match log.lines().filter(|line| line.contains(what)).count() {
             0 => Err(process.last_words()),

@@ -1,5 +1,4 @@
-//! Jobs on what services leave idle, on the real API server: with the definition of CustomNodeResource that is ours, and
-//! in a cluster that has Katalyst's.
+//! Reclaimed pods on the real API server: with our definition of CustomNodeResource, and with Katalyst's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::deployed;
 use crate::faults::create_all;
-use crate::world::{SHORT, asks, condition, merge, node, pod, pod_path, text};
+use crate::shared_cluster::{SHORT, asks, condition, merge, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(120);
 const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
@@ -69,7 +68,7 @@ impl Lending {
         self.api.create(&node(name, "zone", capacity)).unwrap();
     }
 
-    /// The agent of a node says something for the first time.
+    /// The first report of the agent of a node.
     fn report(&self, node: &str, lent: u32, taints: Value) {
         let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
             "metadata": {"name": node}, "spec": {"taints": taints}});
@@ -103,7 +102,7 @@ impl Lending {
         });
     }
 
-    /// It was tried and waits, and this is said.
+    /// It is unschedulable, with this message.
     fn waits(&self, pod: &str, words: &str) {
         eventually(&format!("{pod} waits: {words}"), SHORT, || {
             let found = self.get(pod);
@@ -175,7 +174,7 @@ fn jobs_run_on_what_is_lent_and_no_more(cluster: &Lending) {
         }
     });
     cluster.waits(waiting, &format!("Insufficient {CPU}"));
-    // A service that has room elsewhere goes there at once, whatever waits, and however urgent it is.
+    // An online pod that fits on another node goes there at once, whatever waits.
     create_all(&cluster.control_plane, 200, |index| {
         job(&format!("crowd-{index}"), "9k", "urgent")
     });
@@ -190,8 +189,8 @@ fn jobs_run_on_what_is_lent_and_no_more(cluster: &Lending) {
     cluster.bound(waiting, "a");
 }
 
-/// A job evicts jobs of lower priority, and nobody else.
-fn a_job_evicts_its_like_and_nobody_else(cluster: &Lending) {
+/// A reclaimed pod evicts only reclaimed pods of lower priority.
+fn a_reclaimed_pod_evicts_only_reclaimed_pods(cluster: &Lending) {
     cluster.node("a", 1);
     cluster.node("b", 20);
     cluster.report("a", 2_000, json!([]));
@@ -242,7 +241,7 @@ fn stories(definition: &Path) {
     let cluster = Lending::start(definition);
     jobs_run_on_what_is_lent_and_no_more(&cluster);
     cluster.empty();
-    a_job_evicts_its_like_and_nobody_else(&cluster);
+    a_reclaimed_pod_evicts_only_reclaimed_pods(&cluster);
     cluster.empty();
     a_qos_taint_is_for_jobs_only(&cluster);
 }
@@ -271,18 +270,18 @@ fn katalysts() -> PathBuf {
 }
 
 #[test]
-fn stories_of_co_location_with_our_definition() {
+fn reclaimed_pods_with_our_definition() {
     stories(&ours());
 }
 
 #[test]
-fn stories_of_co_location_with_katalysts_definition() {
+fn reclaimed_pods_with_katalysts_definition() {
     stories(&katalysts());
 }
 
 /// What the definition refuses before any scheduler sees it, and what it shows.
 #[test]
-fn our_definition_refuses_what_makes_no_sense() {
+fn our_definition_rejects_invalid_reports() {
     let cluster = Lending::start(&ours());
     cluster.report("n", 1_000, json!([]));
     for (case, path, patch, words) in [
@@ -293,7 +292,7 @@ fn our_definition_refuses_what_makes_no_sense() {
             "amounts must not be negative",
         ),
         (
-            "a taint for nobody",
+            "a taint without an effect",
             format!("{REPORTS}/n"),
             json!({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}),
             "a taint needs a qosLevel",
@@ -323,7 +322,7 @@ fn our_definition_refuses_what_makes_no_sense() {
     );
 }
 
-/// What every node lent lately, by when it was said. Nobody decides by what is older.
+/// What every node lent recently, with the time of the report. No decision uses older reports.
 struct History(BTreeMap<String, VecDeque<(Instant, u32)>>);
 
 impl History {
@@ -331,15 +330,19 @@ impl History {
     const LAG: Duration = Duration::from_secs(5);
 
     fn note(&mut self, node: &str, lent: u32) {
-        let said = self.0.entry(node.to_owned()).or_default();
-        said.push_back((Instant::now(), lent));
+        let reports = self.0.entry(node.to_owned()).or_default();
+        reports.push_back((Instant::now(), lent));
     }
 
     /// The most that a decision made after `since` can have seen.
     fn most(&self, node: &str, since: Instant) -> u32 {
-        let said = &self.0[node];
-        let known = said.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
-        said.range(known..)
+        let reports = &self.0[node];
+        let known = reports
+            .iter()
+            .rposition(|(at, _)| *at <= since)
+            .unwrap_or(0);
+        reports
+            .range(known..)
             .map(|(_, lent)| *lent)
             .max()
             .unwrap_or(0)
@@ -347,7 +350,7 @@ impl History {
 }
 
 #[test]
-fn nothing_is_lost_or_lent_twice_while_reports_change_and_schedulers_die() {
+fn reclaimed_capacity_stays_consistent_while_reports_change_and_schedulers_are_killed() {
     const NODES: usize = 100;
     const JOBS: usize = 1_000;
     const ROUNDS: u64 = 15;

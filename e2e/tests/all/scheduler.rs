@@ -1,9 +1,9 @@
-//! A pod that finds its node and one that does not, as people see it: in kubectl.
+//! A pod that is scheduled and one that is not, as kubectl shows them.
 
 use e2e::{Kubectl, eventually};
 use serde_json::json;
 
-use crate::world::{SHORT, asks, node, pod, with};
+use crate::shared_cluster::{SHORT, asks, node, pod, with};
 
 fn kubectl(kubectl: &Kubectl, command: &str) -> String {
     let arguments: Vec<&str> = command.split(' ').collect();
@@ -12,23 +12,23 @@ fn kubectl(kubectl: &Kubectl, command: &str) -> String {
     run.stdout
 }
 
-/// Asks until all of this is said.
-fn told(client: &Kubectl, command: &str, parts: &[&str]) {
+/// Repeats the command until it prints all of these.
+fn shows(client: &Kubectl, command: &str, parts: &[&str]) {
     eventually(&format!("kubectl tells {parts:?}"), SHORT, || {
-        let told = kubectl(client, command);
-        if parts.iter().all(|part| told.contains(part)) {
+        let output = kubectl(client, command);
+        if parts.iter().all(|part| output.contains(part)) {
             Ok(())
         } else {
-            Err(told)
+            Err(output)
         }
     });
 }
 
 #[test]
-fn pods_are_placed_and_people_are_told() {
-    with(|world| {
+fn pods_are_scheduled_and_get_events() {
+    with(|cluster| {
         for (name, zone) in [("a", "east"), ("b", "west")] {
-            world.create(&node(name, zone, json!({})));
+            cluster.create(&node(name, zone, json!({})));
         }
         // A field of every depth that the choice depends on.
         let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
@@ -36,23 +36,27 @@ fn pods_are_placed_and_people_are_told() {
                 {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["west"]}]}]}}});
         for (name, cpu) in [("fits", "1"), ("giant", "9")] {
             let spec = json!({"affinity": affinity, "containers": asks("cpu", cpu)});
-            world.create(&pod(name, spec));
+            cluster.create(&pod(name, spec));
         }
-        assert_eq!(world.node_of("fits"), "b");
-        let client = world.control_plane.kubectl().unwrap();
+        assert_eq!(cluster.node_of("fits"), "b");
+        let client = cluster.control_plane.kubectl().unwrap();
         let line = "Successfully assigned default/fits to b";
-        told(
+        shows(
             &client,
             "describe pod fits",
             &["Scheduled", "tidepool", line],
         );
-        let words = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.";
-        told(
+        let message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.";
+        shows(
             &client,
             "describe pod giant",
-            &["FailedScheduling", "tidepool", words],
+            &["FailedScheduling", "tidepool", message],
         );
         let condition = r#"jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}"#;
-        told(&client, &format!("get pod giant -o {condition}"), &[words]);
+        shows(
+            &client,
+            &format!("get pod giant -o {condition}"),
+            &[message],
+        );
     });
 }

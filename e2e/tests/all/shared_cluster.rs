@@ -1,5 +1,5 @@
-//! A cluster that tests of the scheduler share: real servers, kube-controller-manager for what Deployments and volumes
-//! need, kube-scheduler for pods that name nobody, and us for pods that name us. Starting one takes longer than most tests.
+//! A cluster that tests of the scheduler share, because it takes longer to start than most tests run: real servers,
+//! kube-controller-manager for Deployments and volumes, and both schedulers, each for the pods that name it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const GREATER: &str = "greater";
 pub(crate) const LESSER: &str = "lesser";
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
 
-pub(crate) struct World {
+pub(crate) struct SharedCluster {
     pub(crate) api: Api,
     // Stopped in this order.
     _ours: Process,
@@ -27,30 +27,30 @@ pub(crate) struct World {
 }
 
 /// It ends with the last test that holds or awaits it.
-static SHARED: Mutex<Weak<Mutex<World>>> = Mutex::new(Weak::new());
+static SHARED: Mutex<Weak<Mutex<SharedCluster>>> = Mutex::new(Weak::new());
 
-/// Gives the world to one test after the other, empty.
-pub(crate) fn with(test: impl FnOnce(&World)) {
+/// Gives the cluster to one test at a time, empty.
+pub(crate) fn with(test: impl FnOnce(&SharedCluster)) {
     let shared = {
         let mut shared = lock(&SHARED);
         shared.upgrade().unwrap_or_else(|| {
-            let world = Arc::new(Mutex::new(World::start()));
-            *shared = Arc::downgrade(&world);
-            world
+            let cluster = Arc::new(Mutex::new(SharedCluster::start()));
+            *shared = Arc::downgrade(&cluster);
+            cluster
         })
     };
     // A test that failed before leaves its objects, and nothing worse.
-    let world = lock(&shared);
-    world.empty();
-    test(&world);
-    deployed::check_rights(&world.control_plane);
+    let cluster = lock(&shared);
+    cluster.empty();
+    test(&cluster);
+    deployed::check_permissions(&cluster.control_plane);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl World {
+impl SharedCluster {
     fn start() -> Self {
         let control_plane = deployed::start(&[
             "deployment-controller",
@@ -139,16 +139,16 @@ impl World {
         })
     }
 
-    /// Returns once the pod was told, by its condition and by an event, that it cannot be scheduled, in these words first.
-    pub(crate) fn await_refusal(&self, name: &str, words: &str) {
+    /// Returns once the condition and an event of the pod report that it cannot be scheduled, with this message first.
+    pub(crate) fn await_refusal(&self, name: &str, message: &str) {
         eventually(&format!("pod {name} is refused"), SHORT, || {
             let pod = self.pod(name);
             let condition = condition(&pod, "PodScheduled");
             let events = self.events(&text(&pod["metadata"]["uid"]));
-            let is_told = events.iter().any(|event| {
-                event["reason"] == "FailedScheduling" && text(&event["note"]).starts_with(words)
+            let is_reported = events.iter().any(|event| {
+                event["reason"] == "FailedScheduling" && text(&event["note"]).starts_with(message)
             });
-            if is_told && text(&condition["message"]).starts_with(words) {
+            if is_reported && text(&condition["message"]).starts_with(message) {
                 Ok(())
             } else {
                 Err(format!("{condition} {events:?}"))
@@ -157,7 +157,7 @@ impl World {
         assert_eq!(self.pod(name)["spec"]["nodeName"], Value::Null);
     }
 
-    /// What the scheduler said about a pod, oldest first.
+    /// The events of a pod, oldest first.
     pub(crate) fn events(&self, uid: &str) -> Vec<Value> {
         let path = "/apis/events.k8s.io/v1/namespaces/default/events";
         let mut events = self.api.list(path).unwrap();

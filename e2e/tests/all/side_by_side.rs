@@ -1,23 +1,23 @@
 //! The same cluster and the same pods, one at a time, for kube-scheduler and for us.
 //!
 //! Each pod is placed by us first and taken away; then kube-scheduler places it, and there it stays for the next ones. So
-//! both see the same cluster every time. What they say must be equal to the letter, and our node must be one of those that
+//! both see the same cluster every time. Their messages must be equal to the letter, and our node must be one of those that
 //! kube-scheduler's own log gives the highest score.
 
 use e2e::eventually;
 use serde_json::{Value, json};
 
-use crate::world::{
-    GREATER, LESSER, OURS, SHORT, THEIRS, World, asks, condition, merge, node, pod, pod_path, text,
-    with,
+use crate::shared_cluster::{
+    GREATER, LESSER, OURS, SHORT, SharedCluster, THEIRS, asks, condition, merge, node, pod,
+    pod_path, text, with,
 };
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// What becomes of a pod, as anyone can see it.
+/// The outcome for a pod, as kubectl shows it.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct Outcome {
     is_bound: bool,
     /// Status, reason, message.
     condition: [String; 3],
@@ -26,19 +26,19 @@ struct Told {
 }
 
 #[test]
-fn kube_scheduler_and_we_choose_and_speak_alike() {
-    with(|world| {
-        cluster().iter().for_each(|object| {
-            world.create(object);
+fn decisions_and_messages_equal_kube_schedulers() {
+    with(|cluster| {
+        cluster_objects().iter().for_each(|object| {
+            cluster.create(object);
         });
         let mut choices = 0;
         for (name, spec) in pods() {
-            let (ours, our_node) = schedule(world, name, &spec, OURS);
-            world.api.delete_now(&pod_path(name)).unwrap();
-            let (theirs, their_node) = schedule(world, name, &spec, THEIRS);
+            let (ours, our_node) = schedule(cluster, name, &spec, OURS);
+            cluster.api.delete_now(&pod_path(name)).unwrap();
+            let (theirs, their_node) = schedule(cluster, name, &spec, THEIRS);
             assert_eq!(ours, theirs, "pod {name}");
             if theirs.is_bound {
-                let best = best_nodes(world, name);
+                let best = best_nodes(cluster, name);
                 // Where there is only one node there is nothing to score.
                 choices += usize::from(!best.is_empty());
                 let best = if best.is_empty() {
@@ -51,7 +51,7 @@ fn kube_scheduler_and_we_choose_and_speak_alike() {
                     "pod {name} is on {our_node}; the best are {best:?}"
                 );
             } else {
-                world.api.delete_now(&pod_path(name)).unwrap();
+                cluster.api.delete_now(&pod_path(name)).unwrap();
             }
         }
         assert!(choices > 10, "only {choices} pods had a choice");
@@ -59,59 +59,59 @@ fn kube_scheduler_and_we_choose_and_speak_alike() {
 }
 
 #[test]
-fn a_gated_pod_is_held_and_let_go_alike() {
-    with(|world| {
-        world.create(&node("n", "a", json!({})));
-        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| gated(world, scheduler));
+fn gated_pods_are_handled_as_by_kube_scheduler() {
+    with(|cluster| {
+        cluster.create(&node("n", "a", json!({})));
+        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| gated(cluster, scheduler));
         assert_eq!(ours, theirs);
     });
 }
 
-/// What a gated pod says while it is held, and what becomes of it.
-fn gated(world: &World, scheduler: &str) -> ([String; 3], Told) {
+/// The condition of a gated pod, and its outcome once the gate is removed.
+fn gated(cluster: &SharedCluster, scheduler: &str) -> ([String; 3], Outcome) {
     let gates = json!({"schedulingGates": [{"name": "example.com/hold"}]});
-    let uid = create(world, "gated", &gates, scheduler);
+    let uid = create(cluster, "gated", &gates, scheduler);
     // A pod that comes later goes first, so the gated one had its chance.
-    create(world, "free", &json!({}), scheduler);
-    world.node_of("free");
-    let pod = world.pod("gated");
+    create(cluster, "free", &json!({}), scheduler);
+    cluster.node_of("free");
+    let pod = cluster.pod("gated");
     assert_eq!(pod["spec"]["nodeName"], Value::Null);
-    assert_eq!(world.events(&uid), [] as [Value; 0], "{scheduler}");
-    let held = words(&condition(&pod, "PodScheduled"));
+    assert_eq!(cluster.events(&uid), [] as [Value; 0], "{scheduler}");
+    let held = texts(&condition(&pod, "PodScheduled"));
     assert_eq!(held[1], "SchedulingGated");
 
     let lift = json!({"spec": {"schedulingGates": null}});
-    world.api.patch(&pod_path("gated"), &lift).unwrap();
-    world.node_of("gated");
-    let (told, _) = told(world, "gated", &uid);
+    cluster.api.patch(&pod_path("gated"), &lift).unwrap();
+    cluster.node_of("gated");
+    let (outcome, _) = outcome(cluster, "gated", &uid);
     for name in ["gated", "free"] {
-        world.api.delete_now(&pod_path(name)).unwrap();
+        cluster.api.delete_now(&pod_path(name)).unwrap();
     }
-    (held, told)
+    (held, outcome)
 }
 
-/// How room is made for a pod, as anyone can see it.
+/// The course of a preemption, as kubectl shows it.
 #[derive(Debug, PartialEq)]
 struct Preemption {
     nominated: String,
     victims: Vec<String>,
-    /// The pod that needs room, before it has any.
-    waiting: Told,
+    /// The preemptor, before its victim is gone.
+    waiting: Outcome,
     /// Of the victim; the scheduler's name is left out of it.
     disruption: [String; 3],
     /// Of the victim; the pod's uid is left out of it.
     event: [String; 4],
     /// The pod once the victim has left.
-    placed: Told,
+    placed: Outcome,
 }
 
 #[test]
-fn room_is_made_alike() {
-    with(|world| {
+fn preemption_equals_kube_schedulers() {
+    with(|cluster| {
         for name in ["n0", "n1", "n2"] {
-            world.create(&node(name, "a", json!({})));
+            cluster.create(&node(name, "a", json!({})));
         }
-        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| preemption(world, scheduler));
+        let [ours, theirs] = [OURS, THEIRS].map(|scheduler| preemption(cluster, scheduler));
         assert_eq!(ours, theirs);
         assert_eq!(
             (&*ours.nominated, &*ours.victims),
@@ -120,7 +120,7 @@ fn room_is_made_alike() {
     });
 }
 
-fn preemption(world: &World, scheduler: &str) -> Preemption {
+fn preemption(cluster: &SharedCluster, scheduler: &str) -> Preemption {
     // Each node is full; one holds the pod that is missed least.
     let pods = [
         ("equal", "n0", GREATER),
@@ -131,11 +131,11 @@ fn preemption(world: &World, scheduler: &str) -> Preemption {
     for (name, node, class) in pods {
         let mut spec = spec(class);
         merge(&mut spec, json!({"nodeName": node}));
-        create(world, name, &spec, scheduler);
+        create(cluster, name, &spec, scheduler);
     }
-    let uid = create(world, "wants", &spec(GREATER), scheduler);
+    let uid = create(cluster, "wants", &spec(GREATER), scheduler);
     let (pod, nominated) = eventually("a node is kept for the pod", SHORT, || {
-        let pod = world.pod("wants");
+        let pod = cluster.pod("wants");
         let nominated = text(&pod["status"]["nominatedNodeName"]);
         if !nominated.is_empty() && condition(&pod, "PodScheduled").is_object() {
             Ok((pod, nominated))
@@ -143,107 +143,116 @@ fn preemption(world: &World, scheduler: &str) -> Preemption {
             Err(pod["status"].to_string())
         }
     });
-    // What it says now: a second attempt may find other words.
-    let event = eventually("the pod was told", SHORT, || {
-        let events = world.events(&uid);
+    // The message now: a second attempt may have another one.
+    let event = eventually("the pod has an event", SHORT, || {
+        let events = cluster.events(&uid);
         events.first().cloned().ok_or("no event".to_owned())
     });
-    let (waiting, _) = Told::of(&pod, &event);
+    let (waiting, _) = Outcome::of(&pod, &event);
     let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
-    let (victim, event) = eventually("the victim was told", SHORT, || {
-        let victim = world.pod("least");
-        let events = world.events(&text(&victim["metadata"]["uid"]));
+    let (victim, event) = eventually("the victim has an event", SHORT, || {
+        let victim = cluster.pod("least");
+        let events = cluster.events(&text(&victim["metadata"]["uid"]));
         match events.first().filter(|_| is_leaving(&victim)) {
-            Some(event) => Ok((victim, words_of_event(event))),
+            Some(event) => Ok((victim, texts_of_event(event))),
             None => Err(format!("{} {events:?}", victim["metadata"])),
         }
     });
     let names = pods.iter().map(|(name, ..)| *name);
-    let victims = names.filter(|name| is_leaving(&world.pod(name)));
+    let victims = names.filter(|name| is_leaving(&cluster.pod(name)));
     let victims = victims.map(str::to_owned).collect();
 
     // What its kubelet does when the containers have ended.
-    world.api.delete_now(&pod_path("least")).unwrap();
-    world.node_of("wants");
-    let scheduled = eventually("the pod is told of its node", SHORT, || {
-        let events = world.events(&uid);
+    cluster.api.delete_now(&pod_path("least")).unwrap();
+    cluster.node_of("wants");
+    let scheduled = eventually("the pod has a Scheduled event", SHORT, || {
+        let events = cluster.events(&uid);
         let last = events.last().filter(|event| event["reason"] == "Scheduled");
         last.cloned().ok_or_else(|| format!("{events:?}"))
     });
-    let (placed, _) = Told::of(&world.pod("wants"), &scheduled);
+    let (placed, _) = Outcome::of(&cluster.pod("wants"), &scheduled);
     for name in ["wants", "equal", "plain"] {
-        world.api.delete_now(&pod_path(name)).unwrap();
+        cluster.api.delete_now(&pod_path(name)).unwrap();
     }
     Preemption {
         nominated,
         victims,
         waiting,
-        disruption: words(&condition(&victim, "DisruptionTarget"))
+        disruption: texts(&condition(&victim, "DisruptionTarget"))
             .map(|text| text.replace(scheduler, "its scheduler")),
         event: event.map(|text| text.replace(&uid, "its uid")),
         placed,
     }
 }
 
-/// Creates the pod and waits until something was said about it.
-fn schedule(world: &World, name: &str, spec: &Value, scheduler: &str) -> (Told, String) {
-    let uid = create(world, name, spec, scheduler);
-    told(world, name, &uid)
+/// Creates the pod and waits for its outcome.
+fn schedule(
+    cluster: &SharedCluster,
+    name: &str,
+    spec: &Value,
+    scheduler: &str,
+) -> (Outcome, String) {
+    let uid = create(cluster, name, spec, scheduler);
+    outcome(cluster, name, &uid)
 }
 
 /// Returns the uid.
-fn create(world: &World, name: &str, spec: &Value, scheduler: &str) -> String {
+fn create(cluster: &SharedCluster, name: &str, spec: &Value, scheduler: &str) -> String {
     let mut object = pod(name, spec.clone());
     merge(&mut object, json!({"spec": {"schedulerName": scheduler}}));
-    // Pods of a service are told by their label.
+    // The label marks the pods of a service.
     merge(
         &mut object,
         json!({"metadata": {"labels": {"app": name.split('-').next()}}}),
     );
-    text(&world.create(&object)["metadata"]["uid"])
+    text(&cluster.create(&object)["metadata"]["uid"])
 }
 
-/// What was said first, and the node.
-fn told(world: &World, name: &str, uid: &str) -> (Told, String) {
-    eventually(&format!("pod {name} was told"), SHORT, || {
-        let pod = world.pod(name);
-        let events = world.events(uid);
-        let is_said = condition(&pod, "PodScheduled").is_object();
-        match events.first().filter(|_| is_said) {
-            Some(event) => Ok(Told::of(&pod, event)),
-            None => Err(format!("{} {events:?}", pod["status"])),
-        }
-    })
+/// The outcome by the first event, and the node.
+fn outcome(cluster: &SharedCluster, name: &str, uid: &str) -> (Outcome, String) {
+    eventually(
+        &format!("pod {name} has a condition and an event"),
+        SHORT,
+        || {
+            let pod = cluster.pod(name);
+            let events = cluster.events(uid);
+            let is_said = condition(&pod, "PodScheduled").is_object();
+            match events.first().filter(|_| is_said) {
+                Some(event) => Ok(Outcome::of(&pod, event)),
+                None => Err(format!("{} {events:?}", pod["status"])),
+            }
+        },
+    )
 }
 
-impl Told {
+impl Outcome {
     /// With the pod's node.
     fn of(pod: &Value, event: &Value) -> (Self, String) {
         let node = text(&pod["spec"]["nodeName"]);
-        let mut event = words_of_event(event);
+        let mut event = texts_of_event(event);
         if !node.is_empty() {
             event[3] = event[3].replace(&format!(" to {node}"), " to its node");
         }
-        let told = Self {
+        let outcome = Self {
             is_bound: !node.is_empty(),
-            condition: words(&condition(pod, "PodScheduled")),
+            condition: texts(&condition(pod, "PodScheduled")),
             event,
         };
-        (told, node)
+        (outcome, node)
     }
 }
 
-fn words(condition: &Value) -> [String; 3] {
+fn texts(condition: &Value) -> [String; 3] {
     ["status", "reason", "message"].map(|key| text(&condition[key]))
 }
 
-fn words_of_event(event: &Value) -> [String; 4] {
+fn texts_of_event(event: &Value) -> [String; 4] {
     ["type", "reason", "action", "note"].map(|key| text(&event[key]))
 }
 
 /// The nodes with the highest score, from kube-scheduler's log.
-fn best_nodes(world: &World, pod: &str) -> Vec<String> {
-    let log = world.control_plane.logs().join("kube-scheduler.log");
+fn best_nodes(cluster: &SharedCluster, pod: &str) -> Vec<String> {
+    let log = cluster.control_plane.logs().join("kube-scheduler.log");
     let log = std::fs::read_to_string(log).unwrap();
     let mut scores: Vec<(i64, String)> = Vec::new();
     for line in log.lines() {
@@ -268,7 +277,7 @@ fn best_nodes(world: &World, pod: &str) -> Vec<String> {
     scores.into_iter().map(|(_, node)| node).collect()
 }
 
-fn cluster() -> Vec<Value> {
+fn cluster_objects() -> Vec<Value> {
     let label = |key: &str, value: &str| json!({"metadata": {"labels": {key: value}}});
     let taint = |effect: &str| json!({"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": effect}]}});
     let image = json!({"status": {"images": [{"names": ["big:1"], "sizeBytes": 900_000_000}]}});

@@ -1,4 +1,4 @@
-//! `tidepool up` as a newcomer meets it: its own process, the real kubectl, and questions about what it does.
+//! `tidepool up` in a process of its own, used with the real kubectl and our own commands.
 
 use std::{
     io::{BufRead, BufReader},
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Up {
     child: Child,
-    said: mpsc::Receiver<String>,
+    output: mpsc::Receiver<String>,
     kubectl: Kubectl,
     program: PathBuf,
     home: tempfile::TempDir,
@@ -43,20 +43,20 @@ impl Up {
             .spawn()
             .unwrap();
         let stdout = child.stdout.take().unwrap();
-        let (say, said) = mpsc::channel();
+        let (sender, output) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Nobody listens once the test is over.
-                let _ = say.send(line);
+                // The receiver is gone once the test is over.
+                let _ = sender.send(line);
             }
         });
-        let line = hear(&said, "kubeconfig: ");
+        let line = wait_for(&output, "kubeconfig: ");
         let kubeconfig = line.trim_start_matches("kubeconfig: ");
         let text = std::fs::read_to_string(kubeconfig).unwrap();
         let kubectl = Kubectl::with_text(&Binaries::find().unwrap(), &text).unwrap();
         Self {
             child,
-            said,
+            output,
             kubectl,
             program,
             home,
@@ -88,7 +88,7 @@ impl Up {
         self.kubectl("apply -f object.json");
     }
 
-    /// Runs our own program beside it, as somebody in another terminal.
+    /// Runs another command of our program.
     fn tidepool(&self, command: &str) -> String {
         let output = Command::new(&self.program)
             .args(command.split(' '))
@@ -109,13 +109,13 @@ impl Up {
 }
 
 /// Waits for a line that contains this.
-fn hear(said: &mpsc::Receiver<String>, part: &str) -> String {
+fn wait_for(output: &mpsc::Receiver<String>, part: &str) -> String {
     let deadline = Instant::now() + PATIENCE;
     let mut before = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let line = said.recv_timeout(left);
-        let line = line.unwrap_or_else(|_| panic!("it never said `{part}`, only {before:#?}"));
+        let line = output.recv_timeout(left);
+        let line = line.unwrap_or_else(|_| panic!("it never printed `{part}`, only {before:#?}"));
         if line.contains(part) {
             return line;
         }
@@ -143,14 +143,17 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
     up.kubectl("rollout status deployment/web --timeout=60s");
     let phases = up.kubectl("get pods -o jsonpath={.items[*].status.phase}");
     assert_eq!(phases, ["Running"; 4].join(" "));
-    let placed = hear(&up.said, "placed   default/web-");
+    let placed = wait_for(&up.output, "placed   default/web-");
     let (pod, node) = placed
         .split_once("placed   default/")
         .and_then(|(_, rest)| rest.split_once(" on "))
         .unwrap();
-    let words = format!("Successfully assigned default/{pod} to {node}");
-    let told = eventually(&words, || up.kubectl(&format!("describe pod {pod}")));
-    let event = told.lines().find(|line| line.contains(&words)).unwrap();
+    let message = format!("Successfully assigned default/{pod} to {node}");
+    let described = eventually(&message, || up.kubectl(&format!("describe pod {pod}")));
+    let event = described
+        .lines()
+        .find(|line| line.contains(&message))
+        .unwrap();
     let event: Vec<&str> = event.split_whitespace().collect();
     assert_eq!((event[0], event[1]), ("Normal", "Scheduled"));
     assert!(event.contains(&"default-scheduler"), "{event:?}");
@@ -159,12 +162,12 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
         &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "giant"}, "spec": {
             "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "64"}}}]}}),
     );
-    let words = "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: \
+    let message = "0/3 nodes are available: 3 Insufficient cpu. no new claims to deallocate, preemption: \
         0/3 nodes are available: 3 Preemption is not helpful for scheduling.";
-    hear(&up.said, &format!("waiting  default/giant: {words}"));
+    wait_for(&up.output, &format!("waiting  default/giant: {message}"));
     let events =
         "get events --field-selector reason=FailedScheduling -o jsonpath={.items[*].message}";
-    assert_eq!(eventually(words, || up.kubectl(events)), words);
+    assert_eq!(eventually(message, || up.kubectl(events)), message);
 
     let explained = up.tidepool("explain pod giant");
     for part in [
@@ -177,7 +180,7 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
     }
     let json = up.tidepool("explain pod default/giant -o json");
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["verdict"]["noNode"], words);
+    assert_eq!(json["verdict"]["noNode"], message);
     let scores = up.tidepool(&format!("explain pod {pod} --scores"));
     let head = scores.lines().find(|line| line.starts_with("| #")).unwrap();
     assert!(head.contains("NodeResourcesFit"), "{scores}");
@@ -192,18 +195,18 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
 }
 
 #[test]
-fn the_demo_fills_the_cluster_and_services_push_batch_work_out() {
+fn the_demo_fills_the_cluster_and_services_preempt_batch_pods() {
     let up = Up::start(&[]);
-    hear(&up.said, "placed   demo/storefront-");
-    hear(&up.said, "waiting  demo/train-");
+    wait_for(&up.output, "placed   demo/storefront-");
+    wait_for(&up.output, "waiting  demo/train-");
     for service in ["storefront", "checkout", "search", "cache"] {
         up.kubectl(&format!(
             "-n demo rollout status deployment/{service} --timeout=60s"
         ));
     }
     up.kubectl("-n demo scale deployment storefront --replicas=18");
-    hear(&up.said, "evicted  demo/");
+    wait_for(&up.output, "evicted  demo/");
     let explained = up.tidepool("explain pod demo/train-gpu");
-    let words = "node(s) didn't match Pod's node affinity/selector";
-    assert!(explained.contains(words), "{explained}");
+    let message = "node(s) didn't match Pod's node affinity/selector";
+    assert!(explained.contains(message), "{explained}");
 }

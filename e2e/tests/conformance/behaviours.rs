@@ -1,4 +1,4 @@
-//! The list of behaviours, a file for each letter.
+//! The list of behaviours: one file per area, whose behaviours share a letter.
 
 mod access;
 mod apply;

@@ -23,12 +23,12 @@ const COMPARED_HEADERS: [&str; 5] = [
     "vary",
 ];
 
-/// Who is asking.
+/// User is asking.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Who {
+pub(crate) enum User {
     Admin,
     WrongToken,
-    Nobody,
+    Anonymous,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
-    pub(crate) who: Who,
+    pub(crate) user: User,
 }
 
 impl Request {
@@ -47,7 +47,7 @@ impl Request {
             path: path.into(),
             headers: vec![("user-agent", "conformance/1".to_owned())],
             body: Vec::new(),
-            who: Who::Admin,
+            user: User::Admin,
         }
     }
 
@@ -80,8 +80,8 @@ impl Request {
         self.header("accept", accept)
     }
 
-    pub(crate) fn who(mut self, who: Who) -> Self {
-        self.who = who;
+    pub(crate) fn user(mut self, user: User) -> Self {
+        self.user = user;
         self
     }
 }
@@ -186,7 +186,7 @@ pub(crate) struct Client {
     pub(crate) runtime: Handle,
     admin: kube::Client,
     wrong_token: kube::Client,
-    nobody: kube::Client,
+    anonymous: kube::Client,
 }
 
 impl Client {
@@ -200,7 +200,7 @@ impl Client {
         Ok(Self {
             admin: connect(Some(&kubeconfig.token))?,
             wrong_token: connect(Some("not-a-token"))?,
-            nobody: connect(None)?,
+            anonymous: connect(None)?,
             runtime,
         })
     }
@@ -267,10 +267,10 @@ impl Client {
         for (name, value) in &request.headers {
             builder = builder.header(*name, value);
         }
-        let client = match request.who {
-            Who::Admin => &self.admin,
-            Who::WrongToken => &self.wrong_token,
-            Who::Nobody => &self.nobody,
+        let client = match request.user {
+            User::Admin => &self.admin,
+            User::WrongToken => &self.wrong_token,
+            User::Anonymous => &self.anonymous,
         };
         Ok(client
             .send(builder.body(request.body.clone().into())?)
@@ -288,7 +288,7 @@ async fn read_lines(body: kube::client::Body, sender: mpsc::UnboundedSender<Valu
             let value = serde_json::from_slice(&line).unwrap_or_else(|_| {
                 Value::from(format!("not JSON: {}", String::from_utf8_lossy(&line)))
             });
-            // Nobody reads any more: the behaviour is over.
+            // The receiver is gone: the behaviour is over.
             if sender.send(value).is_err() {
                 return;
             }

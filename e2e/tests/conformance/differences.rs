@@ -40,7 +40,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
     Difference {
         behaviours: &["A2"],
         places: &[Place {
-            request: "as Nobody",
+            request: "as Anonymous",
             path: "",
         }],
         what: "A request without a token is answered 401. The real server answers 403, and answers `/version`, `/readyz` and `/livez` without a token.",

@@ -299,8 +299,8 @@ fn describe(request: &Request) -> String {
             text.push_str(&format!(" [{name}: {value}]"));
         }
     }
-    if request.who != crate::client::Who::Admin {
-        text.push_str(&format!(" as {:?}", request.who));
+    if request.user != crate::client::User::Admin {
+        text.push_str(&format!(" as {:?}", request.user));
     }
     text
 }

@@ -113,7 +113,7 @@ fn check(behaviour: &Behaviour, servers: &Servers) -> Result<(), Failed> {
         .iter()
         .filter(|delta| !listed.iter().any(|difference| difference.covers(delta)))
         .collect();
-    // The same difference in many answers is told once.
+    // The same difference in many answers is reported once.
     let mut kinds: Vec<(&Delta, usize)> = Vec::new();
     for delta in unlisted {
         let same = |other: &Delta| {
@@ -171,7 +171,7 @@ fn record(behaviour: &Behaviour, server: &Server) -> Result<Transcript, Failed> 
     Ok(transcript)
 }
 
-/// `CONFORMANCE_TRANSCRIPTS=DIR` keeps what was compared, for whoever wants to know the real answers.
+/// `CONFORMANCE_TRANSCRIPTS=DIR` keeps what was compared, to look up the real answers.
 fn save(behaviour: &Behaviour, server: &Server, transcript: &Transcript) -> Result<(), Failed> {
     let Some(directory) = std::env::var_os("CONFORMANCE_TRANSCRIPTS") else {
         return Ok(());

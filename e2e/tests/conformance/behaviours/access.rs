@@ -1,17 +1,17 @@
-//! A: who may ask.
+//! A: authentication.
 
 use super::behaviour;
-use crate::client::{Request, Who};
+use crate::client::{Request, User};
 use crate::objects::config_map;
 use crate::session::Session;
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("A1", "a wrong token", a1),
-    behaviour("A2", "no token", a2),
+    behaviour("A1", "access: a wrong token", wrong_token),
+    behaviour("A2", "access: no token", no_token),
 ];
 
-fn a1(s: &mut Session) {
+fn wrong_token(s: &mut Session) {
     for path in [
         "/api/v1/pods",
         "/api",
@@ -23,24 +23,24 @@ fn a1(s: &mut Session) {
         "/nope",
         "/api/v1/foos",
     ] {
-        s.send(Request::get(path).who(Who::WrongToken));
+        s.send(Request::get(path).user(User::WrongToken));
     }
     let path = s.core("configmaps");
     s.send(
         Request::post(&path)
             .json(&config_map("refused"))
-            .who(Who::WrongToken),
+            .user(User::WrongToken),
     );
-    s.send(Request::get(format!("{path}?watch=true")).who(Who::WrongToken));
+    s.send(Request::get(format!("{path}?watch=true")).user(User::WrongToken));
     s.send(
         Request::get(&path)
             .header("authorization", "Bearer wrong words")
-            .who(Who::Nobody),
+            .user(User::Anonymous),
     );
     s.get(format!("{path}/refused"));
 }
 
-fn a2(s: &mut Session) {
+fn no_token(s: &mut Session) {
     for path in [
         "/api/v1/pods",
         "/apis/apps/v1/deployments",
@@ -50,13 +50,13 @@ fn a2(s: &mut Session) {
         "/readyz",
         "/livez",
     ] {
-        s.send(Request::get(path).who(Who::Nobody));
+        s.send(Request::get(path).user(User::Anonymous));
     }
     let path = s.core("configmaps");
     s.send(
         Request::post(&path)
             .json(&config_map("refused"))
-            .who(Who::Nobody),
+            .user(User::Anonymous),
     );
     s.get(format!("{path}/refused"));
 }

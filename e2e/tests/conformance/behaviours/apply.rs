@@ -1,4 +1,4 @@
-//! S: server-side apply and who owns which field.
+//! S: server-side apply and field ownership.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,19 @@ use crate::session::{APPLY_PATCH, MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("S1", "apply creates, and applies again", s1),
-    behaviour("S2", "apply without a manager", s2),
-    behaviour("S3", "conflicts and force", s3),
-    behaviour("S4", "the same value by two managers", s4),
-    behaviour("S5", "a field that is no longer applied", s5),
+    behaviour("S1", "apply: create, and apply again", create_and_reapply),
+    behaviour("S2", "apply: no field manager", no_field_manager),
+    behaviour("S3", "apply: conflicts and force", conflicts_and_force),
+    behaviour(
+        "S4",
+        "apply: the same value by two managers",
+        shared_ownership,
+    ),
+    behaviour(
+        "S5",
+        "apply: a field that is no longer applied",
+        removed_fields,
+    ),
 ];
 
 /// A ConfigMap with its kind, which apply wants, and this data.
@@ -21,7 +29,7 @@ fn data(name: &str, data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-fn s1(s: &mut Session) {
+fn create_and_reapply(s: &mut Session) {
     let mut with_more = deployment("d");
     with_more["spec"]["template"]["spec"]["containers"][0] = json!({"name": "c", "image": "i:1",
         "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}],
@@ -75,7 +83,7 @@ fn s1(s: &mut Session) {
     s.send(Request::new("PATCH", s.core("configmaps/empty?fieldManager=m1")).body(APPLY_PATCH, ""));
 }
 
-fn s2(s: &mut Session) {
+fn no_field_manager(s: &mut Session) {
     s.patch(APPLY_PATCH, s.core("configmaps/a"), &config_map("a"));
     s.patch(
         APPLY_PATCH,
@@ -91,7 +99,7 @@ fn s2(s: &mut Session) {
     s.get(s.core("configmaps/a"));
 }
 
-fn s3(s: &mut Session) {
+fn conflicts_and_force(s: &mut Session) {
     let path = s.core("configmaps/a");
     s.apply(
         &path,
@@ -100,7 +108,7 @@ fn s3(s: &mut Session) {
     );
     s.apply(&path, "m2", &data("a", json!({"a": "2"})));
     s.apply(&path, "m2", &data("a", json!({"a": "2", "b": "2"})));
-    // A second owner of `a`, then a third who disagrees with both.
+    // A second owner of `a`, then a third that disagrees with both.
     s.apply(&path, "m3", &data("a", json!({"a": "1", "d": "3"})));
     s.apply(
         &path,
@@ -149,7 +157,7 @@ fn s3(s: &mut Session) {
     );
 }
 
-fn s4(s: &mut Session) {
+fn shared_ownership(s: &mut Session) {
     let path = s.core("configmaps/a");
     s.apply(&path, "m1", &data("a", json!({"a": "1", "b": "1"})));
     s.apply(&path, "m2", &data("a", json!({"a": "1"})));
@@ -176,7 +184,7 @@ fn s4(s: &mut Session) {
     s.apply(&path, "m2", &widget("w"));
 }
 
-fn s5(s: &mut Session) {
+fn removed_fields(s: &mut Session) {
     let path = s.core("configmaps/a");
     s.apply(
         &path,

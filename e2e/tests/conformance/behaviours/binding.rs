@@ -9,10 +9,14 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("B1", "bind", b1),
-    behaviour("B2", "bindings that are refused", b2),
-    behaviour("B3", "preconditions", b3),
-    behaviour("B4", "dry run and the older path", b4),
+    behaviour("B1", "binding: bind a pod", bind),
+    behaviour("B2", "binding: refused bindings", refused_bindings),
+    behaviour("B3", "binding: preconditions", binding_preconditions),
+    behaviour(
+        "B4",
+        "binding: dry run and the legacy path",
+        dry_run_and_legacy_path,
+    ),
 ];
 
 fn binding(name: &str, metadata: Value) -> Value {
@@ -21,7 +25,7 @@ fn binding(name: &str, metadata: Value) -> Value {
     object
 }
 
-fn b1(s: &mut Session) {
+fn bind(s: &mut Session) {
     let mut labelled = pod("p");
     labelled["metadata"]["labels"] = json!({"keep": "me", "change": "me"});
     labelled["metadata"]["annotations"] = json!({"keep": "me", "change": "me"});
@@ -52,7 +56,7 @@ fn b1(s: &mut Session) {
     s.send(Request::post(s.core("pods/missing/binding")).json(&binding("missing", json!({}))));
 }
 
-fn b2(s: &mut Session) {
+fn refused_bindings(s: &mut Session) {
     let mut gated = pod("gated");
     gated["spec"]["schedulingGates"] = json!([{"name": "x.io/g"}]);
     let mut leaving = pod("leaving");
@@ -119,7 +123,7 @@ fn b2(s: &mut Session) {
     );
 }
 
-fn b3(s: &mut Session) {
+fn binding_preconditions(s: &mut Session) {
     let created = s.post(s.core("pods"), &pod("p"));
     for metadata in [
         json!({"uid": "11111111-2222-3333-4444-555555555555"}),
@@ -139,7 +143,7 @@ fn b3(s: &mut Session) {
     s.get(s.core("pods/p"));
 }
 
-fn b4(s: &mut Session) {
+fn dry_run_and_legacy_path(s: &mut Session) {
     s.post(s.core("pods"), &pod("p"));
     s.post(
         s.core("pods/p/binding?dryRun=All"),

@@ -1,4 +1,4 @@
-//! C: creating objects, and the bodies that are refused.
+//! C: creating objects, and bodies that are refused.
 
 use serde_json::{Value, json};
 
@@ -9,19 +9,31 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("C1", "create an object of every kind", c1),
-    behaviour("C2", "create it again", c2),
-    behaviour("C3", "generateName", c3),
-    behaviour("C4", "no name", c4),
-    behaviour("C7", "fields that only the server sets", c7),
-    behaviour("C8", "a missing namespace, another namespace", c8),
-    behaviour("C9", "dry run", c9),
-    behaviour("C11", "unknown and duplicate fields", c11),
-    behaviour("C12", "bodies that cannot be read", c12),
-    behaviour("C13", "media types", c13),
-    behaviour("C14", "sizes", c14),
-    behaviour("C15", "YAML in and out", c15),
-    behaviour("C16", "quantities", c16),
+    behaviour("C1", "create: an object of every kind", every_kind),
+    behaviour("C2", "create: an object that exists", already_exists),
+    behaviour("C3", "create: generateName", generate_name),
+    behaviour("C4", "create: no name", no_name),
+    behaviour(
+        "C7",
+        "create: fields that only the server sets",
+        server_set_fields,
+    ),
+    behaviour(
+        "C8",
+        "create: a missing namespace, another namespace",
+        missing_and_other_namespace,
+    ),
+    behaviour("C9", "create: dry run", dry_run),
+    behaviour(
+        "C11",
+        "create: unknown and duplicate fields",
+        unknown_and_duplicate_fields,
+    ),
+    behaviour("C12", "create: malformed bodies", malformed_bodies),
+    behaviour("C13", "create: media types", media_types),
+    behaviour("C14", "create: size limits", size_limits),
+    behaviour("C15", "create: YAML requests and answers", yaml),
+    behaviour("C16", "create: quantities", quantities),
 ];
 
 /// The path to create at, for an entry of [`every_other_kind`].
@@ -33,7 +45,7 @@ fn collection(s: &Session, path: &str) -> String {
     }
 }
 
-fn c1(s: &mut Session) {
+fn every_kind(s: &mut Session) {
     let path = s.core("configmaps");
     let mut object = config_map("plain");
     object["metadata"]["labels"] = json!({"app": "x", "tier": "back"});
@@ -77,7 +89,7 @@ fn c1(s: &mut Session) {
     }
 }
 
-fn c2(s: &mut Session) {
+fn already_exists(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("twice")),
         (s.core("pods"), pod("twice")),
@@ -95,7 +107,7 @@ fn c2(s: &mut Session) {
     s.post(s.core("configmaps?dryRun=All"), &config_map("twice"));
 }
 
-fn c3(s: &mut Session) {
+fn generate_name(s: &mut Session) {
     for (path, base) in [
         ("configmaps", "short-".to_owned()),
         ("configmaps", "l".repeat(70)),
@@ -134,7 +146,7 @@ fn c3(s: &mut Session) {
     );
 }
 
-fn c4(s: &mut Session) {
+fn no_name(s: &mut Session) {
     s.post(s.core("configmaps"), &json!({"data": {"a": "b"}}));
     s.post(s.core("configmaps"), &json!({"metadata": {}}));
     s.post(
@@ -150,7 +162,7 @@ fn c4(s: &mut Session) {
     s.post(s.widgets(""), &object);
 }
 
-fn c7(s: &mut Session) {
+fn server_set_fields(s: &mut Session) {
     let given = json!({
         "uid": "11111111-2222-3333-4444-555555555555",
         "creationTimestamp": "2001-01-01T00:00:00Z",
@@ -172,7 +184,7 @@ fn c7(s: &mut Session) {
     s.get(s.core("configmaps/a"));
 }
 
-fn c8(s: &mut Session) {
+fn missing_and_other_namespace(s: &mut Session) {
     for namespace in ["c8-nowhere", "c8-NOT A NAME"] {
         let namespace = namespace.replace(' ', "%20");
         s.post(
@@ -204,7 +216,7 @@ fn c8(s: &mut Session) {
     s.post("/api/v1/nodes", &spaced);
 }
 
-fn c9(s: &mut Session) {
+fn dry_run(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("dry")),
         (s.core("pods"), pod("dry")),
@@ -231,7 +243,7 @@ fn c9(s: &mut Session) {
     );
 }
 
-fn c11(s: &mut Session) {
+fn unknown_and_duplicate_fields(s: &mut Session) {
     let unknown = r#"{"metadata":{"name":"NAME","bar":1},"foo":{"x":1},"data":{"a":"1"}}"#;
     let duplicate =
         r#"{"metadata":{"name":"NAME","labels":{"l":"1","l":"2"}},"data":{"a":"1","a":"2"}}"#;
@@ -285,7 +297,7 @@ fn c11(s: &mut Session) {
     );
 }
 
-fn c12(s: &mut Session) {
+fn malformed_bodies(s: &mut Session) {
     let path = s.core("configmaps");
     for body in [
         "",
@@ -336,7 +348,7 @@ fn c12(s: &mut Session) {
     s.get(&path);
 }
 
-fn c13(s: &mut Session) {
+fn media_types(s: &mut Session) {
     let path = s.core("configmaps");
     for (name, content_type) in [
         ("a", "text/plain"),
@@ -373,7 +385,7 @@ fn c13(s: &mut Session) {
     s.send(Request::get("/api/v1").accept("application/foo"));
 }
 
-fn c14(s: &mut Session) {
+fn size_limits(s: &mut Session) {
     let path = s.core("configmaps");
     let with_data = |name: &str, bytes: usize| json!({"metadata": {"name": name}, "data": {"d": "x".repeat(bytes)}});
     let mut record = |path: &str, object: Value| {
@@ -408,7 +420,7 @@ fn c14(s: &mut Session) {
     );
 }
 
-fn c15(s: &mut Session) {
+fn yaml(s: &mut Session) {
     let yaml = "# a comment\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yaml\n  labels: {on: \"yes\"}\ndata:\n  text: |\n    two\n    lines\n  number: \"1\"\n";
     let path = s.core("configmaps");
     s.send(Request::post(&path).body("application/yaml", yaml));
@@ -426,7 +438,7 @@ fn c15(s: &mut Session) {
     ));
 }
 
-fn c16(s: &mut Session) {
+fn quantities(s: &mut Session) {
     let texts = [
         "1000",
         "0.1",

@@ -1,4 +1,4 @@
-//! K: custom kinds.
+//! K: custom resources.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,27 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("K1", "a definition, from created to served", k1),
-    behaviour("K2", "pruning and defaults", k2),
-    behaviour("K3", "what a schema refuses", k3),
-    behaviour("K5", "status, scale and generation", k5),
-    behaviour("K6", "printer columns", k6),
+    behaviour(
+        "K1",
+        "custom resources: a definition, from created to served",
+        established,
+    ),
+    behaviour(
+        "K2",
+        "custom resources: pruning and defaults",
+        pruning_and_defaults,
+    ),
+    behaviour(
+        "K3",
+        "custom resources: schema violations",
+        schema_violations,
+    ),
+    behaviour(
+        "K5",
+        "custom resources: status, scale and generation",
+        status_scale_and_generation,
+    ),
+    behaviour("K6", "custom resources: printer columns", printer_columns),
 ];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -68,7 +84,7 @@ fn object(s: &Session, kind: &str, name: &str, content: Value) -> Value {
     object
 }
 
-fn k1(s: &mut Session) {
+fn established(s: &mut Session) {
     let group = group(s);
     let mut gizmos = definition(
         &group,
@@ -146,7 +162,7 @@ fn k1(s: &mut Session) {
     s.get(format!("{DEFINITIONS}/planets.{group}/status"));
 }
 
-fn k2(s: &mut Session) {
+fn pruning_and_defaults(s: &mut Session) {
     let path = define(
         s,
         "things",
@@ -202,7 +218,7 @@ fn k2(s: &mut Session) {
     s.post(&path, &object(s, "Thing", "meta", json!({"metadata": {"name": "meta", "junk": 1, "labels": {"a": "b"}, "annotations": null}})));
 }
 
-fn k3(s: &mut Session) {
+fn schema_violations(s: &mut Session) {
     let path = define(
         s,
         "rules",
@@ -302,7 +318,7 @@ fn k3(s: &mut Session) {
     s.get(format!("{path}/good"));
 }
 
-fn k5(s: &mut Session) {
+fn status_scale_and_generation(s: &mut Session) {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}, "color": {"type": "string"}}},
         "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}}}});
@@ -401,7 +417,7 @@ fn k5(s: &mut Session) {
     s.get(format!("{path}/a/scale"));
 }
 
-fn k6(s: &mut Session) {
+fn printer_columns(s: &mut Session) {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let mut columns = definition(&group(s), "columns", "Column", schema.clone());

@@ -1,4 +1,4 @@
-//! X: deleting.
+//! X: deletion.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,16 +10,32 @@ use crate::session::{JSON_PATCH, MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("X1", "delete, and delete again", x1),
-    behaviour("X2", "bound, unbound and finished pods", x2),
-    behaviour("X3", "grace periods: shorter, longer, none", x3),
-    behaviour("X4", "preconditions", x4),
-    behaviour("X5", "finalizers", x5),
-    behaviour("X6", "owners: foreground, orphan, background", x6),
-    behaviour("X9", "a namespace with something stuck in it", x9),
+    behaviour("X1", "delete: delete, and delete again", delete_twice),
+    behaviour(
+        "X2",
+        "delete: bound, unbound and finished pods",
+        pods_by_phase,
+    ),
+    behaviour(
+        "X3",
+        "delete: grace periods: shorter, longer, none",
+        grace_periods,
+    ),
+    behaviour("X4", "delete: preconditions", delete_preconditions),
+    behaviour("X5", "delete: finalizers", finalizers),
+    behaviour(
+        "X6",
+        "delete: foreground, orphan and background",
+        propagation_policies,
+    ),
+    behaviour(
+        "X9",
+        "delete: a namespace that holds an object with a finalizer",
+        namespace_with_finalizer,
+    ),
 ];
 
-fn x1(s: &mut Session) {
+fn delete_twice(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("a")),
         (s.core("secrets"), json!({"metadata": {"name": "a"}})),
@@ -70,7 +86,7 @@ fn due(answer: &Answer) -> Value {
     })
 }
 
-fn x2(s: &mut Session) {
+fn pods_by_phase(s: &mut Session) {
     let mut patient = bound_pod("patient");
     patient["spec"]["terminationGracePeriodSeconds"] = json!(60);
     for (object, phase) in [
@@ -103,7 +119,7 @@ fn x2(s: &mut Session) {
     s.delete(s.core("pods/negative"));
 }
 
-fn x3(s: &mut Session) {
+fn grace_periods(s: &mut Session) {
     s.post(s.core("pods"), &bound_pod("p"));
     let item = s.core("pods/p");
     let before = s.get(s.core("pods")).version();
@@ -140,7 +156,7 @@ fn x3(s: &mut Session) {
     s.get(s.core("pods/dry"));
 }
 
-fn x4(s: &mut Session) {
+fn delete_preconditions(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("a")),
         (s.core("pods"), pod("a")),
@@ -169,7 +185,7 @@ fn x4(s: &mut Session) {
     );
 }
 
-fn x5(s: &mut Session) {
+fn finalizers(s: &mut Session) {
     for (path, mut object) in [
         (s.core("configmaps"), config_map("a")),
         (s.core("pods"), pod("a")),
@@ -224,7 +240,7 @@ fn x5(s: &mut Session) {
     }
 }
 
-fn x6(s: &mut Session) {
+fn propagation_policies(s: &mut Session) {
     let owned = |name: &str, owner: &Answer, owner_name: &str, blocks: bool| {
         let mut object = config_map(name);
         object["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": owner_name,
@@ -302,7 +318,7 @@ fn x6(s: &mut Session) {
     );
 }
 
-fn x9(s: &mut Session) {
+fn namespace_with_finalizer(s: &mut Session) {
     s.post(
         "/api/v1/namespaces",
         &json!({"metadata": {"name": "x9-doomed"}}),

@@ -1,4 +1,4 @@
-//! D: what the server says it serves.
+//! D: discovery.
 
 use serde_json::{Map, Value, json};
 
@@ -8,12 +8,24 @@ use crate::session::Session;
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("D1", "plain discovery of groups", d1),
-    behaviour("D2", "aggregated discovery", d2),
-    behaviour("D3", "plain discovery of resources", d3),
-    behaviour("D4", "unknown groups, versions, resources and paths", d4),
-    behaviour("D5", "version and health", d5),
-    behaviour("D6", "as much of OpenAPI as kubectl's checks need", d6),
+    behaviour("D1", "discovery: groups, not aggregated", legacy_groups),
+    behaviour("D2", "discovery: aggregated", aggregated),
+    behaviour(
+        "D3",
+        "discovery: resources, not aggregated",
+        legacy_resources,
+    ),
+    behaviour(
+        "D4",
+        "discovery: unknown groups, versions, resources and paths",
+        unknown_paths,
+    ),
+    behaviour("D5", "discovery: version and health", version_and_health),
+    behaviour(
+        "D6",
+        "discovery: the OpenAPI documents that kubectl reads",
+        openapi,
+    ),
 ];
 
 /// What the embedded cluster serves: the real server serves more, which is not compared.
@@ -114,7 +126,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn d1(s: &mut Session) {
+fn legacy_groups(s: &mut Session) {
     let mut answer = s.quietly(&Request::get("/api"));
     // Where the server believes it is, is its own affair.
     if let Some(address) = answer
@@ -139,7 +151,7 @@ fn d1(s: &mut Session) {
     s.send(Request::get("/apis/apps").accept("application/yaml"));
 }
 
-fn d2(s: &mut Session) {
+fn aggregated(s: &mut Session) {
     for path in ["/api", "/apis"] {
         for accept in [
             AGGREGATED,
@@ -202,7 +214,7 @@ fn served_resources(version: &str) -> &'static [&'static str] {
         .map_or(&[], |(_, resources)| resources)
 }
 
-fn d3(s: &mut Session) {
+fn legacy_resources(s: &mut Session) {
     for (version, served) in SERVED {
         let path = if *version == "v1" {
             "/api/v1".to_owned()
@@ -218,7 +230,7 @@ fn d3(s: &mut Session) {
     }
 }
 
-fn d4(s: &mut Session) {
+fn unknown_paths(s: &mut Session) {
     for path in [
         "/nope",
         "/api/v2",
@@ -245,7 +257,7 @@ fn d4(s: &mut Session) {
     s.delete("/apis/nope/v1/x");
 }
 
-fn d5(s: &mut Session) {
+fn version_and_health(s: &mut Session) {
     let answer = s.quietly(&Request::get("/version"));
     let types: Map<String, Value> = answer
         .body
@@ -272,7 +284,7 @@ fn d5(s: &mut Session) {
     s.fact("version with a timeout", answer.status);
 }
 
-fn d6(s: &mut Session) {
+fn openapi(s: &mut Session) {
     let mut index = s.quietly(&Request::get("/openapi/v3"));
     // The real server does not say that this is JSON.
     if let Some(parsed) = index

@@ -1,4 +1,4 @@
-//! E: evicting pods.
+//! E: eviction.
 
 use serde_json::{Value, json};
 
@@ -9,9 +9,17 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("E1", "evict without a budget", e1),
-    behaviour("E2", "a budget that is used up", e2),
-    behaviour("E4", "pending, finished and leaving pods", e4),
+    behaviour("E1", "eviction: no budget", without_budget),
+    behaviour(
+        "E2",
+        "eviction: a budget that allows no disruption",
+        exhausted_budget,
+    ),
+    behaviour(
+        "E4",
+        "eviction: pending, finished and terminating pods",
+        pods_by_phase,
+    ),
 ];
 
 fn eviction(name: &str) -> Value {
@@ -41,7 +49,7 @@ fn budget(s: &mut Session, name: &str, app: &str, status: Value) {
     s.patch(MERGE_PATCH, path, &json!({"status": status}));
 }
 
-fn e1(s: &mut Session) {
+fn without_budget(s: &mut Session) {
     ready_pod(s, "a", "free");
     let before = s.get(s.core("pods"));
     let mut watch = s.watch(s.core(&format!(
@@ -75,7 +83,7 @@ fn e1(s: &mut Session) {
     s.send(Request::post(s.core("pods/e/eviction")).body("application/json", "{"));
 }
 
-fn e2(s: &mut Session) {
+fn exhausted_budget(s: &mut Session) {
     ready_pod(s, "a", "one");
     ready_pod(s, "b", "one");
     budget(
@@ -109,7 +117,7 @@ fn e2(s: &mut Session) {
     s.post(s.core("pods/e/eviction"), &eviction("e"));
 }
 
-fn e4(s: &mut Session) {
+fn pods_by_phase(s: &mut Session) {
     budget(
         s,
         "none",

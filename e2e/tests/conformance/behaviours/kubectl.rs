@@ -1,4 +1,4 @@
-//! Q: the real kubectl against both.
+//! Q: the real kubectl against both servers.
 
 use std::time::Duration;
 
@@ -11,8 +11,12 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("Q1", "kubectl's everyday commands", q1),
-    behaviour("Q2", "kubectl's commands that send protobuf", q2),
+    behaviour("Q1", "kubectl: everyday commands", everyday_commands),
+    behaviour(
+        "Q2",
+        "kubectl: commands that send protobuf",
+        protobuf_commands,
+    ),
 ];
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,7 +77,7 @@ fn manifest(s: &mut Session, name: &str, objects: &[Value]) {
     std::fs::write(path, text.join("\n---\n")).expect("kubectl's home can be written");
 }
 
-fn q1(s: &mut Session) {
+fn everyday_commands(s: &mut Session) {
     manifests(s);
     versions(s);
     for line in EVERYDAY {
@@ -314,7 +318,7 @@ fn drain_and_delete(s: &mut Session) {
     }
 }
 
-fn q2(s: &mut Session) {
+fn protobuf_commands(s: &mut Session) {
     for line in [
         "create namespace q2-made",
         "create namespace q2-made",

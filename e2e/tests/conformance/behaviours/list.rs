@@ -9,13 +9,25 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("L1", "pages, with writes between them", l1),
-    behaviour("L2", "a limit with version 0", l2),
-    behaviour("L3", "versions and how they match", l3),
-    behaviour("L7", "label selectors", l7),
-    behaviour("L8", "field selectors", l8),
-    behaviour("L9", "a namespace that does not exist", l9),
-    behaviour("L10", "only the metadata", l10),
+    behaviour("L1", "list: pages, with writes between them", pages),
+    behaviour(
+        "L2",
+        "list: a limit at resource version 0",
+        limit_at_version_zero,
+    ),
+    behaviour(
+        "L3",
+        "list: resourceVersion and resourceVersionMatch",
+        resource_version_match,
+    ),
+    behaviour("L7", "list: label selectors", label_selectors),
+    behaviour("L8", "list: field selectors", field_selectors),
+    behaviour(
+        "L9",
+        "list: a namespace that does not exist",
+        missing_namespace,
+    ),
+    behaviour("L10", "list: metadata only", partial_metadata),
 ];
 
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -39,7 +51,7 @@ fn record_names(s: &mut Session, path: &str) {
     s.record(format!("names of GET {path}"), Value::Null, record);
 }
 
-fn l1(s: &mut Session) {
+fn pages(s: &mut Session) {
     for (path, make) in [
         (s.core("configmaps"), config_map as fn(&str) -> Value),
         (s.widgets(""), widget as fn(&str) -> Value),
@@ -84,7 +96,7 @@ fn l1(s: &mut Session) {
     }
 }
 
-fn l2(s: &mut Session) {
+fn limit_at_version_zero(s: &mut Session) {
     for name in ["a", "b", "c"] {
         s.prepare(&Request::post(s.core("configmaps")).json(&config_map(name)));
     }
@@ -103,7 +115,7 @@ fn l2(s: &mut Session) {
     s.get(s.core("configmaps?resourceVersion=0&labelSelector=x"));
 }
 
-fn l3(s: &mut Session) {
+fn resource_version_match(s: &mut Session) {
     let first = s.post(s.core("configmaps"), &config_map("a"));
     let second = s.post(s.core("configmaps"), &config_map("b"));
     let (first, second) = (first.version(), second.version());
@@ -139,7 +151,7 @@ fn l3(s: &mut Session) {
     }
 }
 
-fn l7(s: &mut Session) {
+fn label_selectors(s: &mut Session) {
     for (name, labels) in [
         ("a", json!({"env": "prod", "tier": "web", "n": "1"})),
         ("b", json!({"env": "test", "tier": "web", "n": "5"})),
@@ -216,7 +228,7 @@ fn l7(s: &mut Session) {
     }
 }
 
-fn l8(s: &mut Session) {
+fn field_selectors(s: &mut Session) {
     s.make_service_account(s.namespace(), "robot");
     let mut gated = pod("gated");
     gated["spec"]["schedulerName"] = json!("other");
@@ -377,7 +389,7 @@ fn l8(s: &mut Session) {
     record_names(s, "/api/v1/namespaces?fieldSelector=metadata.namespace=l8");
 }
 
-fn l9(s: &mut Session) {
+fn missing_namespace(s: &mut Session) {
     for path in [
         "/api/v1/namespaces/l9-nowhere/configmaps",
         "/api/v1/namespaces/l9-nowhere/pods?limit=5",
@@ -398,7 +410,7 @@ fn l9(s: &mut Session) {
     s.get(s.widgets(""));
 }
 
-fn l10(s: &mut Session) {
+fn partial_metadata(s: &mut Session) {
     s.post(s.core("pods"), &pod("p"));
     s.post(s.widgets(""), &widget("w"));
     for (item, list) in [

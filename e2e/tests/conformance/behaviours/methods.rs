@@ -1,4 +1,4 @@
-//! M: methods that a path does not take, and nonsense.
+//! M: methods that a path does not allow, and random requests.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,15 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("M1", "methods that are not allowed", m1),
-    behaviour("M2", "random bodies and paths", m2),
+    behaviour(
+        "M1",
+        "methods: methods that are not allowed",
+        method_not_allowed,
+    ),
+    behaviour("M2", "methods: random bodies and paths", random_requests),
 ];
 
-fn m1(s: &mut Session) {
+fn method_not_allowed(s: &mut Session) {
     s.post(s.core("pods"), &pod("p"));
     for (method, path) in [
         ("PUT", s.core("configmaps")),
@@ -161,7 +165,7 @@ fn mutate(object: &mut Value, random: &mut Random) {
     }
 }
 
-fn m2(s: &mut Session) {
+fn random_requests(s: &mut Session) {
     let mut random = Random(20_260_101);
     for index in 0..120 {
         let length = 1 + random.below(6);

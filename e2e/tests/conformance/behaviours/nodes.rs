@@ -6,10 +6,13 @@ use super::behaviour;
 use crate::session::{MERGE_PATCH, STRATEGIC_PATCH, Session};
 use crate::suite::Behaviour;
 
-pub(super) const ALL: &[Behaviour] =
-    &[behaviour("N1", "create, status, and what is filled in", n1)];
+pub(super) const ALL: &[Behaviour] = &[behaviour(
+    "N1",
+    "nodes: create, status and defaults",
+    create_status_and_defaults,
+)];
 
-fn n1(s: &mut Session) {
+fn create_status_and_defaults(s: &mut Session) {
     s.post("/api/v1/nodes", &json!({"metadata": {"name": "n1-bare"}}));
     s.post("/api/v1/nodes", &json!({"metadata": {"name": "n1-full", "labels": {"zone": "a"}},
         "spec": {"podCIDR": "10.1.0.0/24", "providerID": "x://1", "taints": [{"key": "t", "value": "v", "effect": "NoSchedule"}], "unschedulable": true},

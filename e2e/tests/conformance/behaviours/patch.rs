@@ -9,17 +9,37 @@ use crate::session::{JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("P1", "JSON patch", p1),
-    behaviour("P2", "merge patch", p2),
-    behaviour("P3", "merge patch with a version, a uid or a name", p3),
-    behaviour("P4", "strategic merge of keyed lists", p4),
-    behaviour("P5", "strategic merge: $patch delete and replace", p5),
-    behaviour("P6", "strategic merge: the other directives", p6),
-    behaviour("P9", "content types that a kind does not take", p9),
-    behaviour("P11", "patches that change nothing", p11),
+    behaviour("P1", "patch: JSON patch", json_patch),
+    behaviour("P2", "patch: merge patch", merge_patch),
+    behaviour(
+        "P3",
+        "patch: merge patch with a resource version, a uid or a name",
+        merge_patch_with_identity,
+    ),
+    behaviour(
+        "P4",
+        "patch: strategic merge of keyed lists",
+        strategic_merge_lists,
+    ),
+    behaviour(
+        "P5",
+        "patch: strategic merge: $patch delete and replace",
+        strategic_merge_delete_and_replace,
+    ),
+    behaviour(
+        "P6",
+        "patch: strategic merge: the other directives",
+        strategic_merge_directives,
+    ),
+    behaviour(
+        "P9",
+        "patch: content types that a kind does not support",
+        unsupported_content_types,
+    ),
+    behaviour("P11", "patch: patches that change nothing", no_op_patches),
 ];
 
-fn p1(s: &mut Session) {
+fn json_patch(s: &mut Session) {
     s.post(s.core("configmaps"), &config_map("a"));
     let path = s.core("configmaps/a");
     for patch in [
@@ -97,7 +117,7 @@ fn p1(s: &mut Session) {
     );
 }
 
-fn p2(s: &mut Session) {
+fn merge_patch(s: &mut Session) {
     s.post(s.core("configmaps"), &json!({"metadata": {"name": "a", "labels": {"x": "1", "y": "2"}}, "data": {"a": "1", "b": "2"}}));
     let path = s.core("configmaps/a");
     for patch in [
@@ -167,7 +187,7 @@ fn p2(s: &mut Session) {
     );
 }
 
-fn p3(s: &mut Session) {
+fn merge_patch_with_identity(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("a")),
         (s.core("pods"), pod("a")),
@@ -245,7 +265,7 @@ fn template_patch(spec: Value) -> Value {
     json!({"spec": {"template": {"spec": spec}}})
 }
 
-fn p4(s: &mut Session) {
+fn strategic_merge_lists(s: &mut Session) {
     s.post(s.group("apps/v1", "deployments"), &rich("d"));
     let path = s.group("apps/v1", "deployments/d");
     for patch in [
@@ -336,7 +356,7 @@ fn p4(s: &mut Session) {
     );
 }
 
-fn p5(s: &mut Session) {
+fn strategic_merge_delete_and_replace(s: &mut Session) {
     s.post(s.group("apps/v1", "deployments"), &rich("d"));
     let path = s.group("apps/v1", "deployments/d");
     for patch in [
@@ -386,7 +406,7 @@ fn p5(s: &mut Session) {
     s.get(s.core("configmaps/a"));
 }
 
-fn p6(s: &mut Session) {
+fn strategic_merge_directives(s: &mut Session) {
     let mut object = config_map("a");
     object["metadata"]["finalizers"] = json!(["x.io/a", "x.io/b", "x.io/c"]);
     s.post(s.core("configmaps"), &object);
@@ -425,7 +445,7 @@ fn p6(s: &mut Session) {
     s.get(&path);
 }
 
-fn p9(s: &mut Session) {
+fn unsupported_content_types(s: &mut Session) {
     s.post(s.core("configmaps"), &config_map("a"));
     s.post(s.widgets(""), &widget("a"));
     for path in [s.core("configmaps/a"), s.widgets("/a")] {
@@ -457,7 +477,7 @@ fn p9(s: &mut Session) {
     s.patch(STRATEGIC_PATCH, s.widgets("/missing"), &json!({}));
 }
 
-fn p11(s: &mut Session) {
+fn no_op_patches(s: &mut Session) {
     let mut rs =
         json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"app": "x"}}}});
     rs["spec"]["template"] = template("x");

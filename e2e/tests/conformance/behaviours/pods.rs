@@ -1,4 +1,4 @@
-//! O: what the server makes of a pod.
+//! O: defaulting and validation of pods.
 
 use serde_json::{Value, json};
 
@@ -9,14 +9,14 @@ use crate::session::{JSON_PATCH, MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("O1", "defaults", o1),
-    behaviour("O2", "the QoS class", o2),
-    behaviour("O3", "priority classes", o3),
-    behaviour("O4", "scheduling gates", o4),
-    behaviour("O5", "matchLabelKeys", o5),
+    behaviour("O1", "pods: defaults", pod_defaults),
+    behaviour("O2", "pods: the QoS class", qos_class),
+    behaviour("O3", "pods: priority classes", priority_classes),
+    behaviour("O4", "pods: scheduling gates", scheduling_gates),
+    behaviour("O5", "pods: matchLabelKeys", match_label_keys),
 ];
 
-fn o1(s: &mut Session) {
+fn pod_defaults(s: &mut Session) {
     s.make_service_account(s.namespace(), "robot");
     s.post(s.core("pods"), &pod("small"));
     s.post(s.core("pods"), &json!({"metadata": {"name": "large", "labels": {"app": "x"}}, "spec": {
@@ -80,7 +80,7 @@ fn o1(s: &mut Session) {
     }
 }
 
-fn o2(s: &mut Session) {
+fn qos_class(s: &mut Session) {
     let container = |resources: Value| json!({"name": "c", "image": "i", "resources": resources});
     let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
     for (case, spec) in [
@@ -178,7 +178,7 @@ fn o2(s: &mut Session) {
     }
 }
 
-fn o3(s: &mut Session) {
+fn priority_classes(s: &mut Session) {
     let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
     s.post(
         classes,
@@ -259,7 +259,7 @@ fn o3(s: &mut Session) {
     s.delete(format!("{classes}/o3-polite"));
 }
 
-fn o4(s: &mut Session) {
+fn scheduling_gates(s: &mut Session) {
     let mut gated = pod("p");
     gated["spec"]["schedulingGates"] = json!([{"name": "x.io/a"}, {"name": "x.io/b"}]);
     s.post(s.core("pods"), &gated);
@@ -317,7 +317,7 @@ fn o4(s: &mut Session) {
     }
 }
 
-fn o5(s: &mut Session) {
+fn match_label_keys(s: &mut Session) {
     let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}, "matchLabelKeys": ["rev"], "mismatchLabelKeys": ["tenant"]});
     let spec = json!({
         "containers": [{"name": "c", "image": "i"}],

@@ -1,4 +1,4 @@
-//! T: what `kubectl get` prints is made here.
+//! T: tables, as `kubectl get` prints them.
 
 use serde_json::{Value, json};
 
@@ -9,9 +9,9 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("T1", "columns of every kind", t1),
-    behaviour("T2", "pods in every state", t2),
-    behaviour("T3", "nodes in every state", t3),
+    behaviour("T1", "tables: columns of every kind", columns_of_every_kind),
+    behaviour("T2", "tables: pods in every state", pod_states),
+    behaviour("T3", "tables: nodes in every state", node_states),
 ];
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -19,7 +19,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// What kubectl sends.
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 
-fn t1(s: &mut Session) {
+fn columns_of_every_kind(s: &mut Session) {
     s.prepare(&Request::post(s.core("configmaps")).json(&config_map("a")));
     s.prepare(&Request::post(s.core("pods")).json(&pod("a")));
     s.prepare(&Request::post("/api/v1/nodes").json(&node("t1-n")));
@@ -76,7 +76,7 @@ fn record_cells(s: &mut Session, what: &str, path: &str) {
     );
 }
 
-fn t2(s: &mut Session) {
+fn pod_states(s: &mut Session) {
     let running = json!({"state": {"running": {"startedAt": "2020-01-01T00:00:00Z"}}, "ready": true, "restartCount": 0});
     let state = |name: &str, state: Value, restarts: u32| json!({"name": name, "image": "i", "imageID": "x", "ready": false, "restartCount": restarts, "state": state});
     let ready = |name: &str| {
@@ -230,7 +230,7 @@ fn t2(s: &mut Session) {
     record_cells(s, "a pod with a started sidecar", &s.core("pods/sidecar"));
 }
 
-fn t3(s: &mut Session) {
+fn node_states(s: &mut Session) {
     let condition = |status: &str| json!([{"type": "Ready", "status": status}]);
     for (name, object) in [
         ("bare", json!({})),

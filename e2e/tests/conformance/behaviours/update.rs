@@ -1,4 +1,4 @@
-//! U: replacing objects.
+//! U: updates.
 
 use serde_json::{Value, json};
 
@@ -9,17 +9,33 @@ use crate::session::{MERGE_PATCH, Session};
 use crate::suite::Behaviour;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("U1", "the current version and a stale one", u1),
-    behaviour("U2", "no version", u2),
-    behaviour("U3", "another uid, another name", u3),
-    behaviour("U4", "nothing changed", u4),
-    behaviour("U5", "an object that does not exist", u5),
-    behaviour("U6", "what counts as a new generation", u6),
-    behaviour("U7", "what a write to the status may touch", u7),
+    behaviour(
+        "U1",
+        "update: the current resource version and a stale one",
+        stale_version,
+    ),
+    behaviour("U2", "update: no resource version", no_version),
+    behaviour(
+        "U3",
+        "update: another uid, another name",
+        other_uid_and_name,
+    ),
+    behaviour("U4", "update: no change", no_op_update),
+    behaviour(
+        "U5",
+        "update: an object that does not exist",
+        missing_object,
+    ),
+    behaviour("U6", "update: changes of the generation", generation),
+    behaviour(
+        "U7",
+        "update: fields that a status update changes",
+        status_update,
+    ),
     behaviour(
         "U8",
-        "what a plain write may not touch",
-        u8_status_is_ignored,
+        "update: fields that an update ignores",
+        status_is_ignored,
     ),
 ];
 
@@ -49,7 +65,7 @@ fn labelled(answer: &Answer, value: &str) -> Value {
     object
 }
 
-fn u1(s: &mut Session) {
+fn stale_version(s: &mut Session) {
     for (path, object) in kinds(s, "u1") {
         let item = format!("{path}/{}", name(&object));
         let created = s.post(&path, &object);
@@ -59,7 +75,7 @@ fn u1(s: &mut Session) {
     }
 }
 
-fn u2(s: &mut Session) {
+fn no_version(s: &mut Session) {
     for (path, object) in kinds(s, "u2") {
         let item = format!("{path}/{}", name(&object));
         let created = s.post(&path, &object);
@@ -72,7 +88,7 @@ fn u2(s: &mut Session) {
     }
 }
 
-fn u3(s: &mut Session) {
+fn other_uid_and_name(s: &mut Session) {
     for (path, object) in kinds(s, "u3") {
         let item = format!("{path}/{}", name(&object));
         let created = s.post(&path, &object);
@@ -99,7 +115,7 @@ fn u3(s: &mut Session) {
     s.get(s.core("configmaps/a"));
 }
 
-fn u4(s: &mut Session) {
+fn no_op_update(s: &mut Session) {
     for (path, object) in kinds(s, "u4") {
         let item = format!("{path}/{}", name(&object));
         let created = s.post(&path, &object);
@@ -121,7 +137,7 @@ fn u4(s: &mut Session) {
     }
 }
 
-fn u5(s: &mut Session) {
+fn missing_object(s: &mut Session) {
     for (path, object) in kinds(s, "u5") {
         let item = format!("{path}/{}", name(&object));
         s.put(&item, &object);
@@ -139,7 +155,7 @@ fn u5(s: &mut Session) {
     );
 }
 
-fn u6(s: &mut Session) {
+fn generation(s: &mut Session) {
     let generation = |s: &mut Session, what: &str, answer: &Answer| {
         s.fact(what, answer.at("/metadata/generation").clone());
     };
@@ -231,7 +247,7 @@ fn u6(s: &mut Session) {
     }
 }
 
-fn u7(s: &mut Session) {
+fn status_update(s: &mut Session) {
     let cases: [(String, Value, Value); 6] = [
         (
             s.core("pods"),
@@ -305,7 +321,7 @@ fn u7(s: &mut Session) {
     s.get(s.core("configmaps/missing/status"));
 }
 
-fn u8_status_is_ignored(s: &mut Session) {
+fn status_is_ignored(s: &mut Session) {
     let cases: [(String, Value, Value); 6] = [
         (
             s.core("pods"),

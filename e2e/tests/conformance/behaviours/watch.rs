@@ -13,16 +13,32 @@ use crate::suite::Behaviour;
 mod kube_rs;
 
 pub(super) const ALL: &[Behaviour] = &[
-    behaviour("W1", "from a list's version: create, update, delete", w1),
-    behaviour("W2", "without a version and from 0", w2),
-    behaviour("W3", "resume from the middle", w3),
-    behaviour("W4", "a version that is too old", w4),
-    behaviour("W6", "streaming lists", w6),
-    behaviour("W8", "a label selector that objects enter and leave", w8),
-    behaviour("W9", "unbound pods while one is bound", w9),
-    behaviour("W10", "an end in time", w10),
-    behaviour("W11", "tables and metadata", w11),
-    behaviour("W12", "kube-rs watchers through 410", kube_rs::w12),
+    behaviour(
+        "W1",
+        "watch: from the version of a list: create, update, delete",
+        from_list_version,
+    ),
+    behaviour("W2", "watch: no resource version, and 0", from_now_and_zero),
+    behaviour("W3", "watch: resume from an earlier version", resume),
+    behaviour("W4", "watch: an expired resource version", expired_version),
+    behaviour("W6", "watch: streaming lists", streaming_lists),
+    behaviour(
+        "W8",
+        "watch: a label selector that objects enter and leave",
+        label_selector_transitions,
+    ),
+    behaviour(
+        "W9",
+        "watch: unbound pods while one is bound",
+        field_selector_on_binding,
+    ),
+    behaviour("W10", "watch: a timeout", timeout),
+    behaviour("W11", "watch: tables and metadata", tables_and_metadata),
+    behaviour(
+        "W12",
+        "watch: kube-rs watchers after 410 Gone",
+        kube_rs::kube_rs_watchers,
+    ),
 ];
 
 fn version(event: &Value) -> u64 {
@@ -36,7 +52,7 @@ fn label(value: &str) -> Value {
     json!({"metadata": {"labels": {"l": value}}})
 }
 
-fn w1(s: &mut Session) {
+fn from_list_version(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("a")),
         (s.core("pods"), pod("a")),
@@ -77,7 +93,7 @@ fn w1(s: &mut Session) {
     s.get(s.core("configmaps/old?watch=true"));
 }
 
-fn w2(s: &mut Session) {
+fn from_now_and_zero(s: &mut Session) {
     for (path, first, second) in [
         (s.core("configmaps"), config_map("a"), config_map("b")),
         (s.widgets(""), widget("a"), widget("b")),
@@ -119,7 +135,7 @@ fn w2(s: &mut Session) {
     s.events_until_silence(&mut watch);
 }
 
-fn w3(s: &mut Session) {
+fn resume(s: &mut Session) {
     let path = s.core("configmaps");
     let created = s.post(&path, &config_map("a"));
     let second = s.patch(MERGE_PATCH, format!("{path}/a"), &label("2"));
@@ -137,7 +153,7 @@ fn w3(s: &mut Session) {
     }
 }
 
-fn w4(s: &mut Session) {
+fn expired_version(s: &mut Session) {
     s.post(s.core("configmaps"), &config_map("a"));
     for path in ["configmaps", "pods"] {
         for query in ["", "&allowWatchBookmarks=true", "&labelSelector=x%3Dy"] {
@@ -153,7 +169,7 @@ fn w4(s: &mut Session) {
     s.watch(s.core("configmaps?watch=true&resourceVersion=-1"));
 }
 
-fn w6(s: &mut Session) {
+fn streaming_lists(s: &mut Session) {
     for (path, make) in [
         (s.core("configmaps"), config_map as fn(&str) -> Value),
         (s.core("pods"), pod as fn(&str) -> Value),
@@ -224,7 +240,7 @@ fn w6(s: &mut Session) {
     s.watch(s.core("configmaps?watch=true&fieldSelector=spec.x%3D1"));
 }
 
-fn w8(s: &mut Session) {
+fn label_selector_transitions(s: &mut Session) {
     for (path, object) in [
         (s.core("configmaps"), config_map("a")),
         (s.widgets(""), widget("a")),
@@ -253,7 +269,7 @@ fn w8(s: &mut Session) {
     }
 }
 
-fn w9(s: &mut Session) {
+fn field_selector_on_binding(s: &mut Session) {
     let list = s.get(s.core("pods"));
     let from = list.version();
     let mut unbound = s.watch(s.core(&format!(
@@ -282,7 +298,7 @@ fn w9(s: &mut Session) {
     s.events_until_silence(&mut unbound);
 }
 
-fn w10(s: &mut Session) {
+fn timeout(s: &mut Session) {
     s.post(s.core("configmaps"), &config_map("a"));
     for query in ["timeoutSeconds=2", "timeoutSeconds=1"] {
         let started = Instant::now();
@@ -297,7 +313,7 @@ fn w10(s: &mut Session) {
     }
 }
 
-fn w11(s: &mut Session) {
+fn tables_and_metadata(s: &mut Session) {
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let partial = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     for (path, object) in [

@@ -18,7 +18,7 @@ use crate::session::{MERGE_PATCH, Session};
 
 /// Both of kube-rs' ways to start, through a version that the server has forgotten: the watcher
 /// must list again and end with the same set.
-pub(super) fn w12(s: &mut Session) {
+pub(super) fn kube_rs_watchers(s: &mut Session) {
     for name in ["a", "b", "c"] {
         s.prepare(&Request::post(s.core("configmaps")).json(&config_map(name)));
     }
