@@ -12,6 +12,26 @@
 //! | [`start`] | kubelets for every Node without the label [`SIMULATED`], and all controllers |
 //! | [`start_nodes`] | kubelets for the Nodes with the label, and no controller |
 //! | [`start_cleanup`] | only the controllers without which deletions never end |
+//!
+//! | module | contents |
+//! |---|---|
+//! | `budgets` | the status of PodDisruptionBudgets |
+//! | `context` | the client, the caches and the timings that all parts share |
+//! | [`demo`] | the demo nodes and workload |
+//! | `deployments` | the Deployment controller |
+//! | `discovery` | all kinds that the server serves |
+//! | `garbage` | the garbage collector |
+//! | `jobs` | the Job controller |
+//! | `namespace_defaults` | the service account and the CA certificates of a namespace |
+//! | `namespaces` | deletion of the contents of a namespace |
+//! | `node_lifecycle` | readiness and taints of nodes |
+//! | `nodes` | the simulated kubelets |
+//! | `objects` | the kinds, with only the fields that are read |
+//! | `ownership` | adoption and release of objects by selector |
+//! | `pod_gc` | deletion of pods without a node |
+//! | `replica_sets` | the ReplicaSet controller |
+//! | `scaled_value` | numbers that may be percentages |
+//! | `taint_eviction` | eviction of pods by NoExecute taints |
 
 mod budgets;
 mod context;

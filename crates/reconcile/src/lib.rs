@@ -10,6 +10,16 @@
 //!    earlier writes ([`Expectations`]), computes the plan and applies it with [`Requests`]. It returns a [`Requeue`].
 //!
 //! Nothing here knows a kind of object, and nothing here decides. The crate uses none of our other crates.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `cache` | the objects of a watched kind, with listeners and indexes |
+//! | `events` | Kubernetes events of a controller |
+//! | `expectations` | own writes that a cache does not show yet |
+//! | `hash` | a stable hash |
+//! | `queue` | keys that wait for work, with backoff |
+//! | `requests` | writes to the API server, and the meaning of errors |
+//! | `watches` | lists and watches of all kinds of a component |
 
 mod cache;
 mod events;

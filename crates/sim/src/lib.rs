@@ -3,6 +3,16 @@
 //!
 //! A scenario is one YAML file that states one behaviour: [`run`] reads it, plays it and says what happened and which
 //! expectations were not met. `docs/scenarios.md` has the format. After every step the engine's invariants are checked.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `expect` | the expectations of a scenario, checked |
+//! | `kinds` | the kinds that a scenario can create and delete |
+//! | `objects` | the short forms of nodes and pods |
+//! | `play` | the steps of a scenario |
+//! | `scenario` | the file format |
+//! | `volumes` | binding of claims to volumes |
+//! | `world` | the cluster in virtual time |
 
 mod expect;
 mod kinds;
