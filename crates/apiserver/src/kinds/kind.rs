@@ -192,7 +192,7 @@ pub(crate) trait Rules: Send + Sync {
         false
     }
 
-    /// How long an object is kept after its last write; `None` is for ever (all but events).
+    /// How long an object is kept after its last write; `None` keeps it (all kinds except events).
     fn time_to_live(&self) -> Option<Duration> {
         None
     }
