@@ -30,7 +30,10 @@ pub(super) fn check(root: &Path) -> Result<()> {
     for entry in fs::read_dir(&folder)? {
         let found = entry?.file_name();
         if !files.iter().any(|(name, _)| found == *name) {
-            bail!("{FOLDER}/{} is not generated any more: delete it", found.display());
+            bail!(
+                "{FOLDER}/{} is not generated any more: delete it",
+                found.display()
+            );
         }
     }
     Ok(())
