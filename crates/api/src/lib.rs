@@ -1,8 +1,13 @@
-//! Kubernetes objects and configuration, and their conversion into the engine's types.
+//! Kubernetes objects and configuration, and their conversion into the engine's types. Nothing here makes decisions.
 //!
-//! [`wire`] has structs with only the fields that the engine reads; decoding skips the others. [`parse`] converts them
-//! into [`engine::model`] types. [`config`] reads the configuration of a scheduler. [`crds`] has the definitions of custom
-//! resources. [`http`] has the answers of a scheduler's HTTP API. Nothing here makes decisions.
+//! | module | what it is |
+//! |---|---|
+//! | [`config`] | reads the configuration of a scheduler |
+//! | [`crds`] | definitions of custom resources |
+//! | [`http`] | the answers of a scheduler's HTTP API |
+//! | [`parse`] | converts [`wire`] structs into [`engine::model`] types |
+//! | [`wire`] | structs with only the fields that the engine reads; decoding skips the others |
+//! | [`yaml`] | text into types, with line numbers |
 
 pub mod config;
 pub mod crds;
