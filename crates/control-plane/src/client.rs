@@ -40,10 +40,15 @@ impl Connect {
 
     /// A connection for rare requests that must not wait for others: the Lease and reviews of callers.
     pub fn exchange(&self) -> Result<Exchange, ConnectError> {
-        Ok(through(match self {
-            Self::Config(config) => transport::one(config)?,
-            Self::Client(client) => client.clone(),
-        }))
+        self.client().map(through)
+    }
+
+    /// A client with a connection of its own.
+    pub fn client(&self) -> Result<kube::Client, ConnectError> {
+        match self {
+            Self::Config(config) => transport::one(config),
+            Self::Client(client) => Ok(client.clone()),
+        }
     }
 
     /// The server's address; none for an embedded cluster.

@@ -1,4 +1,4 @@
-//! The components that run against an API server: today the scheduler.
+//! The components that run against an API server: the scheduler and the controllers.
 //!
 //! The engine decides; this crate feeds it with watches, carries out its decisions and reports the results.
 //!
@@ -7,6 +7,7 @@
 //! | [`client`] | connections to an API server, and the results of requests |
 //! | [`watch`] | lists and watches of every kind that the engine reads |
 //! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
+//! | [`controllers`] | the controllers, and the component that runs them |
 //! | [`election`] | leader election |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
 //! | `backoff` | exponential backoff |
@@ -14,6 +15,7 @@
 
 mod backoff;
 pub mod client;
+pub mod controllers;
 pub mod election;
 pub mod scheduler;
 pub mod serve;

@@ -13,6 +13,7 @@
 mod auth;
 mod connections;
 mod health;
+mod queues;
 mod routes;
 mod tls;
 
@@ -27,6 +28,7 @@ use prometheus_client::registry::Registry;
 use crate::client::Exchange;
 use auth::Guard;
 pub use health::Check;
+pub use queues::register_queues;
 pub(crate) use routes::{JSON, TEXT, answer, refuse, to_json};
 
 /// What a long-running component serves besides TLS, authentication and connections.

@@ -1,5 +1,6 @@
 //! What a scheduler answers over HTTP, and to whom.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
@@ -33,7 +34,15 @@ pub(crate) async fn get(fixture: &Fixture, path: &str) -> (u16, String) {
 }
 
 async fn send(fixture: &Fixture, method: &str, path: &str, body: &str) -> (u16, String) {
-    let address = fixture.server();
+    send_to(fixture.server(), method, path, body).await
+}
+
+pub(crate) async fn send_to(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     // Of this version an answer is never in chunks.

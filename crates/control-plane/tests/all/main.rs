@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod cache;
+mod controllers;
 mod extenders;
 mod faults;
 mod http;

@@ -428,12 +428,12 @@ mod tests {
     }
 
     #[test]
-    fn complaints_name_the_value_and_what_is_allowed() {
+    fn errors_name_the_value_and_what_is_allowed() {
         let bad = up(json!({RUN_FOR: "5 parsecs", EXIT_CODE: "256"}), "Never");
         assert_eq!(
             annotation_errors(&bad),
             [
-                "annotation tidepool.io/run-for is \"5 parsecs\", which is no duration: use one like 90s, 5m or 1h30m; the pod runs until it is deleted",
+                "annotation tidepool.io/run-for is \"5 parsecs\": use a duration like 90s, 5m or 1h30m; the pod runs until it is deleted",
                 "annotation tidepool.io/exit-code is \"256\": use a whole number from 0 to 255; the exit code is 0",
             ]
         );

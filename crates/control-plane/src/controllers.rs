@@ -1,0 +1,275 @@
+//! Controllers: of several replicas the leader runs them.
+//!
+//! A controller is one file in `controllers/` with three parts: the kinds it watches, the engine's pure plan, and how it
+//! applies the plan. The crate `reconcile` has the parts that all controllers share. [`ALL`] lists the controllers of this
+//! version; there are none yet.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use api::http::Role;
+use futures::future::{BoxFuture, join_all};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use reconcile::{EventRecorder, Key, QueueStats, Requests, Watches, WorkQueue};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::client::{Connect, ConnectError};
+use crate::election::leadership::Leadership;
+use crate::election::{Candidate, Election, LeaseError};
+use crate::serve::{
+    Check, Component, Listening, Serve, ServeError, encode_metrics, register_queues,
+};
+
+/// The name of the component: of its Lease and of the reporter of its events.
+pub const NAME: &str = "tidepool-controllers";
+/// The namespace of the Lease.
+pub const NAMESPACE: &str = "tidepool-system";
+/// The port that it serves on by default.
+pub const PORT: u16 = 10267;
+
+/// Every controller of this version.
+pub const ALL: &[Controller] = &[];
+
+/// One controller.
+#[derive(Clone, Copy)]
+pub struct Controller {
+    pub name: &'static str,
+    /// Adds its watches and listeners; the returned future does the work and ends on cancellation.
+    pub start: fn(&Arc<Context>) -> BoxFuture<'static, ()>,
+}
+
+/// What the controllers share while this process leads. A kind that several controllers watch gets a cache here.
+pub struct Context {
+    pub client: kube::Client,
+    pub watches: Watches,
+    pub requests: Requests,
+    pub events: EventRecorder,
+    pub cancel: CancellationToken,
+    queues: Mutex<Vec<Arc<WorkQueue<Key>>>>,
+}
+
+impl Context {
+    fn new(client: kube::Client) -> Arc<Self> {
+        Arc::new(Self {
+            watches: Watches::default(),
+            requests: Requests::new(client.clone()),
+            events: EventRecorder::new(client.clone(), NAME),
+            cancel: CancellationToken::new(),
+            queues: Mutex::default(),
+            client,
+        })
+    }
+
+    /// A work queue, whose metrics are served.
+    pub fn queue(&self, controller: &'static str) -> Arc<WorkQueue<Key>> {
+        let queue = WorkQueue::new(controller);
+        let queues = self.queues.lock();
+        queues
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(queue.clone());
+        queue
+    }
+
+    /// Returns when the first list of every watched kind is complete, or on cancellation.
+    pub async fn synced(&self) {
+        self.watches.synced(&self.cancel).await;
+    }
+
+    fn stats(&self) -> Vec<QueueStats> {
+        let queues = self.queues.lock();
+        let queues = queues.unwrap_or_else(PoisonError::into_inner);
+        queues.iter().map(|queue| queue.stats()).collect()
+    }
+}
+
+/// How to run the controllers.
+pub struct ControllersOptions {
+    pub controllers: &'static [Controller],
+    /// None: this is the only replica.
+    pub election: Option<Election>,
+    /// None: no HTTP server.
+    pub serve: Option<Serve>,
+}
+
+/// Why the controllers ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllersError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("cannot listen for HTTP")]
+    Listen(#[source] std::io::Error),
+}
+
+/// Controllers that are ready to run.
+pub struct Controllers {
+    connect: Connect,
+    controllers: &'static [Controller],
+    election: Option<Election>,
+    listening: Option<Listening>,
+    state: StateServer,
+}
+
+impl Controllers {
+    /// Binds the address of the HTTP server.
+    pub fn new(connect: Connect, options: ControllersOptions) -> Result<Self, ControllersError> {
+        let role = match options.election {
+            Some(_) => Role::Candidate,
+            None => Role::Alone,
+        };
+        let state = StateServer(Arc::new(ControllersState {
+            leadership: Arc::new(Leadership::new(role)),
+            election: options.election.clone(),
+            context: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        }));
+        Ok(Self {
+            connect,
+            controllers: options.controllers,
+            election: options.election,
+            listening: options.serve.map(Serve::listen).transpose()?,
+            state,
+        })
+    }
+
+    /// The address of the HTTP server.
+    pub fn server(&self) -> Option<SocketAddr> {
+        self.listening.as_ref().map(Listening::address)
+    }
+
+    /// Runs the controllers while this process leads, until `stopped`; then stops them and releases the Lease.
+    pub async fn run(self, stopped: impl Future<Output = ()>) -> Result<(), ControllersError> {
+        if self.controllers.is_empty() {
+            tracing::info!("this version has no controllers to run yet");
+        }
+        let api = self.connect.exchange()?;
+        let client = self.connect.client()?;
+        let server = self
+            .listening
+            .as_ref()
+            .map(|listening| listening.url(self.connect.server()));
+        let state = self.state;
+        if let Some(listening) = self.listening {
+            listening
+                .serve(api.clone(), state.clone())
+                .map_err(ControllersError::Listen)?;
+        }
+        let stopped = async {
+            stopped.await;
+            state.0.stopping.store(true, Ordering::Relaxed);
+        };
+        let context = Context::new(client);
+        // Watches only read: those of a lost or released Lease may end a moment later.
+        let _stop_watches = context.cancel.clone().drop_guard();
+        let lead = async || {
+            state.set_context(&context);
+            lead(&context, self.controllers).await;
+        };
+        let Some(election) = self.election else {
+            let forever = async {
+                lead().await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = forever => {}
+                () = stopped => {}
+            }
+            return Ok(());
+        };
+        let leadership = state.0.leadership.clone();
+        let candidate = Candidate::new(election, api, leadership, server);
+        // The lists begin after the election is won, so that they include all writes of the previous leader.
+        let lead = async |_won: Instant| {
+            state.0.leadership.set_role(Role::Leader);
+            lead().await;
+        };
+        candidate.run(NAME, lead, stopped).await?;
+        Ok(())
+    }
+}
+
+/// Runs on the task of the election: controllers write nothing after it ends.
+async fn lead(context: &Arc<Context>, controllers: &[Controller]) {
+    let running: Vec<_> = controllers
+        .iter()
+        .map(|controller| {
+            tracing::info!(controller = controller.name, "started controller");
+            (controller.start)(context)
+        })
+        .collect();
+    context.watches.start(&TaskTracker::new(), &context.cancel);
+    join_all(running).await;
+}
+
+/// Serves the state of the component.
+#[derive(Clone)]
+struct StateServer(Arc<ControllersState>);
+
+struct ControllersState {
+    leadership: Arc<Leadership>,
+    election: Option<Election>,
+    /// While this process leads.
+    context: Mutex<Option<Arc<Context>>>,
+    stopping: AtomicBool,
+}
+
+impl StateServer {
+    fn context(&self) -> Option<Arc<Context>> {
+        let context = self.0.context.lock();
+        context.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_context(&self, context: &Arc<Context>) {
+        let known = self.0.context.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(context.clone());
+    }
+
+    fn election_check(&self) -> Option<Check> {
+        let election = self.0.election.as_ref()?;
+        Some(("leaderElection", self.0.leadership.check(election)))
+    }
+}
+
+impl Component for StateServer {
+    fn healthy(&self) -> Vec<Check> {
+        let election = self.election_check();
+        election.map_or_else(|| self.live(), |check| vec![check])
+    }
+
+    fn ready(&self) -> Vec<Check> {
+        let stopping = self.0.stopping.load(Ordering::Relaxed);
+        let shutdown = match stopping {
+            true => Err("process is shutting down".to_owned()),
+            false => Ok(()),
+        };
+        let unsynced = self.context().map(|it| it.watches.unsynced());
+        let synced = match unsynced.unwrap_or_default() {
+            kinds if kinds.is_empty() => Ok(()),
+            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+        };
+        let election = self.election_check().into_iter();
+        let rest = [("shutdown", shutdown), ("informer-sync", synced)];
+        election.chain(rest).collect()
+    }
+
+    fn metrics(&self) -> String {
+        let mut registry = Registry::default();
+        let roles = Family::<[(&str, &str); 1], Gauge>::default();
+        registry.register("tidepool_role", "1 for the current role", roles.clone());
+        let current = self.0.leadership.role();
+        for (role, label) in Role::ALL {
+            let role = i64::from(role == current);
+            roles.get_or_create(&[("role", label)]).set(role);
+        }
+        let queues = self.context().map(|it| it.stats());
+        register_queues(&mut registry, &queues.unwrap_or_default());
+        encode_metrics(&registry)
+    }
+}

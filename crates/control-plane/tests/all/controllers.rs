@@ -1,0 +1,174 @@
+//! The component that runs controllers, with a controller for the test.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control_plane::client::Connect;
+use control_plane::controllers::{ALL, Context, Controller, Controllers, ControllersOptions};
+use control_plane::election::Election;
+use control_plane::serve::{Port, Serve};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use reconcile::{Cache, Error, Key, Part, Requeue, by_owner};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use crate::http::send_to;
+use crate::support::{Fixture, NAMESPACE, eventually, object};
+
+/// Copies the value `wanted` of each ConfigMap to `found`.
+const COPIES: &[Controller] = &[Controller {
+    name: "copies",
+    start: start_copies,
+}];
+
+fn start_copies(context: &Arc<Context>) -> BoxFuture<'static, ()> {
+    let (cache, queue) = (Cache::<ConfigMap>::new(by_owner), context.queue("copies"));
+    let wake = queue.clone();
+    cache.listen(move |change| {
+        for object in change.sides() {
+            wake.add(Key::of(&object.metadata));
+        }
+    });
+    let api = Api::all(context.client.clone());
+    context.watches.add(&cache, api, watcher::Config::default());
+    let context = context.clone();
+    async move {
+        context.synced().await;
+        let (cache, context) = (&cache, &context);
+        let work = |key: Key| async move {
+            let Some(object) = cache.get(&key) else {
+                return Ok::<_, Error>(Requeue::OnChange);
+            };
+            let value = |key| object.data.as_ref().and_then(|data| data.get(key));
+            if value("wanted") != value("found") {
+                let fields = json!({"data": {"found": value("wanted")}});
+                let requests = &context.requests;
+                requests
+                    .merge::<ConfigMap>(&object.metadata, Part::Object, fields)
+                    .await?;
+            }
+            Ok(Requeue::OnChange)
+        };
+        queue.run(2, context.cancel.clone(), work).await;
+    }
+    .boxed()
+}
+
+fn options(identity: &str, controllers: &'static [Controller]) -> ControllersOptions {
+    ControllersOptions {
+        controllers,
+        election: Some(Election {
+            namespace: NAMESPACE.into(),
+            name: "controllers".into(),
+            identity: identity.into(),
+            lease_duration: Duration::from_secs(3),
+            renew_deadline: Duration::from_secs(2),
+            retry_period: Duration::from_millis(100),
+        }),
+        serve: Some(Serve {
+            port: Port::Exactly(0),
+            ..Serve::default()
+        }),
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> (u16, String) {
+    send_to(address, "GET", path, "").await
+}
+
+async fn holder(client: &Client) -> String {
+    let leases: Api<Lease> = Api::default_namespaced(client.clone());
+    let lease = leases.get_opt("controllers").await.unwrap();
+    let spec = lease.and_then(|lease| lease.spec);
+    spec.and_then(|spec| spec.holder_identity)
+        .unwrap_or_default()
+}
+
+async fn becomes(client: &Client, want: &str) {
+    eventually(&format!("the holder is {want:?}"), || async {
+        let found = holder(client).await;
+        if found == want { Ok(()) } else { Err(found) }
+    })
+    .await;
+}
+
+async fn copied(client: &Client, name: &str) {
+    let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let map = json!({"metadata": {"name": name}, "data": {"wanted": "x"}});
+    let map = object(map);
+    maps.create(&PostParams::default(), &map).await.unwrap();
+    eventually(&format!("{name} is copied"), || async {
+        let data = maps.get(name).await.unwrap().data.unwrap();
+        if data.get("found").is_some() {
+            Ok(())
+        } else {
+            Err(data)
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_leader_runs_the_controllers_and_hands_over() {
+    let fixture = Fixture::new().await;
+    let start = |identity: &str| {
+        let connect = Connect::Client(fixture.client.clone());
+        let controllers = Controllers::new(connect, options(identity, COPIES)).unwrap();
+        let server = controllers.server().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let running = tokio::spawn(controllers.run(async {
+            let _ = stopped.await;
+        }));
+        (stop, running, server)
+    };
+    let (stop_first, first, server) = start("first");
+    becomes(&fixture.client, "first").await;
+    let (stop_second, second, standby) = start("second");
+    copied(&fixture.client, "a").await;
+    let (code, text) = get(server, "/readyz?verbose").await;
+    assert_eq!(code, 200, "{text}");
+    for check in ["leaderElection", "shutdown", "informer-sync"] {
+        assert!(text.contains(&format!("[+]{check} ok")), "{text}");
+    }
+    assert_eq!(get(standby, "/readyz").await, (200, "ok".to_owned()));
+    assert_eq!(get(server, "/livez").await, (200, "ok".to_owned()));
+    let (_, metrics) = get(server, "/metrics").await;
+    for line in [
+        "tidepool_role{role=\"leader\"} 1",
+        "tidepool_role{role=\"standby\"} 0",
+        "workqueue_depth{name=\"copies\"} 0",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    drop(stop_first);
+    first.await.unwrap().unwrap();
+    becomes(&fixture.client, "second").await;
+    copied(&fixture.client, "b").await;
+    drop(stop_second);
+    second.await.unwrap().unwrap();
+    becomes(&fixture.client, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_controllers_it_still_leads_and_serves() {
+    let fixture = Fixture::new().await;
+    let connect = Connect::Client(fixture.client.clone());
+    let controllers = Controllers::new(connect, options("me", ALL)).unwrap();
+    let server = controllers.server().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(controllers.run(async {
+        let _ = stopped.await;
+    }));
+    becomes(&fixture.client, "me").await;
+    assert_eq!(get(server, "/readyz").await.0, 200);
+    drop(stop);
+    running.await.unwrap().unwrap();
+    becomes(&fixture.client, "").await;
+}
