@@ -1,4 +1,4 @@
-//! Keeps the status of PodDisruptionBudgets, by which the server allows or refuses evictions.
+//! The disruption controller: keeps the status of PodDisruptionBudgets, which the server checks at evictions.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -27,24 +27,29 @@ use crate::{
 };
 
 const WORKERS: usize = 4;
-/// An eviction that did not lead to a deletion within this time did not happen.
+/// An eviction without a deletion within this time is ignored.
 const EVICTION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// How many pods should exist, as far as that can be known.
+/// How many pods should exist, as far as it is known.
 #[derive(Debug, Clone, PartialEq)]
 enum Expected {
-    /// What their controllers ask for.
+    /// The sum of their controllers' replicas.
     Scale(i32),
     Unknown(String),
 }
 
-struct Plan {
+struct BudgetPlan {
     status: Option<PodDisruptionBudgetStatus>,
     recheck: Option<Duration>,
 }
 
 /// `pods` are those that the budget selects.
-fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: &Expected, now: Timestamp) -> Plan {
+fn plan(
+    budget: &PodDisruptionBudget,
+    pods: &[Arc<Pod>],
+    scale: &Expected,
+    now: Timestamp,
+) -> BudgetPlan {
     let before = budget.status.clone().unwrap_or_default();
     let disrupted = still_disrupted(&before, pods, now);
     let recheck = disrupted
@@ -82,13 +87,13 @@ fn plan(budget: &PodDisruptionBudget, pods: &[Arc<Pod>], scale: &Expected, now: 
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
         conditions: Some(with_condition(budget, allowed > 0, reason, message, now)),
     };
-    Plan {
+    BudgetPlan {
         status: (status != before).then_some(status),
         recheck: recheck.map(|left| Duration::try_from(left).unwrap_or(Duration::ZERO)),
     }
 }
 
-/// The number of pods expected, and of healthy ones wanted.
+/// The number of expected pods, and of healthy pods needed.
 fn needed(
     budget: &PodDisruptionBudget,
     pods: &[Arc<Pod>],
@@ -198,7 +203,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
             }
         }
     });
-    // The wished size of a workload is part of a budget given in percent.
+    // A budget in percent depends on the replicas of the workload.
     let (wake, budgets) = (queue.clone(), context.budgets.clone());
     context.deployments.listen(move |change| {
         if let Some(deployment) = change.new {
@@ -234,7 +239,7 @@ fn wake_namespace(
 }
 
 fn selects(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
-    // No selector selects nothing, an empty one everything.
+    // No selector selects no pod, an empty one every pod.
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.clone());
     let Some(Ok(selector)) = selector.map(Selector::try_from) else {
         return false;
@@ -265,7 +270,7 @@ impl Budgets {
         }
         let plan = plan(&budget, &pods, &scale, Timestamp::now());
         if let Some(status) = plan.status {
-            // With its revision: the server notes evictions in the same status.
+            // With its revision: the server records evictions in the same status.
             let budget = PodDisruptionBudget {
                 status: Some(status),
                 ..(*budget).clone()
@@ -284,7 +289,7 @@ impl Budgets {
         Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    /// The sum of what the pods' controllers ask for; pods without one do not count.
+    /// The sum of the replicas of the pods' controllers; pods without one do not count.
     async fn scale(&self, namespace: &str, pods: &[Arc<Pod>]) -> Result<Expected, Error> {
         let mut scales: BTreeMap<String, i32> = BTreeMap::new();
         for pod in pods {
@@ -316,7 +321,7 @@ impl Budgets {
         ))
     }
 
-    /// The uid and the size of a ReplicaSet or, if it has one, of its Deployment.
+    /// The uid and the replicas of a ReplicaSet or, if it has one, of its Deployment.
     fn known_scale(&self, namespace: &str, owner: &OwnerReference) -> Option<(String, i32)> {
         let set = self
             .context
@@ -338,7 +343,7 @@ impl Budgets {
         })
     }
 
-    /// Asks the server for the scale of any other kind of owner.
+    /// Gets the scale of any other kind of owner from the server.
     async fn asked_scale(
         &self,
         namespace: &str,

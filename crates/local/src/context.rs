@@ -12,7 +12,7 @@ use reconcile::{Cache, EventRecorder, EventType, Object, Requests, Watches, by_o
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    nodes::SIMULATED,
+    nodes::SIMULATED_SELECTOR,
     objects::{Deployment, Job, Pod, ReplicaSet},
 };
 
@@ -115,7 +115,7 @@ impl Context {
         let api = || self.client.clone();
         let bound = watcher::Config::default().fields("spec.nodeName!=");
         self.watches.add(&self.pods, Api::all(api()), bound);
-        let simulated = watcher::Config::default().labels(&format!("{SIMULATED}=true"));
+        let simulated = watcher::Config::default().labels(SIMULATED_SELECTOR);
         self.watches.add(&self.nodes, Api::all(api()), simulated);
     }
 

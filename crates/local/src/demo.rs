@@ -1,6 +1,6 @@
-//! The demo workload: the services of a small shop that ask for far more than they use, and batch work beside them.
+//! The demo workload: services of a small shop that request far more than they use, and batch jobs beside them.
 //!
-//! Objects only, made once; from then on they belong to whoever plays with them.
+//! It creates the objects once and does not manage them afterwards.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use crate::nodes::RUN_FOR;
 
-/// Where the demo's pods are.
+/// The namespace of the demo.
 pub const NAMESPACE: &str = "demo";
-/// On a pod: how much cpu it would use, for views of a cluster where nothing really runs.
+/// Annotation of a pod: the cpu it would use, for views of a cluster where no containers run.
 pub const CPU_USE: &str = "tidepool.io/cpu-use";
 
 const ACCOUNT: &str = "shop";
@@ -24,10 +24,10 @@ const ONLINE: &str = "demo-online";
 const BATCH: &str = "demo-batch";
 const HOST: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// On larger clusters the demo stays as large as for this many nodes: it is there to be looked at.
+/// On larger clusters the demo has the size for this many nodes.
 const MOST_NODES: usize = 100;
 
-/// Makes the objects, services first. Their pods name this scheduler.
+/// Creates the objects, services first. Their pods name this scheduler.
 pub(crate) async fn load(
     requests: &Requests,
     nodes: usize,
@@ -40,7 +40,7 @@ pub(crate) async fn load(
         requests.create::<PriorityClass>(None, &class).await?;
     }
     let there = Some(NAMESPACE);
-    // The default account comes when it comes; without one no pod is let in.
+    // The default account may not exist yet, and without one the server rejects pods.
     let account = json!({"metadata": {"name": ACCOUNT}});
     requests.create::<ServiceAccount>(there, &account).await?;
     for service in services(nodes) {
@@ -54,13 +54,13 @@ pub(crate) async fn load(
     for work in batch(nodes) {
         requests.create::<Job>(there, &work.job(scheduler)).await?;
     }
-    for work in hopeless() {
+    for work in unschedulable() {
         requests.create::<Pod>(there, &work.pod(scheduler)).await?;
     }
     Ok(())
 }
 
-/// Online pods may push batch pods out; batch pods push nobody out.
+/// Online pods may preempt batch pods; batch pods preempt no pods.
 fn priority_classes() -> [Value; 2] {
     [
         json!({"metadata": {"name": ONLINE}, "value": 9000, "description": "services that people wait for"}),
@@ -72,7 +72,7 @@ fn priority_classes() -> [Value; 2] {
 struct Size {
     cpu: &'static str,
     memory: &'static str,
-    /// What it uses of the cpu it asks for.
+    /// The part of the requested cpu that it uses.
     uses: &'static str,
 }
 
@@ -80,11 +80,11 @@ struct Service {
     name: &'static str,
     replicas: usize,
     size: Size,
-    /// Fields of its pods' spec that say where they want to be.
+    /// Fields of its pods' spec that select nodes.
     place: Value,
 }
 
-/// About 60% of a cluster's cpu is asked for by these, and less than a quarter of that is used.
+/// These request about 60% of a cluster's cpu and use less than a quarter of that.
 fn services(nodes: usize) -> Vec<Service> {
     let away_from = |app: &str, topology: &str| {
         json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -147,7 +147,7 @@ fn services(nodes: usize) -> Vec<Service> {
         },
         Service {
             name: "payments",
-            // One per zone, and there are three: the fourth has something to explain.
+            // One per zone, and there are three: the fourth pod is unschedulable and can be explained.
             replicas: 4,
             size: Size {
                 cpu: "1",
@@ -187,14 +187,14 @@ fn budget() -> Value {
 
 struct Work {
     name: &'static str,
-    /// At the same time, and all in all.
+    /// Parallelism and completions.
     pods: (usize, usize),
     size: Size,
     run_for: &'static str,
     place: Value,
 }
 
-/// A little more than there is room for, so that some of it always waits for other work to end.
+/// A little more than the capacity, so that some pods always wait for others to end.
 fn batch(nodes: usize) -> Vec<Work> {
     vec![
         Work {
@@ -233,8 +233,8 @@ fn batch(nodes: usize) -> Vec<Work> {
     ]
 }
 
-/// Pods that no node can take, so that there is something to explain.
-fn hopeless() -> Vec<Work> {
+/// Pods that no node can run, to show explanations.
+fn unschedulable() -> Vec<Work> {
     vec![
         // No node is that large.
         Work {
@@ -271,14 +271,14 @@ impl Work {
             "spec": {
                 "parallelism": parallelism,
                 "completions": completions,
-                // Pods that make room for services are no failures of the work.
+                // Preempted pods must not fail the job.
                 "backoffLimit": i32::MAX,
                 "template": self.pod(scheduler),
             },
         })
     }
 
-    /// A pod of it, or a template.
+    /// A pod, or a pod template.
     fn pod(&self, scheduler: &str) -> Value {
         let mut spec = pod_spec(self.name, &self.size, BATCH, scheduler);
         extend(&mut spec, &json!({"restartPolicy": "Never"}));

@@ -1,6 +1,6 @@
-//! Rolls Deployments out: makes and scales the ReplicaSets of each revision and reports progress.
+//! The Deployment controller: creates and scales the ReplicaSets of each revision and reports progress.
 //!
-//! This is the shell; `plan` decides, `sets` makes the ReplicaSets, and `status` says how far it got.
+//! `plan` decides, `sets` creates the ReplicaSets, and `status` computes the status.
 
 mod plan;
 mod sets;
@@ -16,11 +16,11 @@ use reconcile::{
 };
 use serde_json::{Value, json};
 
-use self::plan::{Observed, Step, plan};
+use self::plan::{Observed, RolloutStep, plan};
 use crate::{
     context::Context,
     objects::{Deployment, Pod, ReplicaSet},
-    ownership::{claims, concerned, controlled_by},
+    ownership::{claims, controlled_by, owner_keys},
 };
 
 const WORKERS: usize = 8;
@@ -43,12 +43,12 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     let (wake, deployments) = (queue.clone(), context.deployments.clone());
     context.replica_sets.listen(move |change| {
         for set in change.sides() {
-            for key in concerned(&set.metadata, &deployments, |d| &d.spec.selector) {
+            for key in owner_keys(&set.metadata, &deployments, |d| &d.spec.selector) {
                 wake.add(key);
             }
         }
     });
-    // The Recreate strategy waits for the last old pod, of which no ReplicaSet speaks any more.
+    // The Recreate strategy waits for the last old pod, which is no longer in the status of any ReplicaSet.
     let (wake, sets) = (queue.clone(), context.replica_sets.clone());
     context.pods.listen(move |change| {
         if change.new.is_none()
@@ -121,10 +121,15 @@ impl Deployments {
         pods.iter().any(|pod| !pod.is_finished())
     }
 
-    async fn take(&self, key: &Key, deployment: &Deployment, step: Step) -> Result<(), Error> {
+    async fn take(
+        &self,
+        key: &Key,
+        deployment: &Deployment,
+        step: RolloutStep,
+    ) -> Result<(), Error> {
         let requests = &self.context.requests;
         match step {
-            Step::Create {
+            RolloutStep::Create {
                 name,
                 replicas,
                 set,
@@ -146,7 +151,7 @@ impl Deployments {
                     Err(error) => return Err(error.into()),
                 }
             }
-            Step::Scale { set, replicas } => {
+            RolloutStep::Scale { set, replicas } => {
                 let fields = json!({"spec": {"replicas": replicas}});
                 if self.patch_set(key, &set, fields).await? {
                     let name = set.metadata.name.as_deref().unwrap_or_default();
@@ -154,11 +159,11 @@ impl Deployments {
                         .await;
                 }
             }
-            Step::Annotate { set, annotations } => {
+            RolloutStep::Annotate { set, annotations } => {
                 let fields = json!({"metadata": {"annotations": annotations}});
                 self.patch_set(key, &set, fields).await?;
             }
-            Step::Delete(set) => {
+            RolloutStep::Delete(set) => {
                 let options = DeleteParams {
                     preconditions: Some(Preconditions {
                         uid: None,
@@ -176,7 +181,7 @@ impl Deployments {
         Ok(())
     }
 
-    /// Returns whether the set was still there. A plan made from an old state of it must not win.
+    /// Returns whether the set still existed. Fails if it has changed since the plan was made.
     async fn patch_set(&self, key: &Key, set: &ReplicaSet, fields: Value) -> Result<bool, Error> {
         let requests = &self.context.requests;
         let patch = requests.merge_unchanged::<ReplicaSet>(&set.metadata, Part::Object, fields);

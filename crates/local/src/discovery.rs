@@ -1,4 +1,4 @@
-//! Every kind that the server knows right now, custom ones included.
+//! Discovery of every kind that the server has, custom ones included.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) struct Kinds(BTreeMap<(String, String), ServedKind>);
 
 impl Kinds {
     pub(crate) async fn discover(client: &Client) -> Result<Self, kube::Error> {
-        // Two requests for everything: with one for each group, a bad connection would hardly ever answer them all.
+        // Two requests in all: with one per group, a bad connection would rarely answer all of them.
         let discovery = Discovery::new(client.clone()).run_aggregated().await?;
         let mut kinds = BTreeMap::new();
         for group in discovery.groups_alphabetical() {
@@ -46,7 +46,7 @@ impl Kinds {
         Ok(Self(kinds))
     }
 
-    /// Finds a kind by what an owner reference says; any version of the group will do.
+    /// Finds a kind by the fields of an owner reference, in any version of the group.
     pub(crate) fn find(&self, api_version: &str, kind: &str) -> Option<&ServedKind> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         self.0.get(&(group.to_owned(), kind.to_owned()))
@@ -60,7 +60,7 @@ impl Kinds {
         })
     }
 
-    /// Kinds that a namespace must be emptied of.
+    /// Kinds whose objects must be deleted with their namespace.
     pub(crate) fn in_namespaces(&self) -> impl Iterator<Item = &ServedKind> {
         self.0.values().filter(|kind| {
             kind.namespaced && kind.supports(verbs::LIST) && kind.supports(verbs::DELETE_COLLECTION)

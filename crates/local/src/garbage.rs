@@ -1,7 +1,7 @@
-//! Deletes what lost its owner, and carries out foreground and orphaning deletions.
+//! Garbage collection: deletes objects without owners, and carries out foreground and orphaning deletions.
 //!
-//! This is the shell: it watches the metadata of every kind, custom ones included, asks the server about
-//! owners it does not know, and carries out what `graph` plans.
+//! It watches the metadata of every kind, custom ones included, queries the server for owners it does not know, and
+//! applies what `graph` plans.
 
 mod graph;
 
@@ -32,9 +32,9 @@ use self::graph::{Action, Graph, Item, Policy};
 use crate::discovery::Kinds;
 
 const WORKERS: usize = 16;
-/// New kinds are looked for this often, besides when a CustomResourceDefinition changes.
+/// It discovers new kinds this often, and when a CustomResourceDefinition changes.
 const REDISCOVERY: Duration = Duration::from_secs(60);
-/// Verified absences that are remembered; then the server is asked again.
+/// The most absent owners that it remembers; then it queries the server again.
 const REMEMBERED: usize = 10_000;
 
 pub(crate) struct Garbage {
@@ -42,7 +42,7 @@ pub(crate) struct Garbage {
     queue: Arc<WorkQueue<String>>,
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
-    /// Owners that the server said are gone.
+    /// Owners that do not exist, according to the server.
     absent: Mutex<HashSet<String>>,
     definitions_changed: tokio::sync::Notify,
 }
@@ -78,7 +78,7 @@ pub(crate) async fn run(client: Client, cancel: CancellationToken) {
 }
 
 impl Garbage {
-    /// Watches every kind there is, and the new ones as they come. `listing` is held until the first ones are listed.
+    /// Watches every kind, and new kinds when they appear. Holds `listing` until the first kinds are listed.
     async fn follow_kinds(
         self: Arc<Self>,
         tasks: TaskTracker,
@@ -95,7 +95,7 @@ impl Garbage {
             {
                 None => return,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "kinds could not be listed");
+                    tracing::debug!(%error, "cannot discover kinds; retrying");
                     pause = Duration::from_secs(1);
                 }
                 Some(Ok(kinds)) => {
@@ -155,7 +155,7 @@ impl Garbage {
         while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
             match event {
                 Err(error) => {
-                    tracing::debug!(kind = %kind.kind, %error, "the watch broke and will be resumed")
+                    tracing::debug!(kind = %kind.kind, %error, "watch broke; resuming")
                 }
                 Ok(Event::Init) => listed = Some(Vec::new()),
                 Ok(Event::InitApply(object)) => {
@@ -229,7 +229,7 @@ impl Garbage {
                 .is_absent(&owner, namespace.as_deref().unwrap_or_default())
                 .await?
             {
-                // It lives, or cannot be known: its own kind's watch may simply be behind.
+                // It exists, or its kind is unknown: the watch of its kind may be behind.
                 return Ok(Requeue::After(Duration::from_secs(30)));
             }
         }
@@ -240,7 +240,7 @@ impl Garbage {
         Ok(Requeue::OnChange)
     }
 
-    /// Asks the server whether an owner is really gone.
+    /// Queries the server whether an owner exists.
     async fn is_absent(&self, owner: &OwnerReference, namespace: &str) -> Result<bool, Error> {
         if self
             .absent

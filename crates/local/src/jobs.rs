@@ -1,7 +1,7 @@
-//! Runs Jobs to completion: makes their pods, counts how they end, gives up after too many failures.
+//! The Job controller: creates pods, counts how they end, and fails the Job after too many failures.
 //!
-//! This is the shell; `plan` decides and `count` keeps the numbers right. Indexed completion is supported; pod failure policies, success
-//! policies and limits per index are not, and a Job that uses them is told so.
+//! `plan` decides and `count` keeps the counters right. Indexed completion is supported. Pod failure policies, success
+//! policies and limits per index are not: a Job that uses them gets an event.
 
 mod count;
 mod member;
@@ -19,12 +19,12 @@ use serde_json::json;
 
 use self::{
     member::{TRACKING, is_tracked, member},
-    plan::{Plan, plan},
+    plan::{JobPlan, plan},
 };
 use crate::{
     context::Context,
     objects::{Job, Pod},
-    ownership::{claims, concerned, controlled_by, pod_from},
+    ownership::{claims, controlled_by, owner_keys, pod_from},
 };
 
 const WORKERS: usize = 8;
@@ -54,7 +54,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     let (wake, wake_lost, jobs) = (queue.clone(), lost.clone(), context.jobs.clone());
     context.pods.listen(move |change| {
         for pod in change.sides() {
-            for key in concerned(&pod.metadata, &jobs, |job| &job.spec.selector) {
+            for key in owner_keys(&pod.metadata, &jobs, |job| &job.spec.selector) {
                 wake.add(key);
             }
         }
@@ -99,7 +99,7 @@ impl Jobs {
         self.carry_out(&key, &job, plan).await
     }
 
-    async fn carry_out(&self, key: &Key, job: &Job, plan: Plan) -> Result<Requeue, Error> {
+    async fn carry_out(&self, key: &Key, job: &Job, plan: JobPlan) -> Result<Requeue, Error> {
         let requests = &self.context.requests;
         for message in plan.warnings {
             self.context
@@ -128,7 +128,7 @@ impl Jobs {
             .await?;
         self.create(key, job, &plan.create).await?;
         if let Some(status) = plan.status {
-            // A count made from an old state must not win.
+            // A count from an old state must not be written.
             let fields = json!({"status": status});
             let patch = requests.merge_unchanged::<Job>(&job.metadata, Part::Status, fields);
             self.own.wrote(key, patch.await?.as_ref());
@@ -161,7 +161,7 @@ impl Jobs {
         Ok(result?)
     }
 
-    /// A pod waits for its Job to count it. When that is gone, nobody will.
+    /// A pod keeps its finalizer until its Job counts it. Without the Job, this removes the finalizer.
     async fn free_if_lost(&self, key: Key) -> Result<Requeue, Error> {
         let Some(pod) = self.context.pods.get(&key) else {
             return Ok(Requeue::OnChange);
@@ -180,7 +180,7 @@ impl Jobs {
         Ok(Requeue::OnChange)
     }
 
-    /// Removes the finalizer by which the pod waits to be counted.
+    /// Removes the finalizer of a pod.
     async fn release(&self, key: &Key, pod: &Pod) -> Result<(), Error> {
         let fields = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [TRACKING]}});
         let patch = self

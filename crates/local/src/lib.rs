@@ -139,7 +139,7 @@ impl Local {
     }
 
     /// Stops everything and returns when it has stopped. Objects stay as they are.
-    pub async fn stop(self) {
+    pub async fn stop(&self) {
         self.running.stop().await;
     }
 }
@@ -171,7 +171,7 @@ impl Running {
     }
 
     /// Stops everything and returns when it has stopped. Objects stay as they are.
-    pub async fn stop(self) {
+    pub async fn stop(&self) {
         self.context.cancel.cancel();
         self.tasks.close();
         self.tasks.wait().await;

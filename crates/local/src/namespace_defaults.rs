@@ -1,4 +1,4 @@
-//! Gives every namespace what pods in it need: the account they run as, and the certificates that name the server.
+//! Creates what pods need in every namespace: the default ServiceAccount and the ConfigMap with the root certificate.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 
 const WORKERS: usize = 4;
-/// A missing account or certificate bundle is put back at the latest after this time.
+/// It creates a deleted ServiceAccount or ConfigMap again after at most this time.
 const REPAIR: Duration = Duration::from_secs(30);
 const ROOT_CA: &str = "kube-root-ca.crt";
 
@@ -58,7 +58,7 @@ impl NamespaceDefaults {
     ) -> Result<(), Error> {
         let requests = &self.context.requests;
         match requests.create::<K>(Some(namespace), &object).await {
-            // A namespace that is being deleted takes nothing new.
+            // A namespace that is being deleted accepts no new objects.
             Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(()),
             Err(error) if is_already_exists(&error) || is_not_found(&error) => Ok(()),
             result => Ok(result.map(drop)?),

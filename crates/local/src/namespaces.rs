@@ -1,4 +1,4 @@
-//! Empties namespaces that are being deleted.
+//! The namespace controller: deletes the objects of namespaces that are being deleted.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -17,15 +17,15 @@ use serde_json::json;
 use crate::{context::Context, discovery::Kinds};
 
 const WORKERS: usize = 4;
-/// Things that take time to go (pods stop, others wait for a finalizer) are looked at this often.
+/// It checks this often for objects that take time to go: pods that stop, and objects with finalizers.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 struct Namespaces {
     context: Arc<Context>,
 }
 
-/// Whether it is up to us to empty it before it can go.
-fn awaits_us(namespace: &Namespace) -> bool {
+/// Whether this controller must delete its objects first.
+fn must_be_emptied(namespace: &Namespace) -> bool {
     let finalizers = namespace
         .spec
         .as_ref()
@@ -58,7 +58,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
 impl Namespaces {
     async fn update(&self, key: Key) -> Result<Requeue, Error> {
         let namespace = self.context.namespaces.get(&key);
-        match namespace.filter(|namespace| awaits_us(namespace)) {
+        match namespace.filter(|namespace| must_be_emptied(namespace)) {
             Some(namespace) => self.empty(&namespace, &key.name).await,
             None => Ok(Requeue::OnChange),
         }
@@ -97,7 +97,7 @@ impl Namespaces {
         Ok(Requeue::After(PATIENCE))
     }
 
-    /// Gives up our finalizer, which lets the server remove the namespace.
+    /// Removes our finalizer, so that the server deletes the namespace.
     async fn finalize(&self, namespace: &Namespace, name: &str) -> Result<(), Error> {
         let mut namespace = namespace.clone();
         if let Some(finalizers) = namespace
@@ -117,7 +117,7 @@ impl Namespaces {
         }
     }
 
-    /// Says what holds the namespace up, for `kubectl describe`.
+    /// Writes the conditions that name the remaining objects.
     async fn report(&self, namespace: &Namespace, left: &[Left]) -> Result<(), Error> {
         let conditions = conditions(namespace, left, Timestamp::now());
         let status = namespace.status.clone().unwrap_or_default();
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_dying_namespace_with_our_finalizer_is_emptied() {
+    fn only_a_deleted_namespace_with_our_finalizer_is_emptied() {
         let dying = "2026-01-01T00:00:00Z";
         for (case, namespace, want) in [
             (
@@ -226,7 +226,7 @@ mod tests {
             ),
         ] {
             let namespace = serde_json::from_value(namespace).unwrap();
-            assert_eq!(awaits_us(&namespace), want, "{case}");
+            assert_eq!(must_be_emptied(&namespace), want, "{case}");
         }
     }
 

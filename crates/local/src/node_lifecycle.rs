@@ -1,4 +1,4 @@
-//! Notices nodes that fell silent, and keeps the taints that follow from a node's conditions.
+//! The node lifecycle controller: marks nodes without heartbeats as not ready, and keeps the taints of their conditions.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 16;
 
-/// The conditions that a silent node can no longer vouch for.
+/// The conditions that become unknown without heartbeats.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// A condition in this state taints the node; `Ready` does so for new pods and for running ones.
+/// The taints of a condition in this state; `Ready` has one for new pods and one for running ones.
 const TAINTS: [(&str, &str, &str, &[&str]); 6] = [
     (
         "Ready",
@@ -65,18 +65,18 @@ const TAINTS: [(&str, &str, &str, &[&str]); 6] = [
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 #[derive(Debug, PartialEq)]
-enum Step {
-    /// The node is silent: these conditions are unknown now.
+enum NodeStep {
+    /// The node sends no heartbeats: these conditions are now unknown.
     Doubt(Vec<NodeCondition>),
     SetTaints(Vec<Taint>),
 }
 
-/// The next step for a node not heard of for `silence`.
-fn plan(node: &Node, silence: Duration, grace: Duration, now: Timestamp) -> Option<Step> {
+/// The next step for a node whose last heartbeat was `silence` ago.
+fn plan(node: &Node, silence: Duration, grace: Duration, now: Timestamp) -> Option<NodeStep> {
     if silence >= grace {
         let doubts = doubts(node, now);
         if !doubts.is_empty() {
-            return Some(Step::Doubt(doubts));
+            return Some(NodeStep::Doubt(doubts));
         }
     }
     let taints = taints(node, now);
@@ -85,7 +85,7 @@ fn plan(node: &Node, silence: Duration, grace: Duration, now: Timestamp) -> Opti
         .as_ref()
         .and_then(|spec| spec.taints.clone())
         .unwrap_or_default();
-    (taints != written).then_some(Step::SetTaints(taints))
+    (taints != written).then_some(NodeStep::SetTaints(taints))
 }
 
 fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
@@ -118,11 +118,11 @@ fn doubts(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
     REPORTED.iter().filter_map(unknown).collect()
 }
 
-/// The node's taints as they should be: foreign ones stay, ours follow the conditions.
+/// The taints that the node should have: foreign ones stay, ours follow the conditions.
 fn taints(node: &Node, now: Timestamp) -> Vec<Taint> {
     let spec = node.spec.clone().unwrap_or_default();
     let mut written = spec.taints.unwrap_or_default();
-    // A node that has never reported keeps the taint it was born with.
+    // A node that has never reported keeps the taint it was created with.
     if condition(node, "Ready").is_none() {
         return written;
     }
@@ -230,8 +230,8 @@ impl NodeLifecycle {
                 .elapsed()
         };
         match plan(&node, silence, grace, Timestamp::now()) {
-            Some(Step::Doubt(conditions)) => self.doubt(&node, conditions).await?,
-            Some(Step::SetTaints(taints)) => self.set_taints(&node, taints).await?,
+            Some(NodeStep::Doubt(conditions)) => self.doubt(&node, conditions).await?,
+            Some(NodeStep::SetTaints(taints)) => self.set_taints(&node, taints).await?,
             None => {}
         }
         if !is_ready(&node) && condition(&node, "Ready").is_some() {
@@ -257,7 +257,7 @@ impl NodeLifecycle {
         Ok(())
     }
 
-    /// Only if the node has not changed, because the list is replaced whole and people taint nodes too.
+    /// Only if the node has not changed: the patch replaces the whole list, and users change taints too.
     async fn set_taints(&self, node: &Node, taints: Vec<Taint>) -> Result<(), Error> {
         let fields = json!({"spec": {"taints": taints}});
         let requests = &self.context.requests;
@@ -267,7 +267,7 @@ impl NodeLifecycle {
         Ok(())
     }
 
-    /// The pods of a node that cannot vouch for them are not ready either.
+    /// Marks the pods of a node without heartbeats as not ready.
     async fn mark_pods_not_ready(&self, node: &str) -> Result<(), Error> {
         for pod in self.context.pods.indexed(&Index::Node(node.into())) {
             if pod.is_ready() && !pod.is_finished() {
@@ -310,11 +310,11 @@ mod tests {
             Timestamp::UNIX_EPOCH,
         ) {
             None => vec![],
-            Some(Step::Doubt(conditions)) => conditions
+            Some(NodeStep::Doubt(conditions)) => conditions
                 .iter()
                 .map(|c| format!("{} {} {}", c.type_, c.status, c.reason.as_deref().unwrap()))
                 .collect(),
-            Some(Step::SetTaints(taints)) => taints
+            Some(NodeStep::SetTaints(taints)) => taints
                 .iter()
                 .map(|t| {
                     format!(
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_node_is_doubted_once() {
+    fn a_node_without_heartbeats_becomes_unknown_once() {
         let healthy = [
             ("Ready", "True"),
             ("MemoryPressure", "False"),

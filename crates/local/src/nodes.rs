@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api,
-    api::{DeleteParams, Patch, PatchParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams},
     core::PartialObjectMeta,
 };
 use reconcile::{
@@ -43,6 +43,7 @@ use crate::{context::Context, objects::Pod};
 
 /// Label of a Node: `true` leaves it to `tidepool nodes`.
 pub const SIMULATED: &str = "tidepool.io/simulated";
+pub(crate) const SIMULATED_SELECTOR: &str = "tidepool.io/simulated=true";
 /// Annotation of a Node: with `off` its simulated kubelet does nothing, and the node becomes not ready after a while.
 pub const HEARTBEAT: &str = "tidepool.io/heartbeat";
 
@@ -100,17 +101,23 @@ impl Nodes {
         Ok(())
     }
 
-    /// Deletes these nodes as far as the kubelets act for them, and returns how many it deleted.
-    pub async fn delete_all(&self, names: &[String]) -> Result<usize, kube::Error> {
-        let nodes = names.iter().map(|name| Key::cluster(name));
-        let nodes: Vec<Arc<Node>> = nodes
-            .filter_map(|key| self.kubelets.context.nodes.get(&key))
-            .filter(|node| self.kubelets.owns(node))
-            .collect();
-        let requests = &self.kubelets.context.requests;
-        let deleted = stream::iter(&nodes)
-            .map(|node| requests.delete::<Node>(&node.metadata, DeleteParams::background()))
-            .buffer_unordered(NODE_WORKERS);
+    /// Deletes those of these nodes that have the label [`SIMULATED`], and returns how many it deleted.
+    pub async fn delete_simulated(&self, names: &[String]) -> Result<usize, kube::Error> {
+        let context = &self.kubelets.context;
+        // Not from the cache, which may not show the newest nodes yet.
+        let nodes: Api<Node> = Api::all(context.client.clone());
+        let simulated = ListParams::default().labels(SIMULATED_SELECTOR);
+        let listed = nodes.list_metadata(&simulated).await?;
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
+        let deleted = listed
+            .iter()
+            .map(|node| &node.metadata)
+            .filter(|meta| meta.name.as_deref().is_some_and(|it| names.contains(it)))
+            .map(|meta| {
+                let options = DeleteParams::background();
+                context.requests.delete::<Node>(meta, options)
+            });
+        let deleted = stream::iter(deleted).buffer_unordered(NODE_WORKERS);
         deleted.try_collect::<Vec<()>>().await.map(|all| all.len())
     }
 

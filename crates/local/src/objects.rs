@@ -1,8 +1,8 @@
-//! Kinds as they are needed here: the fields that somebody reads, and nothing else.
+//! Slim types of the watched kinds, with only the fields that a controller here reads.
 //!
-//! There are many pods, so they are a tenth of the whole; pod templates stay JSON, because they are only
-//! copied and compared, and the hundreds of types inside them would double the time to compile this crate.
-//! What is written is a patch or JSON, never one of these objects.
+//! A slim pod has a tenth of the size of a full one. Pod templates stay JSON: they are only copied and compared, and the
+//! hundreds of types inside them would double the time to compile this crate. The controllers write patches or JSON, never
+//! these types.
 
 pub(crate) mod deployment;
 pub(crate) mod job;
@@ -11,7 +11,7 @@ pub(crate) mod replica_set;
 
 pub(crate) use self::{deployment::Deployment, job::Job, pod::Pod, replica_set::ReplicaSet};
 
-/// Says where a namespaced kind is found.
+/// Implements `Resource` for a namespaced kind.
 macro_rules! kind {
     ($kind:ident, $group:literal, $plural:literal) => {
         impl kube::Resource for $kind {

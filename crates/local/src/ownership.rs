@@ -1,7 +1,7 @@
-//! Which objects a controller's selector claims, and the hand-over of those it gains or loses.
+//! Ownership by selector: which objects a controller owns, adopts and releases.
 //!
-//! An object belongs to the owner it names. A matching object that nobody controls is adopted; an owned
-//! one that does not match any more is released, which is how people take a pod out for debugging.
+//! An object belongs to its controlling owner. A controller adopts a matching object without one, and releases an owned
+//! object that no longer matches, which is how users take a pod out for debugging.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(crate) struct Claims<K> {
     pub(crate) release: Vec<Arc<K>>,
 }
 
-/// Sorts what `owner` owns and could own.
+/// The objects that `owner` owns, adopts and releases.
 pub(crate) fn claims<K: Object>(
     owner: &ObjectMeta,
     selector: &LabelSelector,
@@ -36,7 +36,7 @@ pub(crate) fn claims<K: Object>(
         .into_iter()
         .partition(matches);
     let mut adopt = Vec::new();
-    // A dying owner takes nothing new.
+    // An owner that is being deleted adopts nothing.
     if owner.deletion_timestamp.is_none() {
         let namespace = owner.namespace.clone().unwrap_or_default();
         adopt = cache.indexed(&Index::Orphan(namespace));
@@ -50,7 +50,7 @@ pub(crate) fn claims<K: Object>(
 }
 
 impl<K: Object> Claims<K> {
-    /// Adopts and releases. Returns whether anything changed: then the plan must wait for the news.
+    /// Adopts and releases. Returns whether anything changed: then the plan must wait until the cache shows it.
     pub(crate) async fn settle(
         &self,
         owner: &OwnerReference,
@@ -69,7 +69,7 @@ impl<K: Object> Claims<K> {
     }
 }
 
-/// The reference by which `owner` controls what it makes.
+/// The controller owner reference to `owner`.
 pub(crate) fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     OwnerReference {
         block_owner_deletion: Some(true),
@@ -77,7 +77,7 @@ pub(crate) fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
     }
 }
 
-/// A pod from its owner's template, to be named by the server.
+/// A pod from its owner's template; the server generates the name.
 pub(crate) fn pod_from(template: &Value, owner: &OwnerReference) -> Value {
     let mut meta = json!({
         "generateName": format!("{}-", owner.name),
@@ -91,8 +91,8 @@ pub(crate) fn pod_from(template: &Value, owner: &OwnerReference) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"]})
 }
 
-/// The keys of the owners of kind `K` that a change to one of their possible objects concerns.
-pub(crate) fn concerned<K: Object>(
+/// The keys of the owners of kind `K` to reconcile after a change of `object`.
+pub(crate) fn owner_keys<K: Object>(
     object: &ObjectMeta,
     owners: &Cache<K>,
     selector: fn(&K) -> &LabelSelector,
@@ -169,6 +169,9 @@ mod tests {
             jiff::Timestamp::UNIX_EPOCH,
         ));
         let found = claims(&owner, &selector, &cache).unwrap();
-        assert!(found.adopt.is_empty(), "a dying owner takes nothing new");
+        assert!(
+            found.adopt.is_empty(),
+            "an owner that is being deleted adopts nothing"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Removes pods that nobody else will: those of nodes that no longer exist, and the oldest of too many finished ones.
+//! Pod garbage collection: deletes pods of nodes that no longer exist, and the oldest of too many finished pods.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 4;
-/// The real controller's default: so many finished pods are kept.
+/// How many finished pods are kept; the real controller's default.
 const FINISHED_KEPT: usize = 12_500;
 const FINISHED_CHECK: Duration = Duration::from_secs(20);
 
@@ -41,7 +41,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     });
     let wake = queue.clone();
     context.nodes.listen(move |change| {
-        // Also when one appears, which clears it of having been missing.
+        // Also when one appears: it is no longer missing.
         if change.old.is_none() || change.new.is_none() {
             for node in change.sides() {
                 wake.add(Key::cluster(node.metadata.name.clone().unwrap_or_default()));
@@ -102,7 +102,7 @@ impl PodGc {
         if !left.is_zero() {
             return Ok(Requeue::After(left));
         }
-        // The cache may be behind; removing pods of a living node would be a disaster.
+        // The cache may be behind, and pods of an existing node must not be deleted.
         let api: Api<PartialObjectMeta<Node>> = Api::all(self.context.client.clone());
         if api.get_opt(&node.name).await?.is_some() {
             return Ok(Requeue::After(Duration::from_secs(1)));
@@ -142,7 +142,7 @@ impl PodGc {
                     None => return,
                     Some(Ok(())) => {}
                     Some(Err(error)) => {
-                        tracing::debug!(pod = pod.name(), %error, "a finished pod stays for now");
+                        tracing::debug!(pod = pod.name(), %error, "cannot delete finished pod; retrying");
                         break;
                     }
                 }

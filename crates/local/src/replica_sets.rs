@@ -1,4 +1,4 @@
-//! Keeps as many pods alive as each ReplicaSet asks for.
+//! The ReplicaSet controller: keeps the requested number of pods.
 
 use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc, time::Duration};
 
@@ -10,32 +10,32 @@ use serde_json::{Value, json};
 use crate::{
     context::Context,
     objects::{Pod, ReplicaSet, replica_set::ReplicaSetStatus},
-    ownership::{claims, concerned, controlled_by, pod_from},
+    ownership::{claims, controlled_by, owner_keys, pod_from},
 };
 
-/// Pods made or removed in one go; the rest follows when these have been seen.
+/// The most pods to create or delete in one plan; the next plan does the rest.
 const BURST: usize = 500;
-/// Sets brought up to date at the same time, and requests at the same time for one of them.
+/// How many ReplicaSets it reconciles at a time, and how many requests it sends at a time for each.
 const WORKERS: usize = 8;
 const REQUESTS: usize = 16;
 
 #[derive(Debug)]
-struct Plan {
+struct ReplicaSetPlan {
     create: usize,
     delete: Vec<Arc<Pod>>,
-    /// When it differs from what is written.
+    /// The status, if it changes.
     status: Option<ReplicaSetStatus>,
-    /// A pod becomes available then, without any event.
+    /// The time until a pod becomes available without any event.
     recheck: Option<Duration>,
 }
 
-/// What to do for `set`, which owns `pods`.
-fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
+/// The plan for `set`, which owns `pods`.
+fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
     let wanted = usize::try_from(set.spec.replicas).unwrap_or(0);
     let min_ready = SignedDuration::from_secs(set.spec.min_ready_seconds.into());
     let mut active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
 
-    // How long each ready pod still has to wait until it counts as available.
+    // How long until each ready pod is available.
     let waits: Vec<SignedDuration> = active
         .iter()
         .filter_map(|pod| pod.ready_since())
@@ -71,7 +71,7 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
         }
     }
     let status = (status != set.status).then_some(status);
-    Plan {
+    ReplicaSetPlan {
         create,
         delete,
         status,
@@ -91,7 +91,8 @@ fn has_all(pod: &Pod, labels: &Value) -> bool {
         })
 }
 
-/// The order in which surplus pods go: those that do no work yet, then the cheap ones, the crowded, the restless and the young.
+/// The order in which surplus pods are deleted: pods that do not run yet, then by deletion cost, pods per node, time of
+/// readiness, restarts and age.
 fn sort_least_useful_first(pods: &mut [Arc<Pod>]) {
     let mut on_node: HashMap<String, usize> = HashMap::new();
     for pod in pods.iter() {
@@ -117,7 +118,7 @@ fn sort_least_useful_first(pods: &mut [Arc<Pod>]) {
     });
 }
 
-/// Pods with a lower cost go first; nonsense counts as none.
+/// Pods with a lower cost are deleted first; an invalid value counts as 0.
 fn deletion_cost(pod: &Pod) -> i32 {
     pod.annotation("controller.kubernetes.io/pod-deletion-cost")
         .and_then(|text| text.parse().ok())
@@ -142,7 +143,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     let (wake, sets) = (queue.clone(), context.replica_sets.clone());
     context.pods.listen(move |change| {
         for pod in change.sides() {
-            for key in concerned(&pod.metadata, &sets, |set| &set.spec.selector) {
+            for key in owner_keys(&pod.metadata, &sets, |set| &set.spec.selector) {
                 wake.add(key);
             }
         }

@@ -1,4 +1,4 @@
-//! Counts that may be given as percentages.
+//! Values that are a count or a percentage.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -8,7 +8,7 @@ pub(crate) enum Rounding {
     Down,
 }
 
-/// A count or a percentage of `whole`; the server has checked its form.
+/// The count, or the percentage of `whole`; the server has validated the value.
 pub(crate) fn scaled_value(value: Option<&IntOrString>, whole: i32, rounding: Rounding) -> i32 {
     match value {
         None => 0,
@@ -30,15 +30,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_are_rounded_as_asked() {
+    fn percentages_are_rounded_up_or_down() {
         let percent = |text: &str| Some(IntOrString::String(text.into()));
         for (case, value, up, down) in [
             ("nothing", None, 0, 0),
             ("a count", Some(IntOrString::Int(3)), 3, 3),
             ("a negative count", Some(IntOrString::Int(-3)), 0, 0),
-            ("a share", percent("25%"), 3, 2),
+            ("a percentage", percent("25%"), 3, 2),
             ("all", percent("100%"), 10, 10),
-            ("nonsense", percent("many"), 0, 0),
+            ("an invalid value", percent("many"), 0, 0),
         ] {
             let value = value.as_ref();
             assert_eq!(scaled_value(value, 10, Rounding::Up), up, "{case}");

@@ -1,4 +1,4 @@
-//! Removes pods from nodes whose NoExecute taints they do not tolerate, or no longer.
+//! The taint eviction controller: deletes pods that do not, or no longer, tolerate the NoExecute taints of their node.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,7 @@ use crate::{context::Context, objects::Pod};
 
 const WORKERS: usize = 16;
 
-/// When a pod that has met these taints since `since` must go: never, if it tolerates all of them for good.
+/// When to delete a pod that has had these taints since `since`: never, if it tolerates all of them without a limit.
 fn eviction_time(
     taints: &[Taint],
     tolerations: &[Toleration],
@@ -30,7 +30,7 @@ fn eviction_time(
             return Some(since);
         }
         let patience = matching.iter().filter_map(|t| t.toleration_seconds).min()?;
-        // Anybody may write a number here: one beyond the calendar means never.
+        // A user may write any number here: one beyond the calendar means never.
         added
             .checked_add(SignedDuration::from_secs(patience.max(0)))
             .ok()
@@ -65,7 +65,7 @@ fn driving(node: &Node) -> Vec<Taint> {
 
 struct TaintEviction {
     context: Arc<Context>,
-    /// Since when a pod, told apart by its uid, has been on a tainted node.
+    /// Since when a pod, by its uid, has been on a tainted node.
     met: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
 

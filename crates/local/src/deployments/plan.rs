@@ -1,7 +1,7 @@
-//! Decides the next steps of a rollout from what is there now.
+//! The plan for a Deployment: the next steps of its rollout.
 //!
-//! Unlike the real controller, a Deployment that is resized in the middle of a rollout is not spread
-//! proportionally over old and new ReplicaSets: the rolling rules alone bring it to the new size.
+//! Unlike the real controller, it does not scale old and new ReplicaSets proportionally when a Deployment is resized
+//! during a rollout: the rolling rules alone bring it to the new size.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -21,24 +21,24 @@ pub(super) struct Observed<'a> {
     pub(super) deployment: &'a Deployment,
     /// The ReplicaSets it owns.
     pub(super) sets: &'a [Arc<ReplicaSet>],
-    /// Whether a set still has pods that are not finished, dying ones included.
+    /// Whether a set still has pods that are not finished, terminating ones included.
     pub(super) has_pods: &'a dyn Fn(&ReplicaSet) -> bool,
     pub(super) now: Timestamp,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
-    /// When it differs from what is written.
+pub(super) struct RolloutPlan {
+    pub(super) steps: Vec<RolloutStep>,
+    /// The status, if it changes.
     pub(super) status: Option<DeploymentStatus>,
-    /// The revision to note on the Deployment together with the status.
+    /// The revision to write to the Deployment together with the status.
     pub(super) revision: Option<String>,
-    /// The progress deadline passes then, without any event.
+    /// The time until the progress deadline, which passes without any event.
     pub(super) recheck: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum RolloutStep {
     Create {
         name: String,
         replicas: i32,
@@ -55,17 +55,17 @@ pub(super) enum Step {
     Delete(Arc<ReplicaSet>),
 }
 
-/// How far a rollout may overshoot and undershoot, in pods.
+/// How many pods a rollout may have too many and too few.
 #[derive(Debug, PartialEq, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) surge: i32,
     pub(super) unavailable: i32,
 }
 
-pub(super) fn plan(observed: &Observed<'_>) -> Plan {
+pub(super) fn plan(observed: &Observed<'_>) -> RolloutPlan {
     let deployment = observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
-        return Plan::default();
+        return RolloutPlan::default();
     }
     let spec = &deployment.spec;
     let (current, old) = sets::split(spec, observed.sets);
@@ -77,7 +77,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     if spec.paused {
         steps.extend(resize_newest(spec, observed.sets));
     } else if let Some(step) = current.and_then(|set| annotate(deployment, set, revision)) {
-        // Scaling waits for the next plan, which sees the set as it then is.
+        // Scaling waits for the next plan, which sees the new set.
         steps.push(step);
     } else if spec.strategy.type_.as_deref() == Some("Recreate") {
         steps.extend(recreate(observed, current, &old, revision));
@@ -85,7 +85,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
         steps.extend(roll(observed, current, &old, bounds, revision));
     }
     let creates = steps.iter().find_map(|step| match step {
-        Step::Create { name, .. } => Some(name.clone()),
+        RolloutStep::Create { name, .. } => Some(name.clone()),
         _ => None,
     });
     let progress = status::Progress {
@@ -98,7 +98,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
         steps.extend(
             sets::beyond_history(spec, &old)
                 .into_iter()
-                .map(Step::Delete),
+                .map(RolloutStep::Delete),
         );
     }
     let recheck = status::until_deadline(spec, &status, observed.now);
@@ -110,7 +110,7 @@ pub(super) fn plan(observed: &Observed<'_>) -> Plan {
     let revision = revision.to_string();
     let revision = (!spec.paused && noted != Some(&revision)).then_some(revision);
     let changed = status != deployment.status || revision.is_some();
-    Plan {
+    RolloutPlan {
         steps,
         status: changed.then_some(status),
         revision,
@@ -131,7 +131,7 @@ fn bounds(spec: &DeploymentSpec) -> Bounds {
         spec.replicas,
         Rounding::Down,
     );
-    // Both zero would never move; validation forbids it, but two percentages may round to it.
+    // With both at zero a rollout never moves. Validation forbids it, but two percentages may round to zero.
     let unavailable = if surge == 0 {
         unavailable.max(1)
     } else {
@@ -143,14 +143,14 @@ fn bounds(spec: &DeploymentSpec) -> Bounds {
     }
 }
 
-/// New pods up as far as the surge allows, old ones down as far as availability allows.
+/// Scales the new set up within the surge, and old sets down within the availability.
 fn roll(
     observed: &Observed<'_>,
     current: Option<&Arc<ReplicaSet>>,
     old: &[&Arc<ReplicaSet>],
     bounds: Bounds,
     revision: i64,
-) -> Vec<Step> {
+) -> Vec<RolloutStep> {
     let wanted = observed.deployment.spec.replicas;
     let total = sets::sum(observed.sets, |set| set.spec.replicas);
     let room = wanted
@@ -167,8 +167,8 @@ fn roll(
         now + room.min(wanted - now)
     };
     if next != now {
-        // What follows must count the new pods, which the next plan does.
-        return vec![Step::Scale {
+        // The next plan counts the new pods.
+        return vec![RolloutStep::Scale {
             set: set.clone(),
             replicas: next,
         }];
@@ -182,7 +182,7 @@ fn roll(
     let mut steps = Vec::new();
     for set in old {
         let now = set.spec.replicas;
-        // Pods that do not work cost nothing; those that do cost availability.
+        // Removing unavailable pods costs nothing; removing available ones costs availability.
         let broken = (now - sets::available(set)).clamp(0, removable);
         let working = sets::available(set)
             .min(spare)
@@ -191,7 +191,7 @@ fn roll(
         removable -= broken + working;
         spare -= working;
         if broken + working > 0 {
-            steps.push(Step::Scale {
+            steps.push(RolloutStep::Scale {
                 set: (*set).clone(),
                 replicas: now - broken - working,
             });
@@ -200,17 +200,17 @@ fn roll(
     steps
 }
 
-/// First nothing old, then everything new.
+/// Scales old sets to zero, then the new set up.
 fn recreate(
     observed: &Observed<'_>,
     current: Option<&Arc<ReplicaSet>>,
     old: &[&Arc<ReplicaSet>],
     revision: i64,
-) -> Vec<Step> {
-    let stop: Vec<Step> = old
+) -> Vec<RolloutStep> {
+    let stop: Vec<RolloutStep> = old
         .iter()
         .filter(|set| set.spec.replicas > 0)
-        .map(|set| Step::Scale {
+        .map(|set| RolloutStep::Scale {
             set: (*set).clone(),
             replicas: 0,
         })
@@ -222,7 +222,7 @@ fn recreate(
     match current {
         None => vec![create(observed, wanted, revision)],
         Some(set) if set.spec.replicas != wanted => {
-            vec![Step::Scale {
+            vec![RolloutStep::Scale {
                 set: set.clone(),
                 replicas: wanted,
             }]
@@ -231,17 +231,17 @@ fn recreate(
     }
 }
 
-fn create(observed: &Observed<'_>, replicas: i32, revision: i64) -> Step {
+fn create(observed: &Observed<'_>, replicas: i32, revision: i64) -> RolloutStep {
     let (name, set) = sets::new(observed.deployment, replicas, revision);
-    Step::Create {
+    RolloutStep::Create {
         name,
         replicas,
         set,
     }
 }
 
-/// A paused Deployment can still be resized; the newest set in use takes the difference.
-fn resize_newest(spec: &DeploymentSpec, all: &[Arc<ReplicaSet>]) -> Option<Step> {
+/// A paused Deployment can still be resized; the newest set in use gets the difference.
+fn resize_newest(spec: &DeploymentSpec, all: &[Arc<ReplicaSet>]) -> Option<RolloutStep> {
     let newest = all
         .iter()
         .filter(|set| set.spec.replicas > 0)
@@ -249,17 +249,17 @@ fn resize_newest(spec: &DeploymentSpec, all: &[Arc<ReplicaSet>]) -> Option<Step>
     let total = sets::sum(all, |set| set.spec.replicas);
     let difference = spec.replicas.saturating_sub(total);
     let replicas = newest.spec.replicas.saturating_add(difference).max(0);
-    (replicas != newest.spec.replicas).then(|| Step::Scale {
+    (replicas != newest.spec.replicas).then(|| RolloutStep::Scale {
         set: newest.clone(),
         replicas,
     })
 }
 
-fn annotate(deployment: &Deployment, set: &Arc<ReplicaSet>, revision: i64) -> Option<Step> {
+fn annotate(deployment: &Deployment, set: &Arc<ReplicaSet>, revision: i64) -> Option<RolloutStep> {
     let mut annotations = sets::annotations(deployment, revision);
     let written = set.metadata.annotations.as_ref();
     annotations.retain(|key, value| written.and_then(|w| w.get(key)) != Some(value));
-    (!annotations.is_empty()).then(|| Step::Annotate {
+    (!annotations.is_empty()).then(|| RolloutStep::Annotate {
         set: set.clone(),
         annotations,
     })
@@ -318,18 +318,18 @@ mod tests {
             now: "2026-01-01T00:01:00Z".parse().unwrap(),
         });
         let name = |set: &ReplicaSet| set.metadata.name.clone().unwrap();
-        let say = |step: &Step| match step {
-            Step::Create { replicas, set, .. } => {
+        let say = |step: &RolloutStep| match step {
+            RolloutStep::Create { replicas, set, .. } => {
                 format!(
                     "create {replicas} rev {}",
                     set["metadata"]["annotations"][REVISION].as_str().unwrap()
                 )
             }
-            Step::Scale { set, replicas } => {
+            RolloutStep::Scale { set, replicas } => {
                 format!("{} {} -> {replicas}", name(set), set.spec.replicas)
             }
-            Step::Annotate { set, annotations } => format!("{} {annotations:?}", name(set)),
-            Step::Delete(set) => format!("delete {}", name(set)),
+            RolloutStep::Annotate { set, annotations } => format!("{} {annotations:?}", name(set)),
+            RolloutStep::Delete(set) => format!("delete {}", name(set)),
         };
         plan.steps.iter().map(say).collect()
     }

@@ -1,4 +1,4 @@
-//! The ReplicaSets of a Deployment: which is the present one, what a new one looks like, which are history.
+//! The ReplicaSets of a Deployment: the current one, a new one, and old revisions.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 pub(super) const HASH: &str = "pod-template-hash";
 
-/// The set of the present template, if it exists, and all others, oldest first.
+/// The set of the current template, if it exists, and all others, oldest first.
 pub(super) fn split<'a>(
     spec: &DeploymentSpec,
     sets: &'a [Arc<ReplicaSet>],
@@ -41,13 +41,13 @@ fn same_template(of_set: &Value, wanted: &Value) -> bool {
     plain == *wanted
 }
 
-/// Anybody may ask for two billion pods, twice.
+/// Saturates: a user may request two billion pods, twice.
 pub(super) fn sum(sets: &[Arc<ReplicaSet>], count: fn(&ReplicaSet) -> i32) -> i32 {
     sets.iter()
         .fold(0, |sum, set| sum.saturating_add(count(set)))
 }
 
-/// Never more than asked for: the status of a set that was just scaled down is old.
+/// At most the wanted replicas: the status of a set that was just scaled down is old.
 pub(super) fn available(set: &ReplicaSet) -> i32 {
     set.status.available_replicas.min(set.spec.replicas)
 }
@@ -61,7 +61,7 @@ pub(super) fn revision(set: &ReplicaSet) -> i64 {
     annotation.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// A set carries its Deployment's annotations, so that `rollout history` shows the cause of each change.
+/// A set has its Deployment's annotations, so that `rollout history` shows the cause of each change.
 pub(super) fn annotations(deployment: &Deployment, revision: i64) -> BTreeMap<String, String> {
     let mut annotations = deployment.metadata.annotations.clone().unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -69,7 +69,7 @@ pub(super) fn annotations(deployment: &Deployment, revision: i64) -> BTreeMap<St
     annotations
 }
 
-/// A new set for the present template, and its name.
+/// A new set for the current template, and its name.
 pub(super) fn new(deployment: &Deployment, replicas: i32, revision: i64) -> (String, Value) {
     let spec = &deployment.spec;
     let hash = template_hash(

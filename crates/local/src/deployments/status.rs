@@ -1,4 +1,4 @@
-//! Says how far a rollout got, in the words that `kubectl rollout status` and `kubectl wait` read.
+//! The status and conditions of a rollout, as `kubectl rollout status` and `kubectl wait` read them.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";
 
 pub(super) struct Progress<'a> {
-    /// The set of the present template.
+    /// The set of the current template.
     pub(super) current: Option<&'a ReplicaSet>,
-    /// The name of the set that is being made now.
+    /// The name of the set that is being created.
     pub(super) creates: Option<String>,
     pub(super) bounds: Bounds,
 }
@@ -77,7 +77,7 @@ pub(super) fn of(observed: &Observed<'_>, progress: &Progress<'_>) -> Deployment
     status
 }
 
-/// The condition `Progressing`, when it should be written anew.
+/// The condition `Progressing`, if it changes.
 fn progressing(
     observed: &Observed<'_>,
     progress: &Progress<'_>,
@@ -113,7 +113,7 @@ fn progressing(
             )
         });
     }
-    // A finished rollout stays finished when a pod dies later; only a new template starts another.
+    // A finished rollout stays finished when a pod fails later; only a new template starts another.
     let same_rollout =
         before.replicas == before.updated_replicas && now.replicas == now.updated_replicas;
     if reason == DONE && same_rollout {
@@ -145,7 +145,7 @@ fn condition(status: &DeploymentStatus) -> Option<&DeploymentCondition> {
     status.conditions.iter().find(|c| c.type_ == "Progressing")
 }
 
-/// Every pod is of the present template, available, and none is left of an old one.
+/// Every pod is of the current template and available, and no old pod is left.
 pub(super) fn is_complete(spec: &DeploymentSpec, status: &DeploymentStatus) -> bool {
     [
         status.updated_replicas,
@@ -156,7 +156,7 @@ pub(super) fn is_complete(spec: &DeploymentSpec, status: &DeploymentStatus) -> b
     .all(|count| *count == spec.replicas)
 }
 
-/// The time left until a rollout that does not move is called late; zero when it is.
+/// The time left until the progress deadline; zero after it.
 pub(super) fn until_deadline(
     spec: &DeploymentSpec,
     status: &DeploymentStatus,
@@ -188,7 +188,7 @@ fn set_condition(
         let same = old.status == truth
             && old.reason.as_deref() == Some(reason)
             && old.message.as_deref() == Some(message.as_str());
-        // A rollout that moves says so with a new time, or its deadline would pass.
+        // Progress renews the time of the condition, otherwise the deadline would pass.
         if same && type_ != "Progressing" {
             return;
         }
@@ -221,7 +221,7 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
-    /// Writes the status of a two-replica Deployment whose one set has `live` pods, `available` of them so.
+    /// Writes the status of a two-replica Deployment whose one set has `live` pods, of which `available` are available.
     /// Returns the conditions, and whether anything changed.
     fn next(web: &mut Deployment, live: i32, available: i32, now: i64) -> (String, String, bool) {
         let set: ReplicaSet = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! Who owns whom, and what follows from it. Nothing here touches the context.
+//! The graph of owners, and the plan that follows from it. It does no I/O.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -46,7 +46,7 @@ impl Item {
         self.deleting && self.has(FOREGROUND)
     }
 
-    /// Whether the collector may have anything to do with it.
+    /// Whether the collector can have work with it.
     fn concerns_us(&self) -> bool {
         !self.owners.is_empty() || (self.deleting && (self.has(FOREGROUND) || self.has(ORPHAN)))
     }
@@ -92,7 +92,7 @@ impl Graph {
         touched.into_iter().collect()
     }
 
-    /// Removes the object from its owners' lists; owners that wait for it are worth a look.
+    /// Removes the object from its owners' lists; returns the owners that wait for it.
     fn unlink(&mut self, uid: &str) -> BTreeSet<String> {
         let mut waiting = BTreeSet::new();
         let owners = self.items.get(uid).map(|item| item.owners.clone());
@@ -170,7 +170,7 @@ pub(super) enum Policy {
 }
 
 impl Graph {
-    /// The owners that the graph does not know, so that someone must ask the server.
+    /// The owners that the graph does not know; the caller queries the server for them.
     pub(super) fn unknown_owners(&self, uid: &str) -> Vec<OwnerReference> {
         let item = self.items.get(uid).filter(|item| !item.deleting);
         let owners = item.into_iter().flat_map(|item| &item.owners);

@@ -1,4 +1,4 @@
-//! Counts how pods ended, each exactly once, also across lost answers.
+//! Counts how pods ended, each exactly once, even if responses are lost.
 //!
 //! A finished pod keeps a finalizer until its end is in the Job's status, and its uid stays there until the
 //! finalizer is gone; only then the number is raised. Successes of indexed Jobs are counted by their indexes.
@@ -21,13 +21,13 @@ pub(super) struct Count {
     /// How many pods ended which way, counted or about to be.
     pub(super) succeeded: i32,
     pub(super) failed: i32,
-    /// Pods whose end is written in the Job, so that they may go.
+    /// Pods whose end is in the Job's status, so that their finalizer can go.
     pub(super) counted: Vec<Arc<Pod>>,
     /// No pod waits to be counted.
     pub(super) none_left: bool,
 }
 
-/// Moves finished pods one step through the status: end noted, finalizer removed, number raised.
+/// Moves finished pods one step through the status: uid recorded, finalizer removed, count increased.
 pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -> Count {
     let members = || pods.iter().filter(|pod| is_tracked(pod));
     let tracked: HashSet<&str> = members().map(|pod| pod.uid()).collect();
@@ -85,13 +85,13 @@ pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -
     }
 }
 
-/// The indexes that are done, as the status says.
+/// The completed indexes in the status.
 pub(super) fn completed(spec: &JobSpec, status: &JobStatus) -> BTreeSet<i32> {
     let text = status.completed_indexes.as_deref().unwrap_or_default();
     parse_indexes(text, spec.completions.unwrap_or(0))
 }
 
-/// Reads `0-2,5`; what makes no sense or is not below `limit` is left out.
+/// Parses `0-2,5`; ignores invalid parts and indexes that are not below `limit`.
 fn parse_indexes(text: &str, limit: i32) -> BTreeSet<i32> {
     let mut indexes = BTreeSet::new();
     for part in text.split(',') {

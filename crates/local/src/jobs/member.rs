@@ -1,4 +1,4 @@
-//! What makes a pod one of a Job's: the finalizer that waits for it to be counted, and its index.
+//! The pods of a Job: their finalizer, which stays until they are counted, and their index.
 
 use serde_json::{Value, json};
 

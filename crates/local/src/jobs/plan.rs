@@ -1,4 +1,4 @@
-//! Decides what a Job needs next from its pods and its own counters.
+//! The plan for a Job, from its pods and its counters.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,30 +14,30 @@ use crate::objects::{
     job::{JobSpec, JobStatus},
 };
 
-/// Pods made, removed or counted in one go.
+/// The most pods to create, delete or count in one plan.
 pub(super) const BURST: usize = 500;
-/// The real controller's longest wait between retries.
+/// The longest backoff of the real controller.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// Pods to make; those of an indexed Job with their index.
+pub(super) struct JobPlan {
+    /// Pods to create; those of an indexed Job have an index.
     pub(super) create: Vec<Option<i32>>,
     pub(super) delete: Vec<Arc<Pod>>,
-    /// Pods that need not wait to be counted any longer.
+    /// Pods whose finalizer is no longer needed.
     pub(super) release: Vec<Arc<Pod>>,
-    /// When it differs from what is written.
+    /// The status, if it changes.
     pub(super) status: Option<JobStatus>,
-    /// It finished long enough ago.
+    /// The Job finished long enough ago to be deleted.
     pub(super) remove_job: bool,
     pub(super) warnings: Vec<String>,
     pub(super) recheck: Option<Duration>,
 }
 
-/// What to do for `job`, which owns `pods`; `retry` is the wait after the first failed pod.
-pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], retry: Duration, now: Timestamp) -> Plan {
+/// The plan for `job`, which owns `pods`; `retry` is the backoff after the first failed pod.
+pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], retry: Duration, now: Timestamp) -> JobPlan {
     let spec = &job.spec;
-    let mut plan = Plan::default();
+    let mut plan = JobPlan::default();
     let finished = finished_at(&job.status);
     if finished.is_some() || job.metadata.deletion_timestamp.is_some() {
         plan.release = pods.iter().filter(|pod| is_tracked(pod)).cloned().collect();
@@ -85,7 +85,7 @@ pub(super) fn plan(job: &Job, pods: &[Arc<Pod>], retry: Duration, now: Timestamp
             .chain(until_deadline(spec, &status, now))
             .min();
     }
-    // Pods that the Job itself stops are no failures: they are released uncounted.
+    // Pods that the Job itself deletes are no failures: they are released without being counted.
     plan.delete = stop.into_iter().take(BURST).cloned().collect();
     plan.release = count.counted;
     plan.release
@@ -170,7 +170,7 @@ fn suspend_or_resume(status: &mut JobStatus, suspended: bool, now: Timestamp) {
     }
 }
 
-/// How a Job ends: first a sign that it will, then, when its pods are gone, the end.
+/// How a Job ends: first a condition that it will end, then, when its pods are gone, the final condition.
 struct Verdict {
     sign: &'static str,
     end: &'static str,
@@ -204,7 +204,7 @@ fn verdict(
     active: &[&Arc<Pod>],
     now: Timestamp,
 ) -> Option<Verdict> {
-    // A verdict once given stays, whatever its pods do while they stop.
+    // The condition stays, whatever the pods do while they stop.
     let given = |verdict: &Verdict| {
         let mut signs = status
             .conditions
@@ -247,14 +247,14 @@ fn wanted(spec: &JobSpec, count: &Count, active: usize) -> usize {
     let parallelism = spec.parallelism.unwrap_or(1).max(0);
     let wanted = match spec.completions {
         Some(completions) => parallelism.min(completions.saturating_sub(count.succeeded)),
-        // A queue of work: after the first success the others finish and none is added.
+        // A work queue Job: after the first success the other pods finish and none is added.
         None if count.succeeded > 0 => return active,
         None => parallelism,
     };
     usize::try_from(wanted).unwrap_or(0)
 }
 
-/// Pods that are stopping and, if the Job asks for it, are only replaced when they have.
+/// Terminating pods, if the Job's policy replaces them only when they have ended.
 fn replaced_later(spec: &JobSpec, pods: &[Arc<Pod>]) -> usize {
     if spec.pod_replacement_policy == "Failed" {
         stopping(pods)
@@ -263,7 +263,7 @@ fn replaced_later(spec: &JobSpec, pods: &[Arc<Pod>]) -> usize {
     }
 }
 
-/// Those that do least go first.
+/// The least active pods first.
 fn surplus<'a>(active: &[&'a Arc<Pod>], count: usize) -> Vec<&'a Arc<Pod>> {
     let mut sorted = active.to_vec();
     sorted.sort_by_key(|pod| (pod.is_bound(), pod.is_ready(), pod.metadata.name.clone()));
@@ -271,7 +271,7 @@ fn surplus<'a>(active: &[&'a Arc<Pod>], count: usize) -> Vec<&'a Arc<Pod>> {
     sorted
 }
 
-/// How long to wait before the next pod, because of those that failed since the last success.
+/// The backoff before the next pod, from the failures since the last success.
 fn retry_wait(pods: &[Arc<Pod>], retry: Duration, now: Timestamp) -> Duration {
     let ended = |phase: &'static str| {
         pods.iter()
@@ -369,7 +369,7 @@ mod tests {
         ))
     }
 
-    /// Plans, writes the status and says in one line what was done and what the status is.
+    /// Plans, writes the status and describes both in one line.
     fn next(job: &mut Job, pods: &[Arc<Pod>], now: i64) -> String {
         let plan = plan(job, pods, RETRY, at(now));
         if let Some(status) = plan.status {
@@ -388,7 +388,7 @@ mod tests {
             .filter(|c| c.status == "True")
             .map(|c| c.type_.clone())
             .collect();
-        let mut said = vec![format!("{}+{}", status.succeeded, status.failed)];
+        let mut text = vec![format!("{}+{}", status.succeeded, status.failed)];
         for (word, text) in [
             ("create", plan.create.len().to_string()),
             ("delete", names(&plan.delete)),
@@ -401,10 +401,10 @@ mod tests {
             ),
         ] {
             if !text.is_empty() && text != "0" {
-                said.push(format!("{word} {text}"));
+                text.push(format!("{word} {text}"));
             }
         }
-        said.join(" ")
+        text.join(" ")
     }
 
     #[test]
@@ -587,7 +587,7 @@ mod tests {
         let mut job = job(
             json!({"completionMode": "Indexed", "completions": 4, "parallelism": 3, "backoffLimit": 9}),
         );
-        let indexes = |plan: &Plan| {
+        let indexes = |plan: &JobPlan| {
             plan.create
                 .iter()
                 .copied()

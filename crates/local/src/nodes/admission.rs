@@ -191,7 +191,7 @@ mod tests {
         ))
     }
 
-    /// `take`, `evict` and the names, or the reason and the message.
+    /// `admit`, `evict` and the names, or the reason and the message.
     fn text(decision: Decision) -> String {
         match decision {
             Decision::Admit => "admit".into(),

@@ -24,22 +24,26 @@ pub struct Shape {
     pub memory: u32,
     /// The most pods it runs.
     pub pods: u32,
-    pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
 }
 
 impl Shape {
     /// One of `total` demo nodes, spread over three zones; `index` counts from zero.
     pub fn demo(index: usize, total: usize) -> Self {
-        let width = total.to_string().len().max(3);
         Self {
-            name: format!("node-{:0width$}", index + 1),
+            name: Self::numbered("node", index, total),
             zone: ["zone-a", "zone-b", "zone-c"][index % 3].into(),
             cpu: 16,
             memory: 64,
             pods: 110,
             ..Self::default()
         }
+    }
+
+    /// The name of one of `total` nodes; `index` counts from zero.
+    pub fn numbered(prefix: &str, index: usize, total: usize) -> String {
+        let width = total.to_string().len().max(3);
+        format!("{prefix}-{:0width$}", index + 1)
     }
 
     pub(super) fn node(&self) -> Node {
@@ -55,7 +59,6 @@ impl Shape {
             ("topology.kubernetes.io/zone", self.zone.clone()),
         ];
         let labels = labels.map(|(key, value)| (key.to_owned(), value));
-        let labels = labels.into_iter().chain(self.labels.clone());
         let capacity = quantities(&[
             ("cpu", self.cpu.to_string()),
             ("memory", format!("{}Gi", self.memory)),
@@ -83,7 +86,7 @@ impl Shape {
         let mut node = Node {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
-                labels: Some(labels.collect()),
+                labels: Some(labels.into()),
                 ..ObjectMeta::default()
             },
             spec: Some(NodeSpec {

@@ -30,7 +30,7 @@ pub(crate) struct JobSpec {
     pub(crate) suspend: bool,
     pub(crate) template: Value,
     pub(crate) ttl_seconds_after_finished: Option<i32>,
-    // Known only to be refused.
+    // Not supported; read only to report them.
     pub(crate) backoff_limit_per_index: Option<IgnoredAny>,
     pub(crate) pod_failure_policy: Option<IgnoredAny>,
     pub(crate) success_policy: Option<IgnoredAny>,

@@ -25,7 +25,7 @@ pub(crate) struct Pod {
     pub(crate) spec: PodSpec,
     #[serde(default)]
     pub(crate) status: PodStatus,
-    /// What decisions read of it, once somebody asked.
+    /// The engine's model of the pod, parsed on first use.
     #[serde(skip)]
     model: OnceLock<Result<Arc<engine::model::Pod>, ParseError>>,
 }
@@ -171,14 +171,14 @@ impl Pod {
         counts.max().unwrap_or(0)
     }
 
-    /// When its last container ended, if that is known.
+    /// When its last container ended, if it is known.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let ends = self.status.container_statuses.iter();
         let ends = ends.filter_map(|c| c.state.terminated.as_ref()?.finished_at.as_ref());
         ends.map(|time| time.0).max()
     }
 
-    /// The pod as the engine knows it, or why it cannot be read.
+    /// The engine's model of the pod, or why it cannot be parsed.
     pub(crate) fn model(&self) -> Result<&Arc<engine::model::Pod>, &ParseError> {
         let parsed = self
             .model
@@ -235,7 +235,7 @@ impl Pod {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! Short ways to say a pod in a table of cases.
+    //! Pods for tables of test cases.
 
     use super::*;
     use serde_json::{Value, json};

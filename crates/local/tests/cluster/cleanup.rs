@@ -1,4 +1,4 @@
-//! What goes when something else goes.
+//! Garbage collection and the deletion of namespaces.
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -124,7 +124,7 @@ async fn an_object_lives_as_long_as_one_of_its_owners() {
 }
 
 #[tokio::test]
-async fn namespaces_are_furnished_and_emptied() {
+async fn namespaces_get_their_defaults_and_are_emptied() {
     let fixture = cluster(1).await;
     let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
     let named = |name: &str| object::<Namespace>(json!({"metadata": {"name": name}}));

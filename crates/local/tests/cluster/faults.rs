@@ -1,4 +1,4 @@
-//! Everything converges to the right state though requests fail, answers are lost, watches break and controllers stop.
+//! The controllers converge although requests fail, responses are lost, watches break and controllers stop.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -24,7 +24,7 @@ use crate::support::{self, deployment, eventually, is_ready, object, short, temp
 const WEB: usize = 25;
 const COMPLETIONS: i32 = 10;
 
-/// The cluster as somebody sees it whose connection is good.
+/// A client without faults.
 struct Observer {
     client: Client,
 }
@@ -148,7 +148,7 @@ async fn a_bad_connection_delays_but_loses_and_doubles_nothing() {
     ] {
         faults.every(n, Matching::new(verb, resource), fault);
     }
-    // A client that was made from a kubeconfig asks again when the server is busy, too.
+    // A client from a kubeconfig retries as well when the server is busy.
     let patient = RetryLayer::new(RetryPolicy::server_retry());
     let service = patient.layer(faults.wrap(cluster.service()));
     let local = local::start(Client::new(service, "default"), String::new(), short());
@@ -170,7 +170,7 @@ async fn controllers_that_stop_anywhere_are_replaced_by_others_that_carry_on() {
     local.nodes().add_demo(3).await.unwrap();
     let binder = tokio::spawn(support::bind_in_turn(observer.client.clone()));
     observer.create_workloads().await;
-    // Each is stopped in the middle of whatever it does; what it has in work is dropped, not finished.
+    // Each is stopped at any point; running work is dropped, not finished.
     for life in [1, 3, 10, 30, 100] {
         tokio::time::sleep(Duration::from_millis(life)).await;
         local.stop().await;
@@ -178,7 +178,7 @@ async fn controllers_that_stop_anywhere_are_replaced_by_others_that_carry_on() {
     }
     observer.all_is_as_wanted().await;
     local.stop().await;
-    // What happens while nobody looks is seen later.
+    // The next one sees the changes that happen while none runs.
     let deletion = observer.delete_workloads();
     let (_, local) = tokio::join!(deletion, async {
         tokio::time::sleep(Duration::from_millis(100)).await;

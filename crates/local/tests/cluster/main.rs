@@ -5,5 +5,6 @@
 mod cleanup;
 mod faults;
 mod nodes;
+mod simulated;
 mod support;
 mod workloads;

@@ -1,4 +1,4 @@
-//! What simulated nodes do with themselves and with their pods.
+//! Simulated nodes and their pods.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -41,7 +41,7 @@ fn taints(node: &Node) -> Vec<String> {
     taints
 }
 
-/// The taint of a node that takes no more pods.
+/// The taint of a cordoned node.
 pub(crate) const CORDONED: &str = "node.kubernetes.io/unschedulable:NoSchedule";
 
 /// Returns once the node is in this state: its Ready condition and its taints.
@@ -84,7 +84,7 @@ async fn demo_nodes_are_ready_and_renew_their_leases() {
 }
 
 #[tokio::test]
-async fn a_node_made_by_anybody_runs_pods() {
+async fn a_node_made_through_the_api_runs_pods() {
     let fixture = cluster(0).await;
     let node: Node = object(
         json!({"metadata": {"name": "mine"}, "status": {"capacity": {"cpu": "2", "example.com/gpu": "1"}}}),
@@ -147,7 +147,7 @@ async fn a_node_made_by_anybody_runs_pods() {
 }
 
 #[tokio::test]
-async fn pods_get_addresses_of_their_own_and_stop_in_good_order() {
+async fn pods_get_unique_addresses_and_stop_within_their_grace_period() {
     let fixture = cluster(3).await;
     fixture
         .create::<k8s_openapi::api::apps::v1::Deployment>(deployment("web", 40))
@@ -172,7 +172,7 @@ async fn pods_get_addresses_of_their_own_and_stop_in_good_order() {
 }
 
 #[tokio::test]
-async fn annotations_say_how_long_a_pod_runs_and_how_it_ends() {
+async fn annotations_set_how_long_a_pod_runs_and_how_it_ends() {
     let fixture = cluster(1).await;
     for (name, run_for, code, policy) in [
         ("good", "50ms", "0", "Never"),
@@ -244,7 +244,7 @@ async fn annotations_say_how_long_a_pod_runs_and_how_it_ends() {
 }
 
 #[tokio::test]
-async fn a_silent_node_loses_its_pods_and_comes_back() {
+async fn a_node_without_heartbeats_loses_its_pods_and_recovers() {
     let fixture = cluster(2).await;
     fixture
         .create::<k8s_openapi::api::apps::v1::Deployment>(deployment("web", 4))
@@ -377,7 +377,7 @@ async fn stopping_stops_everything() {
 }
 
 #[tokio::test]
-async fn pods_that_do_not_fit_are_refused_as_a_kubelet_does() {
+async fn pods_that_do_not_fit_are_rejected_as_by_a_kubelet() {
     let fixture = cluster(0).await;
     let small = json!({"metadata": {"name": "small"}, "status": {"capacity": {"cpu": "2"}, "allocatable": {"cpu": "2"}}});
     fixture
@@ -424,7 +424,7 @@ async fn pods_that_do_not_fit_are_refused_as_a_kubelet_does() {
     let events = fixture.events_about(&refused.name_any()).await;
     assert_eq!(events, [("OutOfcpu".to_owned(), message.to_owned())]);
 
-    // Room that becomes free is given again.
+    // Capacity that becomes free is used again.
     let gone_pod = pods.iter().find(|pod| phase(pod) == "Running").unwrap();
     let api = fixture.api::<Pod>();
     let options = DeleteParams::default().grace_period(0);
@@ -432,7 +432,7 @@ async fn pods_that_do_not_fit_are_refused_as_a_kubelet_does() {
     fixture.create::<Pod>(bound("next", half.clone(), "")).await;
     phases(4, 6).await;
 
-    // A critical pod gets its room from another.
+    // A critical pod preempts another one.
     let vital = bound("vital", half, "system-node-critical");
     fixture.create::<Pod>(vital).await;
     phases(4, 7).await;

@@ -1,4 +1,4 @@
-//! A cluster for one test, and patience.
+//! A cluster for one test, and functions that wait for a state.
 
 use std::{fmt::Debug, future::Future, time::Duration};
 
@@ -62,7 +62,7 @@ pub(crate) async fn cluster(nodes: usize) -> Fixture {
     }
 }
 
-/// What a scheduler does, without any thought: ready nodes in turn.
+/// A minimal scheduler: ready nodes in turn.
 pub(crate) async fn bind_in_turn(client: Client) {
     let nodes: Api<Node> = Api::all(client.clone());
     let unbound = watcher::Config::default().fields("spec.nodeName=");
@@ -96,7 +96,7 @@ fn is_open(node: &Node) -> bool {
         .is_none_or(|spec| spec.taints.as_ref().is_none_or(Vec::is_empty))
 }
 
-/// A pod that is gone or bound by now is not bound again.
+/// Ignores a pod that is gone or bound already.
 pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) {
     let binding: Binding = object(json!({
         "metadata": {"name": pod.name_any()}, "target": {"kind": "Node", "name": node},
@@ -138,7 +138,7 @@ impl Fixture {
             .unwrap()
     }
 
-    /// The pods with this label `app`, those that are going included.
+    /// The pods with this label `app`, terminating ones included.
     pub(crate) async fn pods(&self, app: &str) -> Vec<Pod> {
         let labelled = ListParams::default().labels(&format!("app={app}"));
         self.api::<Pod>().list(&labelled).await.unwrap().items

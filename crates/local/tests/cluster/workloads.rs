@@ -298,7 +298,7 @@ async fn a_job_counts_pods_that_are_gone() {
             json!({local::RUN_FOR: "20ms"}),
         ))
         .await;
-    // Whoever deletes finished pods at once does not make the job run for ever.
+    // A job ends even if its finished pods are deleted at once.
     eventually("it is complete", || async {
         for pod in fixture.pods("j").await {
             if crate::support::phase(&pod) == "Succeeded" {
@@ -341,7 +341,7 @@ async fn a_finished_job_goes_after_its_time() {
 }
 
 #[tokio::test]
-async fn budgets_allow_what_can_be_spared() {
+async fn budgets_allow_the_evictions_that_they_can() {
     let fixture = cluster(2).await;
     fixture.create::<Deployment>(deployment("web", 3)).await;
     fixture
