@@ -2,13 +2,16 @@
 
 mod ask;
 mod completion;
+mod component;
 mod config;
+mod controllers;
 mod debug;
 mod exit;
 mod explain;
 mod foreign;
 mod kubeconfig;
 mod logs;
+mod nodes;
 mod output;
 mod replay;
 mod scheduler;
@@ -45,6 +48,8 @@ enum Command {
     Config(config::Flags),
     Sim(sim::Flags),
     Scheduler(Box<scheduler::Flags>),
+    Controllers(Box<controllers::Flags>),
+    Nodes(Box<nodes::Flags>),
     Completion(completion::Flags),
     Replay(replay::Flags),
 }
@@ -53,7 +58,7 @@ fn main() -> ExitCode {
     // Invalid flags end the process here, with exit code 2.
     let cli = Cli::parse();
     cli.logs.start(match cli.command {
-        Command::Scheduler(_) => logs::Level::Info,
+        Command::Scheduler(_) | Command::Controllers(_) | Command::Nodes(_) => logs::Level::Info,
         _ => logs::Level::Warn,
     });
     let result = match cli.command {
@@ -64,6 +69,8 @@ fn main() -> ExitCode {
         Command::Config(flags) => config::run(flags),
         Command::Sim(flags) => sim::run(flags),
         Command::Scheduler(flags) => scheduler::run(*flags),
+        Command::Controllers(flags) => controllers::run(&flags),
+        Command::Nodes(flags) => nodes::run(&flags),
         Command::Completion(flags) => completion::run(&flags),
         Command::Replay(flags) => replay::run(&flags),
     };

@@ -9,10 +9,9 @@ use api::config::Configuration;
 use control_plane::client::Connect;
 use control_plane::election::Election;
 use control_plane::scheduler::{Mode, Options, Running};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::component::{self, STOPPED_TWICE, StopSignals};
 use crate::exit::{Code, error};
-use crate::kubeconfig;
 use crate::signals::StatusSignal;
 pub(crate) use flags::Flags;
 
@@ -25,7 +24,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn schedule(flags: Flags) -> anyhow::Result<()> {
-    let mut signals = Signals::listen()?;
+    let mut signals = StopSignals::listen()?;
     let status_signal = StatusSignal::listen()?;
     let (configuration, options) = prepare(&flags)?;
     let config = connection(&flags, &configuration).await?;
@@ -37,28 +36,7 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
     }
     tokio::select! {
         () = running.stop() => Ok(()),
-        () = signals.next() => bail!("stopped at once by a second signal"),
-    }
-}
-
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    fn listen() -> anyhow::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?,
-            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        () = signals.next() => bail!(STOPPED_TWICE),
     }
 }
 
@@ -79,7 +57,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
         .map_err(|why| error(Code::BadInput, why))?;
     mode.settle(&mut configuration)
         .map_err(|why| error(Code::BadInput, why))?;
-    let host = host();
+    let host = component::host();
     let (mut options, more) = Options::new(&configuration, engine::plugins::ALL, &host)
         .with_context(|| format!("{named}invalid configuration"))?;
     for warning in warnings.iter().chain(&more) {
@@ -112,22 +90,5 @@ async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Res
         Some(path) => Some(path.clone()),
         None => (!in_file.is_empty()).then(|| in_file.into()),
     };
-    let mut config = match path {
-        Some(path) => kubeconfig::read(&path).await?,
-        None => kube::Config::incluster()
-            .context("not running inside a cluster: pass --kubeconfig PATH")?,
-    };
-    if let Some(server) = &flags.master {
-        config.cluster_url = server.clone();
-    }
-    Ok(config)
-}
-
-/// The host name, from the kernel.
-fn host() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    match name.trim() {
-        "" => "localhost".to_owned(),
-        name => name.to_owned(),
-    }
+    component::connection(path.as_deref(), flags.master.as_ref()).await
 }

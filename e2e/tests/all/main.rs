@@ -13,6 +13,7 @@ mod features;
 mod gpu;
 mod harness;
 mod modes;
+mod nodes;
 mod permissions;
 mod preemption;
 mod reclaimed;

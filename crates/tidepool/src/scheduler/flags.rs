@@ -2,7 +2,6 @@
 
 mod ignored;
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +9,11 @@ use anyhow::ensure;
 use api::config::Configuration;
 use clap::Args;
 use control_plane::scheduler::Mode;
-use control_plane::serve::{PORT, Port, Serve, TlsFiles};
+use control_plane::serve::{PORT, Serve};
 use engine::scheduler::score_count;
 
 use self::ignored::Ignored;
+use crate::component::{ElectionFlags, ServingFlags, duration};
 
 /// Schedule the pods of a cluster
 #[derive(Args)]
@@ -35,8 +35,17 @@ pub(crate) struct Flags {
     scheduler_name: Option<String>,
     #[command(flatten)]
     election: ElectionFlags,
+    /// Name of the Lease [default: tidepool-scheduler; kube-scheduler with --mode primary].
+    #[arg(long, value_name = "NAME", help_heading = "Leader election")]
+    leader_elect_resource_name: Option<String>,
+    /// Namespace of the Lease [default: kube-system].
+    #[arg(long, value_name = "NAME", help_heading = "Leader election")]
+    leader_elect_resource_namespace: Option<String>,
     #[command(flatten)]
     serving: ServingFlags,
+    /// Port to serve on; 0 disables the server [default: 10259, or a free port if it is in use].
+    #[arg(long, value_name = "PORT", help_heading = "HTTP server")]
+    secure_port: Option<u16>,
     /// Log the scores of the best COUNT nodes of every decision, by plugin; 0 logs none.
     #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = score_count)]
     pub(super) debug_scores: u16,
@@ -47,57 +56,6 @@ pub(crate) struct Flags {
     ignored: Ignored,
 }
 
-#[derive(Args)]
-#[command(next_help_heading = "Leader election")]
-struct ElectionFlags {
-    /// Schedule only while holding the Lease [default: true].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    leader_elect: Option<bool>,
-    /// Time without renewal after which another replica takes the Lease [default: 15s].
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    leader_elect_lease_duration: Option<Duration>,
-    /// Time without renewal after which the leader gives up [default: 10s].
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    leader_elect_renew_deadline: Option<Duration>,
-    /// Time between attempts to take or renew the Lease [default: 2s].
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    leader_elect_retry_period: Option<Duration>,
-    /// Kind of the lock; only `leases` is supported.
-    #[arg(long, value_name = "KIND")]
-    leader_elect_resource_lock: Option<String>,
-    /// Name of the Lease [default: tidepool-scheduler; kube-scheduler with --mode primary].
-    #[arg(long, value_name = "NAME")]
-    leader_elect_resource_name: Option<String>,
-    /// Namespace of the Lease [default: kube-system].
-    #[arg(long, value_name = "NAME")]
-    leader_elect_resource_namespace: Option<String>,
-}
-
-#[derive(Args)]
-#[command(next_help_heading = "HTTP server")]
-struct ServingFlags {
-    /// Address to serve on; other addresses than loopback use TLS and require a token.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    bind_address: IpAddr,
-    /// Port to serve on; 0 disables the server [default: 10259, or a free port if it is in use].
-    #[arg(long, value_name = "PORT")]
-    secure_port: Option<u16>,
-    /// Certificate chain to serve with [default: a self-signed certificate; none on loopback addresses].
-    #[arg(long, value_name = "PATH", requires = "tls_private_key_file")]
-    tls_cert_file: Option<PathBuf>,
-    /// Private key of the certificate.
-    #[arg(long, value_name = "PATH", requires = "tls_cert_file")]
-    tls_private_key_file: Option<PathBuf>,
-    /// Paths that need no token; `*` at the end matches any path with this prefix.
-    #[arg(
-        long,
-        value_name = "PATHS",
-        value_delimiter = ',',
-        default_value = "/healthz,/readyz,/livez"
-    )]
-    authorization_always_allow_paths: Vec<String>,
-}
-
 impl Flags {
     /// Overrides the configuration with the given flags.
     pub(super) fn change(&self, configuration: &mut Configuration) -> anyhow::Result<()> {
@@ -106,69 +64,15 @@ impl Flags {
             profile.scheduler_name = name.clone();
             profile.is_named = true;
         }
-        let (given, election) = (&self.election, &mut configuration.leader_election);
-        let kind = given.leader_elect_resource_lock.as_deref();
-        ensure!(
-            kind.is_none_or(|kind| kind == "leases"),
-            "unknown --leader-elect-resource-lock `{}`: use leases",
-            kind.unwrap_or_default()
-        );
-        let take = |given: &Option<Duration>, place: &mut Duration| {
-            *place = given.unwrap_or(*place);
-        };
-        take(
-            &given.leader_elect_lease_duration,
-            &mut election.lease_duration,
-        );
-        take(
-            &given.leader_elect_renew_deadline,
-            &mut election.renew_deadline,
-        );
-        take(&given.leader_elect_retry_period, &mut election.retry_period);
-        if let Some(elect) = given.leader_elect {
-            election.leader_elect = elect;
-        }
-        if let Some(name) = &given.leader_elect_resource_name {
-            election.resource_name = name.clone();
-            election.is_named = true;
-        }
-        if let Some(namespace) = &given.leader_elect_resource_namespace {
-            election.resource_namespace = namespace.clone();
-        }
-        let (lease, renew, retry) = (
-            election.lease_duration,
-            election.renew_deadline,
-            election.retry_period,
-        );
-        // kube-scheduler's rules; the values of the file have been checked already.
-        ensure!(
-            lease > renew,
-            "lease duration {lease:?} must be longer than renew deadline {renew:?}"
-        );
-        ensure!(
-            renew > retry.mul_f64(1.2),
-            "renew deadline {renew:?} must be longer than 1.2 times the retry period {retry:?}"
-        );
-        Ok(())
+        self.election.apply(
+            self.leader_elect_resource_name.as_ref(),
+            self.leader_elect_resource_namespace.as_ref(),
+            &mut configuration.leader_election,
+        )
     }
 
     pub(super) fn serve(&self) -> Option<Serve> {
-        let given = &self.serving;
-        let port = match given.secure_port {
-            Some(0) => return None,
-            Some(port) => Port::Exactly(port),
-            None => Port::Preferred(PORT),
-        };
-        let tls = given
-            .tls_cert_file
-            .clone()
-            .zip(given.tls_private_key_file.clone());
-        Some(Serve {
-            address: given.bind_address,
-            port,
-            tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
-            always_allow: given.authorization_always_allow_paths.clone(),
-        })
+        self.serving.serve(self.secure_port, PORT)
     }
 
     pub(super) fn longest_parked(&self) -> Option<Duration> {
@@ -179,15 +83,6 @@ impl Flags {
     pub(super) fn without_effect(&self) -> Vec<String> {
         self.ignored.warnings()
     }
-}
-
-/// As in Go: 15s, 1m30s.
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if parsed.is_zero() {
-        return Err("must be greater than zero".to_owned());
-    }
-    Ok(parsed)
 }
 
 #[cfg(test)]

@@ -1,0 +1,191 @@
+//! What the long-running commands share: flags, signals and the connection to a cluster.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use api::config::LeaderElection;
+use clap::Args;
+use control_plane::serve::{Port, Serve, TlsFiles};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::kubeconfig;
+
+/// Leader election. Each command has flags of its own for the name and the namespace of the Lease.
+#[derive(Args)]
+#[command(next_help_heading = "Leader election")]
+pub(crate) struct ElectionFlags {
+    /// Be active only while holding the Lease [default: true].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: Option<bool>,
+    /// Time without renewal after which another replica takes the Lease [default: 15s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_lease_duration: Option<Duration>,
+    /// Time without renewal after which the leader gives up [default: 10s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_renew_deadline: Option<Duration>,
+    /// Time between attempts to take or renew the Lease [default: 2s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_retry_period: Option<Duration>,
+    /// Kind of the lock; only `leases` is supported.
+    #[arg(long, value_name = "KIND")]
+    leader_elect_resource_lock: Option<String>,
+}
+
+impl ElectionFlags {
+    /// Overrides the settings with the given flags.
+    pub(crate) fn apply(
+        &self,
+        name: Option<&String>,
+        namespace: Option<&String>,
+        election: &mut LeaderElection,
+    ) -> anyhow::Result<()> {
+        let kind = self.leader_elect_resource_lock.as_deref();
+        ensure!(
+            kind.is_none_or(|kind| kind == "leases"),
+            "unknown --leader-elect-resource-lock `{}`: use leases",
+            kind.unwrap_or_default()
+        );
+        let take = |given: &Option<Duration>, place: &mut Duration| {
+            *place = given.unwrap_or(*place);
+        };
+        take(
+            &self.leader_elect_lease_duration,
+            &mut election.lease_duration,
+        );
+        take(
+            &self.leader_elect_renew_deadline,
+            &mut election.renew_deadline,
+        );
+        take(&self.leader_elect_retry_period, &mut election.retry_period);
+        if let Some(elect) = self.leader_elect {
+            election.leader_elect = elect;
+        }
+        if let Some(name) = name {
+            election.resource_name = name.clone();
+            election.is_named = true;
+        }
+        if let Some(namespace) = namespace {
+            election.resource_namespace = namespace.clone();
+        }
+        let (lease, renew, retry) = (
+            election.lease_duration,
+            election.renew_deadline,
+            election.retry_period,
+        );
+        // kube-scheduler's rules; the values of the file have been checked already.
+        ensure!(
+            lease > renew,
+            "lease duration {lease:?} must be longer than renew deadline {renew:?}"
+        );
+        ensure!(
+            renew > retry.mul_f64(1.2),
+            "renew deadline {renew:?} must be longer than 1.2 times the retry period {retry:?}"
+        );
+        Ok(())
+    }
+}
+
+/// The HTTP server. Each command has a flag `--secure-port` of its own, because the default differs.
+#[derive(Args)]
+#[command(next_help_heading = "HTTP server")]
+pub(crate) struct ServingFlags {
+    /// Address to serve on; other addresses than loopback use TLS and require a token.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    bind_address: IpAddr,
+    /// Certificate chain to serve with [default: a self-signed certificate; none on loopback addresses].
+    #[arg(long, value_name = "PATH", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate.
+    #[arg(long, value_name = "PATH", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Paths that need no token; `*` at the end matches any path with this prefix.
+    #[arg(
+        long,
+        value_name = "PATHS",
+        value_delimiter = ',',
+        default_value = "/healthz,/readyz,/livez"
+    )]
+    authorization_always_allow_paths: Vec<String>,
+}
+
+impl ServingFlags {
+    /// Where to serve, on this port or by default on `preferred`; none for port 0.
+    pub(crate) fn serve(&self, port: Option<u16>, preferred: u16) -> Option<Serve> {
+        let port = match port {
+            Some(0) => return None,
+            Some(port) => Port::Exactly(port),
+            None => Port::Preferred(preferred),
+        };
+        let tls = self
+            .tls_cert_file
+            .clone()
+            .zip(self.tls_private_key_file.clone());
+        Some(Serve {
+            address: self.bind_address,
+            port,
+            tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+            always_allow: self.authorization_always_allow_paths.clone(),
+        })
+    }
+}
+
+/// As in Go: 15s, 1m30s.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if parsed.is_zero() {
+        return Err("must be greater than zero".to_owned());
+    }
+    Ok(parsed)
+}
+
+/// SIGTERM and Ctrl-C.
+pub(crate) struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+        })
+    }
+
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// What ends a command that gets a second signal while it stops.
+pub(crate) const STOPPED_TWICE: &str = "stopped at once by a second signal";
+
+/// The connection of this kubeconfig, or without one to the cluster that this process runs in.
+pub(crate) async fn connection(
+    path: Option<&Path>,
+    server: Option<&http::Uri>,
+) -> anyhow::Result<kube::Config> {
+    let mut config = match path {
+        Some(path) => kubeconfig::read(path).await?,
+        None => kube::Config::incluster()
+            .context("not running inside a cluster: pass --kubeconfig PATH")?,
+    };
+    if let Some(server) = server {
+        config.cluster_url = server.clone();
+    }
+    Ok(config)
+}
+
+/// The host name, from the kernel.
+pub(crate) fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
