@@ -177,7 +177,7 @@ impl Running {
         let server = listening.as_ref().map(|listening| listening.address());
         let metrics = Arc::new(Metrics::new());
         let timings = Arc::new(Timings::new(metrics.clone(), &profiles));
-        settings.hooks = settings.hooks.and(timings.clone());
+        settings.hooks = settings.hooks.with_probe(timings.clone());
         let engine = Scheduler::new(profiles, settings)?;
         let names: Vec<_> = engine
             .profiles()

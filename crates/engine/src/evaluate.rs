@@ -1,11 +1,14 @@
-//! A pod and the truth in; a node, or the reasons against every node, out.
+//! Evaluates a pod against every node. Nothing here changes the cluster.
 //!
-//! Nothing here changes the cluster: whoever takes the decision commits it ([`crate::cluster::Cluster::assume`]) and moves
-//! the [`Cursor`]. `scan` asks every check about every node; it is the reference for any evaluator that remembers.
+//! [`Scan`] is the evaluator: it runs every check on every node and keeps no result from one decision to the next. The
+//! scheduling cycle calls one method per extension point (`points.rs`), so that another evaluator can stand behind the
+//! same methods; a scan is the reference for it. `checks.rs` is the only code that runs checks, for blocks of nodes, for
+//! one node with other pods on it (`suppose.rs`), and for the dry runs of preemption (`trial.rs`).
 
-mod among;
-mod asked;
+mod checks;
+mod evaluations;
 mod explain;
+mod points;
 mod prepare;
 mod refusal;
 mod scan;
@@ -14,17 +17,18 @@ mod suppose;
 mod tally;
 mod trial;
 
-pub(crate) use asked::Asked;
-pub use explain::{Explanation, NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
-pub(crate) use prepare::Narrowed;
+pub(crate) use evaluations::Evaluations;
+pub use explain::{NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
+pub use points::FeasibleNodes;
+pub(crate) use prepare::PreFilterResult;
 pub use refusal::Refusal;
 pub(crate) use refusal::Refusals;
-pub use scan::{Diagnosis, NodeStatus, Outcome, Scan};
-pub use suppose::Supposed;
+pub use scan::{Diagnosis, NodeStatus, Scan};
+pub use suppose::NodeChange;
 pub use trial::Trial;
 
-/// Where the search for equals begins: one per engine. It moves past the chosen node when a decision is committed,
-/// and never for a mere question.
+/// The slot from which the search for the best node starts, so that equal nodes take turns. There is one per scheduler.
+/// It moves past the chosen node when a decision is committed, and only then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cursor(usize);
 

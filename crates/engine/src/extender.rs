@@ -1,4 +1,5 @@
-//! Programs outside that have a say in decisions: what they are asked and what they may answer. Asking is the shell's.
+//! Extenders: programs outside that filter, score, preempt and bind. The engine makes the questions and uses the answers;
+//! the driver sends them.
 
 use std::sync::Arc;
 
@@ -7,16 +8,16 @@ use crate::model::{Name, Pod, Resource};
 /// An extender, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extender {
-    /// How it is called in messages.
+    /// Its name in messages.
     pub url: String,
     pub filters: bool,
     pub preempts: bool,
     pub binds: bool,
-    /// The factor of its scores; `None` if it gives none.
+    /// The weight of its scores; `None` if it does not score.
     pub weight: Option<i64>,
-    /// Its failure is no failure of the pod.
+    /// The cycle goes on without it if it fails.
     pub ignorable: bool,
-    /// Only pods that ask for one of these; all pods if empty.
+    /// It is called only for pods that request one of these resources; for all pods if empty.
     pub managed: Vec<Name>,
 }
 
@@ -29,7 +30,7 @@ impl Extender {
     }
 }
 
-/// Something to ask one extender.
+/// A call of one extender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// Position in the list of extenders.
@@ -44,7 +45,7 @@ pub enum Verb {
     Preempt { nodes: Vec<Victims> },
 }
 
-/// What would have to go from a node.
+/// The pods to evict from a node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Victims {
     pub node: Name,
@@ -52,17 +53,17 @@ pub struct Victims {
     pub violations: usize,
 }
 
-/// What an extender said; an error is why it could not be asked or what it complained of.
-pub type Answer = Result<Said, String>;
+/// The answer of an extender; an error if the call failed or the extender reports one.
+pub type Answer = Result<Response, String>;
 
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Said {
+pub enum Response {
     Filter {
         nodes: Vec<Name>,
-        /// With its words.
+        /// With the reasons.
         failed: Vec<(Name, String)>,
-        /// Those that no preemption can help.
+        /// Nodes where preemption cannot help.
         unresolvable: Vec<(Name, String)>,
     },
     /// Scores of 0 to 10.

@@ -1,173 +1,216 @@
-//! Code around the extension points and around events: it may watch, and it may change what plugins see and what
-//! becomes known.
+//! Hooks: code that a program adds around extension points and around events.
 //!
-//! A hook is for those who build a scheduler of their own from this crate. It decides nothing itself. Points that no hook
-//! is about cost nothing; at the others a decision is made step by step, each step on what the hooks show it.
+//! A [`Probe`] watches extension points and changes nothing. A [`Rewrite`] changes the pod or the nodes that the plugins
+//! of a point see. An [`EventHook`] changes what the scheduler knows of objects. No hook decides: a decision takes the
+//! same path with hooks and without them.
 
 mod events;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub(crate) use events::Told;
-pub use events::{EventHook, EventHooks, Known, Shown, Then};
+pub use events::{EventContext, EventHook, EventHooks, HookAction, ObjectView};
 
 use crate::cluster::Cluster;
-use crate::evaluate::Asked;
+use crate::evaluate::Evaluations;
 use crate::framework::{Point, Points, Rejection};
 use crate::model::{Node, Pod};
 
 /// How the plugins of a point ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
-    Fine,
-    /// At Permit: not yet.
+pub enum PointResult {
+    Success,
+    /// At Permit: a plugin holds the pod.
     Wait,
-    No(Rejection),
+    Rejected(Rejection),
 }
 
-/// Called around extension points. Each method does nothing by default.
-pub trait Hook: Send + Sync {
-    /// The points it is about. QueueSort must be asked for, because it runs with every step of a heap.
+impl PointResult {
+    pub(crate) fn error(text: impl Into<String>) -> Self {
+        Self::Rejected(Rejection::error(text.into()))
+    }
+
+    /// For plugins that either succeed or fail with a message.
+    pub(crate) fn of<T>(result: &Result<T, String>) -> Self {
+        match result {
+            Ok(_) => Self::Success,
+            Err(text) => Self::error(text.clone()),
+        }
+    }
+}
+
+/// Watches extension points. Each method does nothing by default. The engine has no clock: a probe that measures time
+/// reads the clock itself.
+pub trait Probe: Send + Sync {
+    /// The points to watch. QueueSort is not in the default, because it runs at every step of a heap.
     fn points(&self) -> Points {
         Points::ALL.without(Point::QueueSort)
     }
 
-    /// Whether it changes what is seen from PreFilter to Score. If nobody does, a decision looks at the world once.
-    fn rewrites(&self) -> bool {
-        true
-    }
+    /// The plugins of the point are about to run. The pod is the one that they see. QueueSort compares two pods and calls
+    /// this for both.
+    fn before(&self, _point: Point, _pod: &Pod) {}
 
-    /// What the plugins of the point see instead of the pod. It must keep the pod's uid.
+    /// The plugins that did not skip, by their index in the profile, with the number of nodes that each one evaluated (1
+    /// if the point does not go through nodes). Called at PreFilter, Filter, PostFilter, PreScore, Score, and at PreBind
+    /// for the plugins that have work to do.
+    fn evaluated(&self, _point: Point, _pod: &Pod, _plugins: &[(usize, usize)]) {}
+
+    /// The plugins of the point have run. PreBind and Bind end when the driver reports their result.
+    fn after(&self, _point: Point, _pod: &Pod, _result: &PointResult) {}
+
+    /// The plugins of Reserve are about to undo their work for the pod. Only for probes that watch Reserve.
+    fn before_unreserve(&self, _pod: &Pod) {}
+
+    /// The plugins of Reserve have undone their work.
+    fn after_unreserve(&self, _pod: &Pod) {}
+}
+
+/// Changes the objects that plugins see. If a scheduler has a rewrite for a point from PreFilter to Score, each of these
+/// points evaluates the cluster on its own, so decisions take longer.
+pub trait Rewrite: Send + Sync {
+    /// The points at which it changes something.
+    fn points(&self) -> Points;
+
+    /// The pod that the plugins of the point see instead. It must have the same uid.
     fn pod(&self, _point: Point, _pod: &Arc<Pod>) -> Option<Arc<Pod>> {
         None
     }
 
-    /// Whether [`Hook::node`] is to be asked about nodes. From PreFilter to Score these are all nodes, and showing other
-    /// ones costs a copy of the whole cluster; from Reserve on it is the chosen node.
+    /// Whether to call [`Rewrite::node`]: for all nodes from PreFilter to Score, which copies the whole cluster, and for
+    /// the chosen node from Reserve on.
     fn rewrites_nodes(&self, _point: Point, _pod: &Pod) -> bool {
         false
     }
 
-    /// What the plugins of the point see instead of the node. It must keep the node's name.
+    /// The node that the plugins of the point see instead. It must have the same name.
     fn node(&self, _point: Point, _pod: &Pod, _node: &Node) -> Option<Node> {
         None
     }
-
-    /// The plugins of the point are about to run, on the pod as they will see it. At QueueSort two pods are compared, and
-    /// this is called for both.
-    fn before(&self, _point: Point, _pod: &Pod) {}
-
-    /// Who had something to say at PreFilter, Filter, PostFilter, PreScore or Score, and who has something to do at
-    /// PreBind before it is done: the plugin by its index in the pod's profile, and how many nodes it was asked about (1
-    /// where nodes are not asked about one by one).
-    fn asked(&self, _point: Point, _pod: &Pod, _plugins: &[(usize, usize)]) {}
-
-    /// They have run. PreBind and Bind end when the world has answered.
-    fn after(&self, _point: Point, _pod: &Pod, _said: &Said) {}
-
-    /// The plugins of Reserve are about to take back what they did for the pod. Only for hooks that are about Reserve.
-    fn before_unreserve(&self, _pod: &Pod) {}
-
-    /// They have.
-    fn after_unreserve(&self, _pod: &Pod) {}
 }
 
-/// All hooks of a scheduler, in their order.
+/// The probes and rewrites of a scheduler. They run in the order in which they were added.
 #[derive(Clone, Default)]
-pub struct Hooks(Vec<Arc<dyn Hook>>);
+pub struct Hooks {
+    probes: Vec<(Points, Arc<dyn Probe>)>,
+    rewrites: Vec<(Points, Arc<dyn Rewrite>)>,
+}
 
 impl Hooks {
-    pub fn new(hooks: Vec<Arc<dyn Hook>>) -> Self {
-        Self(hooks)
-    }
-
-    /// The same, with one more at the end.
-    pub fn and(mut self, hook: Arc<dyn Hook>) -> Self {
-        self.0.push(hook);
+    pub fn with_probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probes.push((probe.points(), probe));
         self
     }
 
-    fn at(&self, point: Point) -> impl Iterator<Item = &Arc<dyn Hook>> {
-        self.0
-            .iter()
-            .filter(move |hook| hook.points().contains(point))
+    pub fn with_rewrite(mut self, rewrite: Arc<dyn Rewrite>) -> Self {
+        self.rewrites.push((rewrite.points(), rewrite));
+        self
     }
 
-    /// Whether anybody is about one of these points.
-    pub(crate) fn any(&self, points: Points) -> bool {
-        self.0.iter().any(|hook| hook.points().intersects(points))
-    }
-
-    /// Whether anybody who is about one of these points changes what is seen there.
-    pub(crate) fn rewrite(&self, points: Points) -> bool {
-        let mut about = self
-            .0
-            .iter()
-            .filter(|hook| hook.points().intersects(points));
-        about.any(|hook| hook.rewrites())
-    }
-
-    pub(crate) fn before(&self, point: Point, pod: &Pod) {
-        self.at(point).for_each(|hook| hook.before(point, pod));
-    }
-
-    /// The plugins are only counted if somebody is about the point.
-    pub(crate) fn asked(&self, point: Point, pod: &Pod, plugins: impl FnOnce() -> Asked) {
-        if self.at(point).next().is_some() {
-            let plugins = plugins();
-            self.at(point)
-                .for_each(|hook| hook.asked(point, pod, &plugins));
+    /// For cycles that are not decisions.
+    pub(crate) fn without_probes(&self) -> Self {
+        Self {
+            probes: Vec::new(),
+            rewrites: self.rewrites.clone(),
         }
     }
 
-    pub(crate) fn after(&self, point: Point, pod: &Pod, said: &Said) {
-        self.at(point).for_each(|hook| hook.after(point, pod, said));
+    fn probes(&self, point: Point) -> impl Iterator<Item = &dyn Probe> {
+        let watching = self.probes.iter();
+        let watching = watching.filter(move |(points, _)| points.contains(point));
+        watching.map(|(_, probe)| &**probe)
+    }
+
+    fn rewrites(&self, point: Point) -> impl Iterator<Item = &dyn Rewrite> {
+        let rewriting = self.rewrites.iter();
+        let rewriting = rewriting.filter(move |(points, _)| points.contains(point));
+        rewriting.map(|(_, rewrite)| &**rewrite)
+    }
+
+    /// Whether a rewrite may change what plugins see at one of these points.
+    pub(crate) fn rewrite(&self, points: Points) -> bool {
+        self.rewrites.iter().any(|(own, _)| own.intersects(points))
+    }
+
+    pub(crate) fn before(&self, point: Point, pod: &Pod) {
+        self.probes(point)
+            .for_each(|probe| probe.before(point, pod));
+    }
+
+    /// Evaluations are only counted if a probe watches the point.
+    pub(crate) fn evaluated(
+        &self,
+        point: Point,
+        pod: &Pod,
+        evaluations: impl FnOnce() -> Evaluations,
+    ) {
+        if self.probes(point).next().is_some() {
+            let plugins = evaluations();
+            self.probes(point)
+                .for_each(|probe| probe.evaluated(point, pod, &plugins));
+        }
+    }
+
+    /// The result is only made if a probe watches the point.
+    pub(crate) fn after(&self, point: Point, pod: &Pod, result: impl FnOnce() -> PointResult) {
+        if self.probes(point).next().is_some() {
+            let result = result();
+            self.probes(point)
+                .for_each(|probe| probe.after(point, pod, &result));
+        }
+    }
+
+    /// Ends a point of the binding cycle, which began in an earlier call.
+    pub(crate) fn end(&self, point: Point, pod: &Arc<Pod>, result: PointResult) {
+        self.after(point, &self.pod(point, pod), || result);
     }
 
     pub(crate) fn before_unreserve(&self, pod: &Pod) {
-        self.at(Point::Reserve)
-            .for_each(|hook| hook.before_unreserve(pod));
+        self.probes(Point::Reserve)
+            .for_each(|probe| probe.before_unreserve(pod));
     }
 
     pub(crate) fn after_unreserve(&self, pod: &Pod) {
-        self.at(Point::Reserve)
-            .for_each(|hook| hook.after_unreserve(pod));
+        self.probes(Point::Reserve)
+            .for_each(|probe| probe.after_unreserve(pod));
     }
 
-    /// Runs the plugins of a point that looks at no node, or at none but those that `run` knows of.
+    /// Runs the plugins of a point on the pod that they are to see.
     pub(crate) fn around<T>(
         &self,
         point: Point,
         pod: &Arc<Pod>,
         run: impl FnOnce(&Arc<Pod>) -> T,
-        said: impl FnOnce(&T) -> Said,
+        result: impl FnOnce(&T) -> PointResult,
     ) -> T {
-        if self.at(point).next().is_none() {
-            return run(pod);
-        }
-        let seen = self.pod(point, pod);
-        self.before(point, &seen);
-        let found = run(&seen);
-        self.after(point, &seen, &said(&found));
+        let pod = self.pod(point, pod);
+        self.before(point, &pod);
+        let found = run(&pod);
+        self.after(point, &pod, || result(&found));
         found
     }
 
-    /// The pod as the plugins of a point are to see it, each hook working on what the one before it made.
-    pub(crate) fn pod(&self, point: Point, pod: &Arc<Pod>) -> Arc<Pod> {
-        self.at(point).fold(pod.clone(), |seen, hook| {
-            hook.pod(point, &seen)
-                .filter(|new| new.uid == pod.uid)
-                .unwrap_or(seen)
-        })
+    /// The pod that the plugins of a point see. Each rewrite gets the result of the one before it.
+    pub(crate) fn pod<'p>(&self, point: Point, pod: &'p Arc<Pod>) -> Cow<'p, Arc<Pod>> {
+        self.rewrites(point)
+            .fold(Cow::Borrowed(pod), |seen, rewrite| {
+                let new = rewrite.pod(point, &seen);
+                new.filter(|new| new.uid == pod.uid)
+                    .map_or(seen, Cow::Owned)
+            })
     }
 
-    /// The same for the node that was chosen.
-    pub(crate) fn node(&self, point: Point, pod: &Pod, node: &Arc<Node>) -> Arc<Node> {
-        let rewriting: Vec<_> = self.rewriting(point, pod).collect();
-        match rewritten(&rewriting, point, pod, node) {
-            Some(seen) => Arc::new(seen),
-            None => node.clone(),
+    /// The same for the chosen node.
+    pub(crate) fn node<'n>(
+        &self,
+        point: Point,
+        pod: &Pod,
+        node: &'n Arc<Node>,
+    ) -> Cow<'n, Arc<Node>> {
+        let rewrites: Vec<_> = self.node_rewrites(point, pod).collect();
+        match rewritten(&rewrites, point, pod, node) {
+            Some(seen) => Cow::Owned(Arc::new(seen)),
+            None => Cow::Borrowed(node),
         }
     }
 
@@ -179,10 +222,10 @@ impl Hooks {
         cluster: &'a Cluster,
     ) -> Cow<'a, Cluster> {
         let mut seen = Cow::Borrowed(cluster);
-        let rewriting: Vec<_> = self.rewriting(point, pod).collect();
-        if !rewriting.is_empty() {
+        let rewrites: Vec<_> = self.node_rewrites(point, pod).collect();
+        if !rewrites.is_empty() {
             for entry in cluster.nodes().slots().iter().flatten() {
-                if let Some(node) = rewritten(&rewriting, point, pod, &entry.node) {
+                if let Some(node) = rewritten(&rewrites, point, pod, &entry.node) {
                     seen.to_mut().set_node(node);
                 }
             }
@@ -190,15 +233,15 @@ impl Hooks {
         seen
     }
 
-    fn rewriting(&self, point: Point, pod: &Pod) -> impl Iterator<Item = &Arc<dyn Hook>> {
-        self.at(point)
-            .filter(move |hook| hook.rewrites_nodes(point, pod))
+    fn node_rewrites(&self, point: Point, pod: &Pod) -> impl Iterator<Item = &dyn Rewrite> {
+        self.rewrites(point)
+            .filter(move |rewrite| rewrite.rewrites_nodes(point, pod))
     }
 }
 
-fn rewritten(hooks: &[&Arc<dyn Hook>], point: Point, pod: &Pod, node: &Node) -> Option<Node> {
-    hooks.iter().fold(None, |seen: Option<Node>, hook| {
-        let new = hook.node(point, pod, seen.as_ref().unwrap_or(node));
+fn rewritten(rewrites: &[&dyn Rewrite], point: Point, pod: &Pod, node: &Node) -> Option<Node> {
+    rewrites.iter().fold(None, |seen: Option<Node>, rewrite| {
+        let new = rewrite.node(point, pod, seen.as_ref().unwrap_or(node));
         new.filter(|new| new.spec.name == node.spec.name).or(seen)
     })
 }

@@ -1,8 +1,8 @@
-//! Which pods would have to go so that a pod with a higher priority finds room, looking at every node that it may help.
+//! The search for pods to evict so that a pod with a higher priority fits, on every node where evicting can help.
 //!
-//! A dry run: nothing is touched. The rules and words are those of kube-scheduler's DefaultPreemption; where it takes
-//! any of several equal candidates, the first in the order of nodes is taken. One rule is our own: a reclaimed pod
-//! harms reclaimed pods only.
+//! A dry run: nothing is changed. The rules and messages are those of kube-scheduler's DefaultPreemption. Where it takes
+//! any of several equal candidates, this search takes the first in the order of nodes. One rule is our own: a reclaimed
+//! pod can evict only reclaimed pods.
 
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use crate::evaluate::{Diagnosis, Refusal, Refusals, Scan, Trial};
 use crate::framework::{Reason, Rejection, Status, error_list};
 use crate::model::{Budget, Name, Pod, PreemptionPolicy, Timestamp};
 
-/// A node on which evicting some pods makes room.
+/// A node on which the pod fits after some pods are evicted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     pub slot: usize,
@@ -27,42 +27,46 @@ pub struct Candidate {
     pub violations: usize,
 }
 
-/// What a dry run over all nodes found.
+/// The result of a dry run over all nodes.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
     /// In the order of slots.
     pub candidates: Vec<Candidate>,
-    /// Nodes tried in vain, in the order of slots.
+    /// Nodes where evicting does not help, in the order of slots.
     pub unhelpful: Vec<Unhelpful>,
 }
 
 impl Search {
-    /// Plugins broke, and there is no node about which they did not: what they said.
+    /// The errors of plugins, if there is no candidate and a plugin failed.
     pub fn failure(&self) -> Option<String> {
         if !self.candidates.is_empty() {
             return None;
         }
-        let refusals = self.unhelpful.iter().filter_map(|tried| tried.why.as_ref());
+        let refusals = self
+            .unhelpful
+            .iter()
+            .filter_map(|tried| tried.refusal.as_ref());
         let texts: Vec<String> = refusals.filter_map(Refusal::failure).collect();
         (!texts.is_empty()).then(|| error_list(&texts))
     }
 }
 
-/// A node where the pod would not fit even without its lesser pods.
+/// A node where the pod does not fit even without the pods of lower priority.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unhelpful {
     pub slot: usize,
-    /// What is still said against it; `None` if there are no lesser pods.
-    pub why: Option<Refusal>,
+    /// Why it does not fit; `None` if there are no pods of lower priority.
+    pub refusal: Option<Refusal>,
 }
 
 impl Unhelpful {
-    /// The plugin that still says no, if there are lesser pods, and the words. The scan must be that of the search.
-    pub fn words(&self, scan: &Scan) -> (Option<&'static str>, Rejection) {
-        match &self.why {
+    /// The plugin that rejects the node, if there are pods of lower priority, and the rejection. The scan must be that of
+    /// the search.
+    pub fn rejection(&self, scan: &Scan) -> (Option<&'static str>, Rejection) {
+        match &self.refusal {
             None => (None, Rejection::unresolvable(NO_VICTIMS)),
             Some(refusal) => {
-                let (plugin, rejection) = refusal.words(scan);
+                let (plugin, rejection) = refusal.rejection(scan);
                 (Some(plugin), rejection)
             }
         }
@@ -85,7 +89,7 @@ pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(
         .statuses
         .iter()
         .any(|node| node.slot == slot && node.status == Status::Unresolvable);
-    // Room is being made there already: wait for it.
+    // A preemption on that node is in progress: wait for it.
     let leaving =
         |other: &Pod| other.priority < pod.priority && other.kind.terminating && other.preempted;
     if !given_up && cluster.pods_on(slot).any(|placed| leaving(&placed.pod)) {
@@ -94,24 +98,18 @@ pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(
     Ok(())
 }
 
-/// What is to be found out about nodes where evicting helps.
+/// Which candidates a search returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
-    /// Only the candidate that would be chosen.
+pub enum SearchScope {
+    /// Only the candidate with the least harm.
     Best,
-    /// All of them, because others have a say in the choice.
+    /// All of them, for extenders and explanations.
     All,
 }
 
-/// Looks for victims on every node where removing pods may help.
-pub fn search(
-    cluster: &Cluster,
-    scan: &Scan,
-    pod: &Pod,
-    diagnosis: &Diagnosis,
-    wanted: Wanted,
-    now: Timestamp,
-) -> Search {
+/// Searches every node where removing pods can help for victims.
+pub fn search(scan: &Scan, diagnosis: &Diagnosis, scope: SearchScope, now: Timestamp) -> Search {
+    let (cluster, pod) = (scan.cluster(), scan.pod());
     let mut found = Search::default();
     let mut trial = Trial::new(scan);
     let (mut lesser, mut victims) = (Vec::new(), Vec::new());
@@ -135,7 +133,7 @@ pub fn search(
                     continue;
                 }
             };
-        if wanted == Wanted::Best {
+        if scope == SearchScope::Best {
             let harm = harm(
                 violations,
                 victims.iter().map(|v| (v.priority, v.started)),
@@ -160,8 +158,8 @@ pub fn search(
     found
 }
 
-/// The fewest and least important pods whose removal lets the pod fit go into `victims`. Says how many of them break a
-/// budget.
+/// Puts into `victims` the fewest and least important pods whose removal lets the pod fit. Returns how many of them
+/// violate a disruption budget.
 fn select_victims<'s>(
     trial: &mut Trial<'s, '_>,
     slot: usize,
@@ -171,7 +169,10 @@ fn select_victims<'s>(
     now: Timestamp,
 ) -> Result<usize, Unhelpful> {
     if lesser.is_empty() {
-        return Err(Unhelpful { slot, why: None });
+        return Err(Unhelpful {
+            slot,
+            refusal: None,
+        });
     }
     let importance = |pod: &&Placed| (Reverse(pod.priority), pod.started.unwrap_or(now));
     lesser.sort_by_key(importance);
@@ -179,7 +180,7 @@ fn select_victims<'s>(
     (0..lesser.len()).for_each(|pod| trial.remove(pod));
     let refused = |refusal| Unhelpful {
         slot,
-        why: Some(refusal),
+        refusal: Some(refusal),
     };
     trial.verdict().map_err(refused)?;
     let violating = violating(lesser, catalog);
@@ -235,7 +236,7 @@ fn covers(budget: &Budget, pod: &Pod) -> bool {
             .any(|(name, _)| *name == pod.name)
 }
 
-/// The candidates that hurt least: all equal, the first is taken.
+/// The candidates with the least harm. All are equal; callers take the first.
 pub fn best(candidates: &[Candidate], now: Timestamp) -> Vec<&Candidate> {
     let harm_of = |candidate: &Candidate| {
         let victims = candidate.victims.iter();
@@ -255,7 +256,7 @@ pub fn best(candidates: &[Candidate], now: Timestamp) -> Vec<&Candidate> {
         .collect()
 }
 
-/// What candidates are compared by, in this order. Victims come with priority and start, most important first.
+/// The criteria by which candidates are compared, in this order. Victims come with priority and start, most important first.
 fn harm(
     violations: usize,
     victims: impl Iterator<Item = (i32, Option<Timestamp>)> + Clone,
@@ -283,15 +284,21 @@ fn harm(
 /// Why no candidate was found.
 pub fn message(diagnosis: &Diagnosis, search: &Search, scan: &Scan) -> String {
     let mut refusals = Refusals::default();
-    let refused = search.unhelpful.iter().filter_map(|node| node.why.as_ref());
+    let refused = search
+        .unhelpful
+        .iter()
+        .filter_map(|node| node.refusal.as_ref());
     refused.for_each(|refusal| refusals.add(refusal));
     let mut reasons: BTreeMap<Reason, usize> = BTreeMap::new();
     for (refusal, nodes) in refusals.iter() {
-        for reason in refusal.words(scan).1.reasons {
+        for reason in refusal.rejection(scan).1.reasons {
             *reasons.entry(reason).or_default() += nodes;
         }
     }
-    let empty = search.unhelpful.iter().filter(|node| node.why.is_none());
+    let empty = search
+        .unhelpful
+        .iter()
+        .filter(|node| node.refusal.is_none());
     let empty = empty.count();
     if empty > 0 {
         *reasons.entry(NO_VICTIMS.into()).or_default() += empty;

@@ -6,6 +6,7 @@
 //! back and lets the pod wait again. No pod is ever forgotten: it is in the queue, under way, or gone.
 
 mod binding;
+mod cycle;
 mod decide;
 mod event_hooks;
 mod explain;
@@ -24,12 +25,13 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
+pub use cycle::{Cycle, CycleResult};
 pub use explain::{
-    CandidateReport, Heard, HeldBy, NodeReport, PodReport, PodState, PreemptionReport,
-    UnhelpfulReport, Verdict,
+    CandidateReport, Decision, ExtenderReport, HeldBy, NodeReport, PodReport, PodState,
+    PreemptionReport, UnhelpfulReport,
 };
 pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
-pub use post_filter::{PostFiltered, post_filter};
+pub use post_filter::PostFilterResult;
 pub use scores::{NodeScores, ScoreCountError, Scores, score_count};
 
 use crate::cluster::Cluster;
@@ -43,8 +45,7 @@ use crate::queue::{
     Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
 };
 use binding::{UnderWay, Wait};
-use decide::Decision;
-use extenders::Talk;
+use extenders::Conversation;
 
 /// What a scheduler is made of besides its profiles.
 #[derive(Clone, Default)]
@@ -62,7 +63,7 @@ pub struct Scheduler {
     cluster: Cluster,
     queue: Queue,
     profiles: Profiles,
-    extenders: Vec<Extender>,
+    extenders: Arc<[Extender]>,
     event_hooks: EventHooks,
     /// Where the search for equals begins; moved by decisions that hold, and by nothing else.
     cursor: Cursor,
@@ -71,7 +72,7 @@ pub struct Scheduler {
     /// Until when plugins hold pods that are under way.
     held: BTreeSet<(Timestamp, Name, &'static str)>,
     /// The pod that extenders are being asked about.
-    talk: Option<Talk>,
+    conversation: Option<Conversation>,
     /// Pods that room is being made for, and the victim that goes last.
     preempting: IndexMap<Name, Name>,
     /// Pods whose nomination by us the API has not shown yet.
@@ -81,7 +82,7 @@ pub struct Scheduler {
     /// Instructions not yet handed out.
     ready: VecDeque<Outcome>,
     /// What extenders said in the latest conversations, for whoever asks.
-    heard: VecDeque<(Name, Vec<Heard>)>,
+    extender_reports: VecDeque<(Name, Vec<ExtenderReport>)>,
     /// Of how many nodes the scores are told.
     show_scores: u16,
     /// Behind the last decision, if somebody wants to see them.
@@ -95,17 +96,17 @@ impl Scheduler {
             cluster: Cluster::new(),
             queue: Queue::new(settings.timing),
             profiles: Profiles::new(profiles)?.with_hooks(settings.hooks),
-            extenders: settings.extenders,
+            extenders: settings.extenders.into(),
             event_hooks: settings.event_hooks,
             cursor: Cursor::default(),
             under_way: IndexMap::new(),
             held: BTreeSet::new(),
-            talk: None,
+            conversation: None,
             preempting: IndexMap::new(),
             unconfirmed: BTreeSet::new(),
             has_open_priorities: false,
             ready: VecDeque::new(),
-            heard: VecDeque::new(),
+            extender_reports: VecDeque::new(),
             show_scores: 0,
             scores: None,
             checks_itself: settings.checks_itself,
@@ -182,31 +183,31 @@ impl Scheduler {
                 continue;
             }
             match self.decide(&pod, now) {
-                Decision::Node { slot, scores } => {
-                    self.scores = scores;
-                    self.commit(pod, slot, now);
+                Ok(CycleResult::Node { slot, .. }) => self.commit(pod, slot, now),
+                Ok(CycleResult::NoNode {
+                    diagnosis,
+                    post_filter,
+                }) => self.park(pod, diagnosis, post_filter, now),
+                Ok(CycleResult::Ask(questions)) => {
+                    self.ready.push_back(Outcome::Ask { pod, questions });
                 }
-                Decision::NoNode { diagnosis, room } => self.park(pod, diagnosis, room, now),
-                Decision::Ask(questions) => self.ready.push_back(Outcome::Ask { pod, questions }),
-                Decision::Broken(text) => self.fail(Failure::error(pod, text), now),
-                Decision::UnknownClass(text) => {
-                    self.fail(Failure::unknown_class(pod, text), now);
-                }
-                Decision::NoCluster => {
-                    let text = "no nodes available to schedule pods".to_owned();
-                    self.fail(Failure::unschedulable(pod, text), now);
-                }
+                Err(failure) => self.fail(failure, now),
             }
         }
     }
 
     /// When there is something to do without news; `None` if never.
     pub fn idle_until(&self, now: Timestamp) -> Option<Timestamp> {
-        if !self.ready.is_empty() || self.talk.as_ref().is_some_and(Talk::is_answered) {
+        if !self.ready.is_empty()
+            || self
+                .conversation
+                .as_ref()
+                .is_some_and(Conversation::is_answered)
+        {
             return Some(now);
         }
         let permits = self.held.first().map(|(until, ..)| *until);
-        let queue = match self.talk {
+        let queue = match self.conversation {
             Some(_) => None,
             None => self.queue.due(now),
         };
@@ -215,11 +216,11 @@ impl Scheduler {
 
     /// The pod whose turn it is: the one that extenders answered about, or the first of the queue.
     fn next_pod(&mut self, now: Timestamp) -> Option<Arc<Pod>> {
-        if let Some(talk) = &self.talk {
-            match self.queue.get(&talk.uid) {
-                Some(_) if !talk.is_answered() => return None,
+        if let Some(conversation) = &self.conversation {
+            match self.queue.get(&conversation.uid) {
+                Some(_) if !conversation.is_answered() => return None,
                 Some(ticket) => return Some(ticket.pod.clone()),
-                None => self.talk = None,
+                None => self.conversation = None,
             }
         }
         let world = world(&self.profiles, &self.cluster, now);
@@ -228,7 +229,7 @@ impl Scheduler {
 
     /// The pod needs no node any more: it is being deleted, or was seen on one.
     fn drop_pod(&mut self, pod: Arc<Pod>, now: Timestamp) {
-        self.talk = None;
+        self.conversation = None;
         let world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(&pod.uid, world);
         if pod.kind.terminating {
@@ -246,17 +247,17 @@ impl Scheduler {
         &mut self,
         pod: Arc<Pod>,
         diagnosis: Diagnosis,
-        room: post_filter::Room,
+        post_filter: PostFilterResult,
         now: Timestamp,
     ) {
         let failure = Failure {
-            message: diagnosis.message(&room.words),
+            message: diagnosis.message(&post_filter.message()),
             rejected_by: diagnosis.plugins,
             pending: diagnosis.pending,
-            nomination: room.nomination,
+            nomination: post_filter.nomination,
             ..Failure::unschedulable(pod, String::new())
         };
-        match room.candidate {
+        match post_filter.candidate {
             Some(candidate) => self.preempt(failure, candidate, now),
             None => self.fail(failure, now),
         }

@@ -10,10 +10,13 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use engine::cluster::Cluster;
-use engine::evaluate::{Cursor, NodeVerdict, Outcome, PreFilterAnswer, Scan};
+use engine::evaluate::{Cursor, NodeVerdict, PreFilterAnswer, Scan};
 use engine::framework::{Point, Rejection, Status};
-use engine::model::Pod;
+use engine::hooks::Hooks;
+use engine::model::{Pod, Timestamp};
+use engine::preemption::SearchScope;
 use engine::profile::Profile;
+use engine::scheduler::{self, CycleResult};
 
 use super::Judge;
 use super::generate::Case;
@@ -21,6 +24,9 @@ use super::verdicts::{Cycle, NodeStatus, PluginScores, PluginStatus, PreFilterSt
 use world::World;
 
 pub(crate) use profile::not_built;
+
+/// Later than any pod's start.
+const NOW: Timestamp = Timestamp(i64::MAX);
 
 pub(crate) struct Ours;
 
@@ -66,7 +72,7 @@ fn ask_each_plugin(profile: &Profile, quiet: &Cluster, world: &World, verdicts: 
     let alone = |index: usize| Profile::new("alone", vec![profile.plugins()[index].clone()]);
     let mut silent = Vec::new();
     for &index in profile.at(Point::PreFilter) {
-        for (plugin, answer) in Scan::new(quiet, &alone(index), &world.pod).pre_filter() {
+        for (plugin, answer) in Scan::new(quiet, &alone(index), &world.pod).pre_filter_answers() {
             if !matches!(answer, PreFilterAnswer::Pass { .. }) {
                 silent.push(index);
             }
@@ -89,10 +95,11 @@ fn ask_each_plugin(profile: &Profile, quiet: &Cluster, world: &World, verdicts: 
 }
 
 fn cycle(profile: &Profile, world: &World) -> Result<Cycle> {
-    let mut scan = Scan::new(&world.cluster, profile, &world.pod);
+    let hooks = Hooks::default();
+    let mut ours = scheduler::Cycle::new(&world.cluster, profile, &world.pod, &hooks, NOW);
     let mut cycle = Cycle {
         failure: None,
-        pre_filter: scan
+        pre_filter: Scan::new(&world.cluster, profile, &world.pod)
             .early_end()
             .filter(|_| !world.order.is_empty())
             .map(|(plugin, rejection)| plugin_status(plugin, &rejection)),
@@ -103,32 +110,39 @@ fn cycle(profile: &Profile, world: &World) -> Result<Cycle> {
         message: None,
         preemption: None,
     };
-    match scan.decide(Cursor::default()) {
-        Outcome::Failed(text) => {
+    match ours.run(Cursor::default(), SearchScope::All) {
+        Err(text) => {
             cycle.failure = Some(text);
-            // If scoring failed, the nodes were judged before it.
-            if let Ok(verdicts) = scan.verdicts() {
+            // If scoring failed, the filters ran before it.
+            if let Ok(verdicts) = ours.verdicts() {
                 judged(verdicts, world, &mut cycle);
             }
         }
-        Outcome::Rejected(diagnosis) => {
-            preemption::post_filter(profile, world, &scan, &diagnosis, &mut cycle);
-            let verdicts = scan.verdicts().map_err(|text| anyhow!(text))?;
+        Ok(CycleResult::NoNode {
+            diagnosis,
+            post_filter,
+        }) => {
+            cycle.message = Some(diagnosis.message(&post_filter.message()));
+            let search = post_filter.search.as_ref();
+            cycle.preemption = search.map(|search| preemption::found(world, &mut ours, search));
+            let verdicts = ours.verdicts().map_err(|text| anyhow!(text))?;
             judged(verdicts, world, &mut cycle);
         }
-        // Nothing else was looked at.
-        Outcome::Chosen {
-            node, total: None, ..
-        } if is_nominated(&world.pod, &node) => {
-            cycle.feasible = vec![node.to_string()];
-        }
-        Outcome::Chosen { total, .. } => {
-            let verdicts = scan.verdicts().map_err(|text| anyhow!(text))?;
+        Ok(CycleResult::Node { slot, total, .. }) => {
+            let node = world.cluster.nodes().get(slot);
+            let node = node.map_or("", |entry| &entry.node.spec.name);
+            if total.is_none() && is_nominated(&world.pod, node) {
+                // No other node was evaluated.
+                cycle.feasible = vec![node.to_owned()];
+                return Ok(cycle);
+            }
+            let verdicts = ours.verdicts().map_err(|text| anyhow!(text))?;
             judged(verdicts, world, &mut cycle);
             if total.is_some() {
-                scores(profile, scan, world, &mut cycle)?;
+                scores(profile, &mut ours, world, &mut cycle)?;
             }
         }
+        Ok(CycleResult::Ask(_)) => return Err(anyhow!("a cycle without extenders asks them")),
     }
     Ok(cycle)
 }
@@ -153,8 +167,13 @@ fn judged(mut verdicts: Vec<NodeVerdict>, world: &World, cycle: &mut Cycle) {
     }
 }
 
-fn scores(profile: &Profile, mut scan: Scan, world: &World, cycle: &mut Cycle) -> Result<()> {
-    let mut nodes = scan.explain().map_err(|text| anyhow!(text))?.nodes;
+fn scores(
+    profile: &Profile,
+    ours: &mut scheduler::Cycle,
+    world: &World,
+    cycle: &mut Cycle,
+) -> Result<()> {
+    let mut nodes = ours.explain().map_err(|text| anyhow!(text))?;
     nodes.retain(|node| node.verdict.rejection.is_none());
     nodes.sort_by_key(|node| world.position(&node.verdict.node));
     cycle.totals = nodes.iter().map(|node| node.total).collect();

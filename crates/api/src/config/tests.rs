@@ -183,15 +183,20 @@ fn every_version_holds_back_gated_pods_and_binds() {
 
 /// Nothing here allocates devices, so a pod that claims some must not be bound.
 fn waits_for_devices(profile: &Profile) -> bool {
-    use engine::evaluate::{Cursor, Outcome};
+    use engine::evaluate::Cursor;
+    use engine::preemption::SearchScope;
+    use engine::scheduler::{Cycle, CycleResult};
     use engine::testing::{node, pod};
     let mut cluster = engine::cluster::Cluster::new();
     cluster.set_node(node("n").allocatable("cpu=4 memory=4Gi pods=10").build());
     let pod = pod("p")
         .with(|pod| pod.resource_claims = vec!["gpu".into()])
         .build();
-    let mut scan = engine::evaluate::Scan::new(&cluster, profile, &pod);
-    matches!(scan.decide(Cursor::default()), Outcome::Rejected(_))
+    let hooks = engine::hooks::Hooks::default();
+    let now = engine::model::Timestamp(0);
+    let mut cycle = Cycle::new(&cluster, profile, &pod, &hooks, now);
+    let result = cycle.run(Cursor::default(), SearchScope::Best);
+    matches!(result, Ok(CycleResult::NoNode { .. }))
 }
 
 #[test]

@@ -1,21 +1,16 @@
-//! Decisions as data that people read: computed on demand, from the same checks that decided.
+//! Explanations of a decision, computed on demand from the same checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::prepare::Narrowed;
+use super::points::FeasibleNodes;
+use super::prepare::PreFilterResult;
 use super::scan::{Diagnosis, NodeStatus, Scan, UNJUDGED, WORDED, Window};
 use super::tally::evaluate;
 use crate::framework::{Need, Places, Point, Reason, Rejection, Status};
 use crate::model::Name;
 
-/// What every node had to say.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Explanation {
-    /// In the order of the slots.
-    pub nodes: Vec<NodeExplanation>,
-}
-
+/// The result of the filters for a node, and its scores.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct NodeExplanation<S = &'static str> {
     #[serde(flatten)]
@@ -25,13 +20,13 @@ pub struct NodeExplanation<S = &'static str> {
     pub total: i64,
 }
 
-/// What the filters say about a node.
+/// The result of the filters for a node.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct NodeVerdict<S = &'static str> {
     pub node: Name,
     /// `None` if it fits.
     pub rejection: Option<Rejection>,
-    /// The plugin that said no; `None` if the node was left out before any plugin looked at it.
+    /// The plugin that rejected it; `None` if PreFilter left it out.
     pub plugin: Option<S>,
 }
 
@@ -59,25 +54,25 @@ pub struct PluginScore<S = &'static str> {
     pub weighted: i64,
 }
 
-/// What one plugin says at PreFilter, whatever the others say.
+/// The result of one plugin at PreFilter, whatever the others return.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PreFilterAnswer {
-    /// Nodes are to be asked: all, or only these.
+    /// All nodes are to be evaluated, or only these.
     Pass {
         only: Option<Vec<Name>>,
     },
-    /// It has nothing to filter by.
+    /// It has nothing to filter by for this pod.
     Skip,
     Reject(Rejection),
 }
 
 impl Scan<'_> {
-    /// What each plugin says at PreFilter, in its order there.
-    pub fn pre_filter(&self) -> Vec<(&'static str, PreFilterAnswer)> {
-        // Nothing was counted if PreFilter ended the cycle.
-        let tallies = match self.narrowed() {
-            Narrowed::All | Narrowed::Only { .. } => self.places.tallies.clone(),
-            Narrowed::None { .. } | Narrowed::Failed { .. } => {
+    /// The result of each plugin at PreFilter, in its order there.
+    pub fn pre_filter_answers(&self) -> Vec<(&'static str, PreFilterAnswer)> {
+        // Counts are not evaluated if PreFilter ended the cycle.
+        let tallies = match self.pre_filter_result() {
+            PreFilterResult::All | PreFilterResult::Only { .. } => self.places.tallies.clone(),
+            PreFilterResult::Rejected { .. } | PreFilterResult::Failed { .. } => {
                 let mut places = Places::default();
                 let (cluster, plan) = (self.cluster, &self.plan);
                 evaluate(cluster, plan, Need::PreFilter, &mut places, &mut Vec::new());
@@ -98,18 +93,20 @@ impl Scan<'_> {
         answers.collect()
     }
 
-    /// What PreFilter says in the end, if it ends the cycle, and the plugin in whose name.
+    /// The rejection by PreFilter, if it ends the cycle, and the plugin it is attributed to.
     pub fn early_end(&self) -> Option<(Option<&'static str>, Rejection)> {
-        match self.narrowed() {
-            Narrowed::All | Narrowed::Only { .. } => None,
-            Narrowed::None { rejection, by, .. } => Some((*by, rejection.clone())),
-            Narrowed::Failed { text, by } => Some((Some(by), Rejection::error(text.clone()))),
+        match self.pre_filter_result() {
+            PreFilterResult::All | PreFilterResult::Only { .. } => None,
+            PreFilterResult::Rejected { rejection, by, .. } => Some((*by, rejection.clone())),
+            PreFilterResult::Failed { text, by } => {
+                Some((Some(by), Rejection::error(text.clone())))
+            }
         }
     }
 
-    /// What the filters say about every node, in the order of the slots; an error if one broke.
+    /// The results of the filters, in the order of slots; an error if a filter failed.
     pub fn verdicts(&mut self) -> Result<Vec<NodeVerdict>, String> {
-        if let Narrowed::Failed { text, .. } = self.narrowed() {
+        if let PreFilterResult::Failed { text, .. } = self.pre_filter_result() {
             return Err(text.clone());
         }
         self.judge();
@@ -142,25 +139,16 @@ impl Scan<'_> {
         Ok(verdicts.collect())
     }
 
-    /// The verdicts with the scores of nodes that fit. A lone one has scores too, though it is taken without them.
-    pub fn explain(&mut self) -> Result<Explanation, String> {
-        let verdicts = self.verdicts()?;
-        let feasible = self.feasible()?;
-        let nodes = self.explain_scores(verdicts, &feasible)?;
-        Ok(Explanation { nodes })
-    }
-
-    /// Adds to verdicts the scores of the nodes that fit, which are these slots in their order.
+    /// Adds to verdicts the scores of the nodes that fit. A single one has scores too, though it is chosen without them.
     pub(crate) fn explain_scores(
         &mut self,
         verdicts: Vec<NodeVerdict>,
-        feasible: &[usize],
+        feasible: &FeasibleNodes,
     ) -> Result<Vec<NodeExplanation>, String> {
-        let places: Vec<(u32, u32)> = feasible.iter().map(|slot| (*slot as u32, 1)).collect();
-        let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); places.len()];
-        if !places.is_empty() {
+        let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); feasible.len()];
+        if !feasible.is_empty() {
             let profile = self.profile;
-            self.score(&places, |weight, plugin, raw, normalized| {
+            self.each_score(&feasible.0, |weight, plugin, raw, normalized| {
                 for (index, scores) in scores.iter_mut().enumerate() {
                     scores.push(PluginScore {
                         plugin: profile.plugins()[plugin].name,
@@ -194,18 +182,18 @@ impl Scan<'_> {
         }
     }
 
-    /// What is said of nodes that no filter was asked about.
+    /// The rejection of nodes that no filter evaluated.
     fn why_left_out(&self) -> (Option<&'static str>, Rejection) {
-        match self.narrowed() {
-            Narrowed::None { rejection, by, .. } => (*by, rejection.clone()),
-            Narrowed::Only { plugins, .. } => (
+        match self.pre_filter_result() {
+            PreFilterResult::Rejected { rejection, by, .. } => (*by, rejection.clone()),
+            PreFilterResult::Only { plugins, .. } => (
                 None,
                 Rejection::unresolvable(format!(
                     "node(s) didn't satisfy plugin(s) [{}]",
                     plugins.join(" ")
                 )),
             ),
-            Narrowed::All | Narrowed::Failed { .. } => (
+            PreFilterResult::All | PreFilterResult::Failed { .. } => (
                 None,
                 Rejection {
                     status: Status::Unresolvable,
@@ -215,7 +203,6 @@ impl Scan<'_> {
         }
     }
 
-    /// Why no node would do, for the pod's condition, the queue and preemption.
     pub(super) fn diagnosis(&self) -> Diagnosis {
         let mut diagnosis = Diagnosis {
             nodes: self.cluster.nodes().len(),
@@ -231,8 +218,8 @@ impl Scan<'_> {
                 .iter()
                 .position(|enabled| enabled.name == name)
         };
-        match self.narrowed() {
-            Narrowed::None {
+        match self.pre_filter_result() {
+            PreFilterResult::Rejected {
                 rejection, plugins, ..
             } => {
                 diagnosis.pre_filter = Some(rejection.message());
@@ -241,13 +228,13 @@ impl Scan<'_> {
                     .filter_map(|name| position(name))
                     .for_each(|index| named[index] = true);
             }
-            Narrowed::Only { plugins, .. } => {
+            PreFilterResult::Only { plugins, .. } => {
                 plugins
                     .iter()
                     .filter_map(|name| position(name))
                     .for_each(|index| named[index] = true);
             }
-            Narrowed::All | Narrowed::Failed { .. } => {}
+            PreFilterResult::All | PreFilterResult::Failed { .. } => {}
         }
         let mut left_out = 0;
         let (_, why_left_out) = self.why_left_out();
@@ -279,7 +266,7 @@ impl Scan<'_> {
                     named[self.filters[filter].0] = true;
                     let row = self.row(slot, &mut window);
                     self.each_code(filter, verdict, row, &mut |code| {
-                        // Neighbours are often refused alike.
+                        // Adjacent nodes are often rejected for the same reason.
                         let known = codes.iter_mut().rev();
                         match known
                             .into_iter()

@@ -1,25 +1,25 @@
-//! From a profile and a pod to a plan, and what PreFilter makes of it.
+//! Prepares the plan of a pod from the plugins of a profile, and runs PreFilter on it.
 
 use crate::cluster::Cluster;
 use crate::framework::{Plan, Point, Rejection, Status};
 use crate::model::Pod;
 use crate::profile::Profile;
 
-/// What is left to look at after PreFilter.
+/// The nodes that PreFilter leaves to evaluate.
 #[derive(Clone)]
-pub(crate) enum Narrowed {
+pub(crate) enum PreFilterResult {
     All,
     /// These slots; the others are rejected in the name of these plugins.
     Only {
         slots: Vec<usize>,
         plugins: Vec<&'static str>,
     },
-    /// No node will do.
-    None {
+    /// No node fits.
+    Rejected {
         rejection: Rejection,
-        /// The plugin that said so; `None` if the wishes of several have no node in common.
+        /// The plugin that rejected the pod; `None` if the node sets of several plugins have no node in common.
         by: Option<&'static str>,
-        /// Plugins whose minds must change.
+        /// Plugins that reject the pod.
         plugins: Vec<&'static str>,
     },
     /// The cycle is aborted.
@@ -38,7 +38,7 @@ pub(super) fn prepare<'a>(cluster: &'a Cluster, profile: &Profile, pod: &Pod) ->
     plan
 }
 
-pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narrowed {
+pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> PreFilterResult {
     let mut rejected: Option<(Rejection, &'static str)> = None;
     let mut names: Option<Vec<&str>> = None;
     let mut narrowing = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
             None => {}
             Some(rejection) => match rejection.status {
                 Status::Unresolvable => {
-                    return Narrowed::None {
+                    return PreFilterResult::Rejected {
                         rejection: rejection.clone(),
                         by: Some(name),
                         plugins: vec![name],
@@ -57,7 +57,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
                 Status::Unschedulable => rejected = Some((rejection.clone(), name)),
                 Status::Error | Status::Pending => {
                     let text = rejection.message();
-                    return Narrowed::Failed {
+                    return PreFilterResult::Failed {
                         text: format!("running PreFilter plugin \"{name}\": {text}"),
                         by: name,
                     };
@@ -82,7 +82,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
                         narrowing.join(" ")
                     ),
                 };
-                return Narrowed::None {
+                return PreFilterResult::Rejected {
                     rejection: Rejection::unresolvable(text),
                     by: None,
                     plugins: narrowing,
@@ -91,14 +91,14 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
         }
     }
     if let Some((rejection, plugin)) = rejected {
-        return Narrowed::None {
+        return PreFilterResult::Rejected {
             rejection,
             by: Some(plugin),
             plugins: vec![plugin],
         };
     }
     match names {
-        None => Narrowed::All,
+        None => PreFilterResult::All,
         Some(names) => {
             let mut slots: Vec<usize> = names
                 .into_iter()
@@ -107,7 +107,7 @@ pub(super) fn narrow(cluster: &Cluster, profile: &Profile, plan: &Plan) -> Narro
             slots.sort_unstable();
             slots.dedup();
             narrowing.sort_unstable();
-            Narrowed::Only {
+            PreFilterResult::Only {
                 slots,
                 plugins: narrowing,
             }

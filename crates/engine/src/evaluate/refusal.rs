@@ -1,28 +1,28 @@
-//! A no in short, for where there are thousands of them: words are made when somebody reads them.
+//! Rejections in a compact form, because preemption collects thousands of them; messages are made on demand.
 
 use super::scan::{Scan, filter_failed};
 use crate::framework::{Check, Reason, Rejection, Row, Verdict};
 
-/// What one filter said against one node.
+/// The rejection of one node by one filter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal(Said);
+pub struct Refusal(Form);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Said {
+enum Form {
     /// Position of the filter, and the codes of its reasons as bits.
     Codes {
         filter: u16,
         verdict: Verdict,
         reasons: u64,
     },
-    Words {
+    Message {
         plugin: &'static str,
         rejection: Box<Rejection>,
     },
 }
 
 impl Refusal {
-    /// By a filter that gives codes; the row is what it looked at, if it looks at rows.
+    /// By a filter that gives codes. `row` is the row that it read, if it reads rows.
     pub(super) fn by_code(scan: &Scan, filter: usize, verdict: Verdict, row: Row) -> Self {
         let (mut reasons, mut all_fit) = (0, true);
         scan.each_code(filter, verdict, row, &mut |code| match code {
@@ -30,49 +30,42 @@ impl Refusal {
             64.. => all_fit = false,
         });
         if all_fit && let Ok(filter) = u16::try_from(filter) {
-            return Self(Said::Codes {
+            return Self(Form::Codes {
                 filter,
                 verdict,
                 reasons,
             });
         }
-        let mut words = Vec::new();
-        scan.each_code(filter, verdict, row, &mut |code| {
-            words.push(scan.reason(filter, code));
-        });
-        let rejection = Rejection {
-            status: verdict.status(),
-            reasons: words,
-        };
-        Self::by_words(scan, scan.filters[filter].0, rejection)
+        let rejection = scan.rejection_of(filter, verdict, row);
+        Self::by_message(scan, scan.filters[filter].0, rejection)
     }
 
-    pub(super) fn by_words(scan: &Scan, plugin: usize, rejection: Rejection) -> Self {
+    pub(super) fn by_message(scan: &Scan, plugin: usize, rejection: Rejection) -> Self {
         let plugin = scan.profile.plugins()[plugin].name;
         let rejection = if rejection.is_failure() {
             Rejection::error(filter_failed(plugin, &rejection))
         } else {
             rejection
         };
-        Self(Said::Words {
+        Self(Form::Message {
             plugin,
             rejection: Box::new(rejection),
         })
     }
 
-    /// What broke, if something did.
+    /// The error, if the filter failed.
     pub fn failure(&self) -> Option<String> {
         match &self.0 {
-            Said::Words { rejection, .. } if rejection.is_failure() => Some(rejection.message()),
+            Form::Message { rejection, .. } if rejection.is_failure() => Some(rejection.message()),
             _ => None,
         }
     }
 
-    /// The plugin and its words. The scan must be the one that was refused.
-    pub fn words(&self, scan: &Scan) -> (&'static str, Rejection) {
+    /// The plugin and its rejection. The scan must be the one that made the refusal.
+    pub fn rejection(&self, scan: &Scan) -> (&'static str, Rejection) {
         match &self.0 {
-            Said::Words { plugin, rejection } => (plugin, (**rejection).clone()),
-            Said::Codes {
+            Form::Message { plugin, rejection } => (plugin, (**rejection).clone()),
+            Form::Codes {
                 filter,
                 verdict,
                 reasons,
@@ -90,13 +83,13 @@ impl Refusal {
     }
 }
 
-/// Refusals that say the same, and how many there are of each.
+/// Equal refusals, with the number of each.
 #[derive(Default)]
 pub(crate) struct Refusals<'r>(Vec<(&'r Refusal, usize)>);
 
 impl<'r> Refusals<'r> {
     pub(crate) fn add(&mut self, refusal: &'r Refusal) {
-        // Neighbours are often refused alike.
+        // Adjacent nodes are often rejected for the same reason.
         match self.0.iter_mut().rev().find(|(known, _)| *known == refusal) {
             Some((_, nodes)) => *nodes += 1,
             None => self.0.push((refusal, 1)),
@@ -125,13 +118,24 @@ impl Scan<'_> {
         }
     }
 
+    pub(super) fn rejection_of(&self, filter: usize, verdict: Verdict, row: Row) -> Rejection {
+        let mut reasons = Vec::new();
+        self.each_code(filter, verdict, row, &mut |code| {
+            reasons.push(self.reason(filter, code));
+        });
+        Rejection {
+            status: verdict.status(),
+            reasons,
+        }
+    }
+
     pub(super) fn reason(&self, filter: usize, code: u32) -> Reason {
         let (plugin, check) = self.filters[filter];
         match &self.plan.plugins[plugin].filters[check] {
             Check::Gate(gate) => gate.reason.clone(),
             Check::Rows(rows) => rows.reason(code),
             Check::Places(filter) => filter.reason(u8::try_from(code).unwrap_or(u8::MAX)),
-            // These have words of their own.
+            // Opaque checks have a message of their own.
             Check::Nodes(_) => Reason::default(),
         }
     }

@@ -1,50 +1,34 @@
-//! Every check on every node, plainly, from the truth, with no cached results.
+//! The evaluator that runs every check on every node, from the cluster state, without results of earlier decisions.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::Cursor;
-use super::prepare::{Narrowed, narrow, prepare};
-use super::suppose::Supposed;
-use super::tally::{Counted, evaluate};
+use super::checks::{CheckFailure, CheckInput, lanes_of};
+use super::prepare::{PreFilterResult, narrow, prepare};
+use super::suppose::NodeChange;
+use super::tally::{CountState, evaluate};
 use crate::cluster::Cluster;
 use crate::framework::{
-    BLOCK, Block, Check, Need, NodeView, Places, Plan, Point, Reason, Rejection, Row, Status,
-    Verdict,
+    BLOCK, Block, Need, Places, Plan, Point, Reason, Rejection, Row, Status, Verdict,
 };
-use crate::model::{Name, Pod};
+use crate::model::Pod;
 use crate::profile::Profile;
 
-/// What became of a pod.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    Chosen {
-        slot: usize,
-        node: Name,
-        /// `None` if nothing was compared: one feasible node, or the nominated one.
-        total: Option<i64>,
-        feasible: usize,
-    },
-    Rejected(Diagnosis),
-    /// Something broke; the text is what the pod's condition says.
-    Failed(String),
-}
-
-/// Why no node would do.
+/// Why no node fits.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Diagnosis {
-    /// Nodes there were.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Said by PreFilter before any node was looked at.
+    /// The message of PreFilter, if it ended the cycle before any node was evaluated.
     pub pre_filter: Option<String>,
     /// Status of each node, by slot.
     pub statuses: Vec<NodeStatus>,
-    /// Reasons with the number of nodes that gave each, in the order of the reasons.
+    /// Reasons, with the number of nodes rejected for each, in the order of the reasons.
     pub reasons: Vec<(Reason, usize)>,
-    /// Plugins that said no, in the order of the profile.
+    /// Plugins that rejected nodes, in the order of the profile.
     pub plugins: Vec<&'static str>,
-    /// Those that only wait for something on its way.
+    /// Those of them that wait for something that is already on its way.
     pub pending: Vec<&'static str>,
 }
 
@@ -55,11 +39,11 @@ pub struct NodeStatus {
 }
 
 impl Diagnosis {
-    /// The message of the pod's condition and event. `post_filter` is what PostFilter had to say, if anything.
+    /// The message of the pod's condition and event. `post_filter` is the message of PostFilter, or empty.
     pub fn message(&self, post_filter: &str) -> String {
         let mut text = format!("0/{} nodes are available:", self.nodes);
-        if let Some(said) = &self.pre_filter {
-            text += &format!(" {said}.");
+        if let Some(message) = &self.pre_filter {
+            text += &format!(" {message}.");
         } else if !self.reasons.is_empty() {
             let mut entries: Vec<String> = self
                 .reasons
@@ -77,45 +61,45 @@ impl Diagnosis {
     }
 }
 
-/// One pod's evaluation. It can be asked for the decision, for explanations, and about changed worlds.
+/// The evaluation of one pod: feasible nodes, scores, reasons, and what-if questions about nodes.
 pub struct Scan<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) profile: &'a Profile,
     pub(super) pod: &'a Arc<Pod>,
     pub(super) plan: Plan<'a>,
     pub(super) places: Places,
-    pub(super) counted: Vec<Counted>,
+    pub(super) counted: Vec<CountState>,
     /// Filters in their order: plugin and position among its filters.
     pub(super) filters: Vec<(usize, usize)>,
-    narrowed: Narrowed,
-    /// Judged nodes, by slot.
-    judged: Option<Judged>,
+    pre_filter: PreFilterResult,
+    /// Set once the filters have run.
+    judged: Option<FilterResults>,
 }
 
-/// What the filters said about every node.
-pub(super) struct Judged {
+/// The results of the filters for every node.
+pub(super) struct FilterResults {
     /// Feasible slots in their order, as places with one node each.
     pub(super) feasible: Vec<(u32, u32)>,
-    /// Index of the filter that said no, and its verdict; by slot.
+    /// Index of the filter that rejected the node, and its code; by slot.
     pub(super) rejections: Vec<(u16, Verdict)>,
-    /// Nodes whose reasons cannot be found again from the codes.
+    /// Rejections by opaque checks, whose reasons do not follow from a code.
     pub(super) worded: HashMap<usize, (usize, Rejection)>,
     /// Nodes that each plugin rejected.
     pub(super) refused: Vec<usize>,
-    /// An opaque check broke: on the first node where one did, in these words.
+    /// An opaque check failed: the first node where one did, and its message.
     pub(super) error: Option<(usize, String)>,
 }
 
-/// The rows around a slot, kept while its neighbours are asked about.
+/// The block of rows around a slot, kept while the next slots are read.
 #[derive(Default)]
 pub(super) struct Window {
     block: Block,
     from: Option<usize>,
 }
 
-/// No filter has judged the node: it is free, or left out by narrowing.
+/// No filter has evaluated the node: the slot is free, or PreFilter left the node out.
 pub(super) const UNJUDGED: u16 = u16::MAX;
-/// The words are in `worded`.
+/// The rejection is in `worded`.
 pub(super) const WORDED: u16 = u16::MAX - 1;
 
 impl<'a> Scan<'a> {
@@ -125,22 +109,22 @@ impl<'a> Scan<'a> {
         scan
     }
 
-    /// PreFilter alone, for whoever goes on step by step.
+    /// Runs PreFilter only.
     pub(crate) fn begin(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
         let plan = prepare(cluster, profile, pod);
-        let narrowed = narrow(cluster, profile, &plan);
-        Self::of(cluster, profile, pod, plan, narrowed)
+        let pre_filter = narrow(cluster, profile, &plan);
+        Self::of(cluster, profile, pod, plan, pre_filter)
     }
 
-    /// From the filters on, with what PreFilter said elsewhere.
+    /// Continues after a PreFilter that ran on another view of the cluster.
     pub(crate) fn resume(
         cluster: &'a Cluster,
         profile: &'a Profile,
         pod: &'a Arc<Pod>,
-        narrowed: Narrowed,
+        pre_filter: PreFilterResult,
     ) -> Self {
         let plan = prepare(cluster, profile, pod);
-        let mut scan = Self::of(cluster, profile, pod, plan, narrowed);
+        let mut scan = Self::of(cluster, profile, pod, plan, pre_filter);
         scan.look();
         scan
     }
@@ -150,16 +134,18 @@ impl<'a> Scan<'a> {
         profile: &'a Profile,
         pod: &'a Arc<Pod>,
         plan: Plan<'a>,
-        narrowed: Narrowed,
+        pre_filter: PreFilterResult,
     ) -> Self {
         let (mut places, mut counted) = (Places::default(), Vec::new());
-        let need = match narrowed {
-            Narrowed::All | Narrowed::Only { .. } => Some(Need::PreFilter),
-            // Preemption may still ask about nodes.
-            Narrowed::None { ref rejection, .. } if rejection.status == Status::Unschedulable => {
+        let need = match pre_filter {
+            PreFilterResult::All | PreFilterResult::Only { .. } => Some(Need::PreFilter),
+            // Preemption may still evaluate nodes.
+            PreFilterResult::Rejected { ref rejection, .. }
+                if rejection.status == Status::Unschedulable =>
+            {
                 Some(Need::Filter)
             }
-            Narrowed::None { .. } | Narrowed::Failed { .. } => None,
+            PreFilterResult::Rejected { .. } | PreFilterResult::Failed { .. } => None,
         };
         if let Some(need) = need {
             evaluate(cluster, &plan, need, &mut places, &mut counted);
@@ -180,70 +166,25 @@ impl<'a> Scan<'a> {
             places,
             counted,
             filters,
-            narrowed,
+            pre_filter,
             judged: None,
         }
     }
 
-    /// What filters ask of nodes, unless PreFilter left nothing to ask.
+    /// Evaluates what the filters read, unless PreFilter ended the cycle.
     pub(super) fn look(&mut self) {
-        if matches!(self.narrowed, Narrowed::All | Narrowed::Only { .. }) {
+        if matches!(
+            self.pre_filter,
+            PreFilterResult::All | PreFilterResult::Only { .. }
+        ) {
             self.know(Need::Filter);
         }
     }
 
-    /// What is needed by then.
+    /// Evaluates what is needed up to this point.
     pub(super) fn know(&mut self, need: Need) {
         let (places, counted) = (&mut self.places, &mut self.counted);
         evaluate(self.cluster, &self.plan, need, places, counted);
-    }
-
-    /// The decision. Asking changes nothing.
-    pub fn decide(&mut self, cursor: Cursor) -> Outcome {
-        if self.cluster.nodes().is_empty() {
-            return Outcome::Failed("no nodes available to schedule pods".to_owned());
-        }
-        match &self.narrowed {
-            Narrowed::Failed { text, .. } => return Outcome::Failed(text.clone()),
-            Narrowed::None { .. } => return Outcome::Rejected(self.diagnosis()),
-            Narrowed::All | Narrowed::Only { .. } => {}
-        }
-        if let Some(slot) = self.nominated_slot()
-            && self.fits(slot).is_ok()
-        {
-            return self.chosen(slot, None, 1);
-        }
-        self.judge();
-        let Some(judged) = &self.judged else {
-            return Outcome::Failed("no node was judged".to_owned());
-        };
-        if let Some((_, text)) = &judged.error {
-            return Outcome::Failed(text.clone());
-        }
-        let feasible = judged.feasible.clone();
-        match feasible[..] {
-            [] => Outcome::Rejected(self.diagnosis()),
-            [(only, _)] => self.chosen(only as usize, None, 1),
-            _ => match self.best(&feasible, &[], cursor) {
-                Ok((slot, total)) => self.chosen(slot, Some(total), feasible.len()),
-                Err(text) => Outcome::Failed(text),
-            },
-        }
-    }
-
-    fn chosen(&self, slot: usize, total: Option<i64>, feasible: usize) -> Outcome {
-        let node = self
-            .cluster
-            .nodes()
-            .get(slot)
-            .map(|entry| entry.node.spec.name.clone())
-            .unwrap_or_default();
-        Outcome::Chosen {
-            slot,
-            node,
-            total,
-            feasible,
-        }
     }
 
     pub(super) fn nominated_slot(&self) -> Option<usize> {
@@ -253,10 +194,10 @@ impl<'a> Scan<'a> {
     }
 
     pub(super) fn is_candidate(&self, slot: usize) -> bool {
-        match &self.narrowed {
-            Narrowed::All => true,
-            Narrowed::Only { slots, .. } => slots.binary_search(&slot).is_ok(),
-            Narrowed::None { .. } | Narrowed::Failed { .. } => false,
+        match &self.pre_filter {
+            PreFilterResult::All => true,
+            PreFilterResult::Only { slots, .. } => slots.binary_search(&slot).is_ok(),
+            PreFilterResult::Rejected { .. } | PreFilterResult::Failed { .. } => false,
         }
     }
 
@@ -264,15 +205,15 @@ impl<'a> Scan<'a> {
     pub(super) fn judge(&mut self) {
         if self.judged.is_some()
             || matches!(
-                self.narrowed,
-                Narrowed::None { .. } | Narrowed::Failed { .. }
+                self.pre_filter,
+                PreFilterResult::Rejected { .. } | PreFilterResult::Failed { .. }
             )
         {
             return;
         }
         self.look();
         let slots = self.cluster.nodes().slots();
-        let mut judged = Judged {
+        let mut judged = FilterResults {
             feasible: Vec::new(),
             rejections: vec![(UNJUDGED, Verdict::FITS); slots.len()],
             worded: HashMap::new(),
@@ -295,7 +236,7 @@ impl<'a> Scan<'a> {
                 }
             }
             self.judge_block(from, alive, &mut block, &mut judged);
-            // A node further on may have broken before, because of a pod nominated there.
+            // Nodes with nominated pods were evaluated first, so the error may be further on.
             let is_over = |(slot, _): &(usize, String)| *slot < from + BLOCK;
             if judged.error.as_ref().is_some_and(is_over) {
                 break;
@@ -305,7 +246,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Nodes that hold nominated pods must also fit with those on them.
-    fn judge_nominated(&self, judged: &mut Judged) {
+    fn judge_nominated(&self, judged: &mut FilterResults) {
         let mut slots: Vec<usize> = self
             .cluster
             .nominations()
@@ -324,22 +265,22 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The pod's own nominated node was tried first, even if PreFilter leaves it out. What breaks there is no matter.
-    fn judge_own_nomination(&self, judged: &mut Judged) {
+    /// The pod's own nominated node was tried first, even if PreFilter leaves it out. Errors there are ignored.
+    fn judge_own_nomination(&self, judged: &mut FilterResults) {
         let Some(slot) = self
             .nominated_slot()
             .filter(|slot| !self.is_candidate(*slot))
         else {
             return;
         };
-        if let Err((plugin, rejection)) = self.try_on(slot, Supposed::default())
+        if let Err((plugin, rejection)) = self.try_on(slot, NodeChange::default())
             && rejection.status != Status::Error
         {
             self.reject(judged, slot, plugin, rejection);
         }
     }
 
-    fn reject(&self, judged: &mut Judged, slot: usize, plugin: usize, rejection: Rejection) {
+    fn reject(&self, judged: &mut FilterResults, slot: usize, plugin: usize, rejection: Rejection) {
         if rejection.status == Status::Error {
             let name = self.profile.plugins()[plugin].name;
             let is_first = judged.error.as_ref().is_none_or(|(first, _)| slot < *first);
@@ -352,69 +293,34 @@ impl<'a> Scan<'a> {
         judged.worded.insert(slot, (plugin, rejection));
     }
 
-    fn judge_block(&self, from: usize, mut alive: u64, block: &mut Block, judged: &mut Judged) {
-        let mut filled = false;
+    fn judge_block(&self, from: usize, alive: u64, block: &mut Block, judged: &mut FilterResults) {
+        let lanes = BLOCK.min(judged.rejections.len() - from);
         let mut verdicts = [Verdict::FITS; BLOCK];
-        for (index, &(plugin, check)) in self.filters.iter().enumerate() {
-            if alive == 0 {
-                return;
-            }
-            match &self.plan.plugins[plugin].filters[check] {
-                Check::Gate(gate) => {
-                    let facts = &self.places.facts[gate.fact.0][from..];
-                    for (verdict, fact) in verdicts.iter_mut().zip(facts) {
-                        *verdict = if *fact == 0 {
-                            Verdict::FITS
-                        } else {
-                            Verdict::unresolvable(1)
-                        };
+        let mut input = Nodes {
+            scan: self,
+            from,
+            block,
+            is_filled: false,
+        };
+        let passed = self.run_checks(
+            &mut input,
+            &mut verdicts[..lanes],
+            alive,
+            |lane, failure| {
+                let slot = from + lane;
+                match failure {
+                    CheckFailure::Code(filter, verdict) => {
+                        judged.rejections[slot] = (filter as u16, verdict);
+                        judged.refused[self.filters[filter].0] += 1;
+                    }
+                    CheckFailure::Message(plugin, rejection) => {
+                        self.reject(judged, slot, plugin, rejection);
                     }
                 }
-                Check::Rows(rows) => {
-                    if !filled {
-                        self.fill(block, from);
-                        filled = true;
-                    }
-                    rows.filter_block(block, &mut verdicts);
-                }
-                Check::Places(filter) => {
-                    let lanes = BLOCK.min(judged.rejections.len() - from);
-                    filter.filter_range(&self.places, from, &mut verdicts[..lanes]);
-                }
-                Check::Nodes(filter) => {
-                    verdicts = [Verdict::FITS; BLOCK];
-                    for lane in lanes_of(alive) {
-                        let slot = from + lane;
-                        let Some(entry) = self.cluster.nodes().get(slot) else {
-                            continue;
-                        };
-                        let pods: Vec<&Arc<Pod>> = self
-                            .cluster
-                            .pods_on(slot)
-                            .map(|placed| &placed.pod)
-                            .collect();
-                        if let Err(rejection) = filter.filter(NodeView {
-                            spec: &entry.node.spec,
-                            pods: &pods,
-                            catalog: self.cluster.catalog(),
-                        }) {
-                            self.reject(judged, slot, plugin, rejection);
-                            alive &= !(1 << lane);
-                        }
-                    }
-                }
-            }
-            for lane in lanes_of(alive) {
-                if !verdicts[lane].fits() {
-                    judged.rejections[from + lane] = (index as u16, verdicts[lane]);
-                    judged.refused[plugin] += 1;
-                    alive &= !(1 << lane);
-                }
-            }
-        }
-        judged
-            .feasible
-            .extend(lanes_of(alive).map(|lane| ((from + lane) as u32, 1)));
+            },
+        );
+        let feasible = lanes_of(passed).map(|lane| ((from + lane) as u32, 1));
+        judged.feasible.extend(feasible);
     }
 
     /// Copies the declared columns of up to a block of rows.
@@ -435,7 +341,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The plugin, status and words of a node that was judged and did not fit.
+    /// The plugin that rejected a node, and its rejection.
     pub(super) fn rejection(&self, slot: usize, at: &mut Window) -> Option<(usize, Rejection)> {
         let judged = self.judged.as_ref()?;
         let (index, verdict) = judged.rejections[slot];
@@ -444,20 +350,11 @@ impl<'a> Scan<'a> {
         }
         let filter = usize::from(index);
         let &(plugin, _) = self.filters.get(filter)?;
-        let mut reasons = Vec::new();
-        self.each_code(filter, verdict, self.row(slot, at), &mut |code| {
-            reasons.push(self.reason(filter, code));
-        });
-        Some((
-            plugin,
-            Rejection {
-                status: verdict.status(),
-                reasons,
-            },
-        ))
+        let row = self.row(slot, at);
+        Some((plugin, self.rejection_of(filter, verdict, row)))
     }
 
-    /// The node's row, read with its neighbours'.
+    /// The node's row, read as part of its block.
     pub(super) fn row<'w>(&self, slot: usize, at: &'w mut Window) -> Row<'w> {
         let from = slot / BLOCK * BLOCK;
         if at.from != Some(from) {
@@ -470,26 +367,56 @@ impl<'a> Scan<'a> {
         }
     }
 
-    pub(crate) fn narrowed(&self) -> &Narrowed {
-        &self.narrowed
+    pub(crate) fn pre_filter_result(&self) -> &PreFilterResult {
+        &self.pre_filter
     }
 
-    pub(super) fn judged(&self) -> Option<&Judged> {
+    pub(crate) fn cluster(&self) -> &'a Cluster {
+        self.cluster
+    }
+
+    pub(crate) fn profile(&self) -> &'a Profile {
+        self.profile
+    }
+
+    pub(crate) fn pod(&self) -> &'a Arc<Pod> {
+        self.pod
+    }
+
+    pub(super) fn judged(&self) -> Option<&FilterResults> {
         self.judged.as_ref()
     }
 }
 
-fn lanes_of(mut mask: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        (mask != 0).then(|| {
-            let lane = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            lane
-        })
-    })
+/// A block of nodes as they are.
+struct Nodes<'n> {
+    scan: &'n Scan<'n>,
+    from: usize,
+    block: &'n mut Block,
+    is_filled: bool,
 }
 
-/// What is said of a filter that could not tell.
+impl CheckInput for Nodes<'_> {
+    fn places(&self) -> (&Places, usize) {
+        (&self.scan.places, self.from)
+    }
+
+    fn rows(&mut self) -> &Block {
+        if !self.is_filled {
+            self.scan.fill(self.block, self.from);
+            self.is_filled = true;
+        }
+        self.block
+    }
+
+    fn node(&self, lane: usize) -> (usize, Vec<&Arc<Pod>>) {
+        let slot = self.from + lane;
+        let pods = self.scan.cluster.pods_on(slot);
+        (slot, pods.map(|placed| &placed.pod).collect())
+    }
+}
+
+/// The message of a filter that failed.
 pub(super) fn filter_failed(plugin: &str, rejection: &Rejection) -> String {
     format!(
         "running \"{plugin}\" filter plugin: {}",

@@ -1,8 +1,9 @@
-//! Comparing the nodes that fit: scores of every plugin, and the best node.
+//! Scores of every plugin for the nodes that fit, and the best node.
 
 use std::sync::Arc;
 
 use super::Cursor;
+use super::points::FeasibleNodes;
 use super::scan::Scan;
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{BLOCK, Block, Feasible, NodeView, Point, Score};
@@ -18,13 +19,13 @@ impl Scan<'_> {
         cursor: Cursor,
     ) -> Result<(usize, i64), String> {
         let mut totals = vec![0_i64; feasible.len()];
-        self.score(feasible, |weight, _, _, normalized| {
+        self.each_score(feasible, |weight, _, _, normalized| {
             for (total, score) in totals.iter_mut().zip(normalized) {
                 *total += weight * score;
             }
         })?;
         for (total, extra) in totals.iter_mut().zip(extra) {
-            // An extender may have said any number.
+            // An extender may return any number.
             *total = total.saturating_add(*extra);
         }
         let rotated = |index: usize| cursor.rotated(feasible[index].0 as usize);
@@ -65,7 +66,7 @@ impl Scan<'_> {
     }
 
     /// Scores the feasible nodes by each plugin: calls back with its weight, its index, raw and normalised scores.
-    pub(super) fn score(
+    pub(super) fn each_score(
         &mut self,
         feasible: &[(u32, u32)],
         mut each: impl FnMut(i64, usize, &[i64], &[i64]),
@@ -105,7 +106,7 @@ impl Scan<'_> {
                     }
                 }
                 let is_wrong = |score: &i64| !(0..=MAX_SCORE).contains(score);
-                // Looks at all of them, which is quicker than looking for the first.
+                // Checks all of them, which is faster than stopping at the first.
                 if scores
                     .iter()
                     .fold(false, |wrong, score| wrong | is_wrong(score))
@@ -123,22 +124,21 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// What each plugin gives these slots, weights included. Plugins that skip are not in it.
+    /// The weighted scores of each plugin for these nodes. Plugins that skip are not in it.
     pub(crate) fn weighted(
         &mut self,
-        slots: &[usize],
+        nodes: &FeasibleNodes,
     ) -> Result<Vec<(&'static str, Vec<i64>)>, String> {
-        let places: Vec<(u32, u32)> = slots.iter().map(|slot| (*slot as u32, 1)).collect();
         let mut columns = Vec::new();
         let profile = self.profile;
-        self.score(&places, |weight, plugin, _, normalized| {
+        self.each_score(&nodes.0, |weight, plugin, _, normalized| {
             let scores = normalized.iter().map(|score| weight * score).collect();
             columns.push((profile.plugins()[plugin].name, scores));
         })?;
         Ok(columns)
     }
 
-    /// What each row check of the plugins that run gives, in their order. The rows are read once for all of them.
+    /// The scores of each row check of the plugins that run, in their order. The rows are read once for all of them.
     fn score_rows(&self, feasible: &[(u32, u32)], runs: impl Fn(usize) -> bool) -> Vec<Vec<i64>> {
         let plugins = self.profile.at(Point::Score).iter().copied();
         let checks: Vec<_> = plugins

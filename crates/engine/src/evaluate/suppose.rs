@@ -1,37 +1,71 @@
-//! Would the pod fit on this node if these pods came and those went? The truth is not touched.
+//! Whether the pod fits on a node with some pods added to it and others removed. The cluster is not changed.
 
 use std::sync::Arc;
 
+use super::checks::{CheckFailure, CheckInput};
 use super::scan::Scan;
-use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row};
+use crate::framework::{BLOCK, Block, Places, Rejection};
 use crate::model::Pod;
 
-/// A changed world on one node: pods added to it and pods taken from it.
+/// Pods to add to a node and pods to remove from it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Supposed<'p> {
+pub struct NodeChange<'p> {
     pub added: &'p [&'p Arc<Pod>],
     pub removed: &'p [&'p Arc<Pod>],
 }
 
-impl Scan<'_> {
-    /// Whether the pod fits on the node as it is, and with the pods nominated to it; else the plugin that says no.
-    pub fn fits(&self, slot: usize) -> Result<(), (&'static str, Rejection)> {
-        self.fits_if(slot, Supposed::default())
+/// A node with a change. Lane and place 0 are its values after the change.
+struct ChangedNode<'c> {
+    scan: &'c Scan<'c>,
+    slot: usize,
+    change: NodeChange<'c>,
+    block: Block,
+    places: Places,
+}
+
+impl CheckInput for ChangedNode<'_> {
+    fn places(&self) -> (&Places, usize) {
+        (&self.places, 0)
     }
 
-    /// The same in a changed world: first with nominated pods of equal or higher priority, then without them.
-    pub fn fits_if(&self, slot: usize, world: Supposed) -> Result<(), (&'static str, Rejection)> {
-        self.try_on(slot, world)
+    fn rows(&mut self) -> &Block {
+        &self.block
+    }
+
+    fn node(&self, _: usize) -> (usize, Vec<&Arc<Pod>>) {
+        let NodeChange { added, removed } = self.change;
+        let pods = self.scan.cluster.pods_on(self.slot);
+        let pods = pods
+            .map(|placed| &placed.pod)
+            .filter(|pod| !removed.iter().any(|gone| gone.uid == pod.uid))
+            .chain(added.iter().copied());
+        (self.slot, pods.collect())
+    }
+}
+
+impl Scan<'_> {
+    /// Whether the pod fits on the node as it is, and with the pods nominated to it; else the plugin that rejects it.
+    pub fn fits(&self, slot: usize) -> Result<(), (&'static str, Rejection)> {
+        self.fits_if(slot, NodeChange::default())
+    }
+
+    /// The same after a change: first with nominated pods of equal or higher priority, then without them.
+    pub fn fits_if(
+        &self,
+        slot: usize,
+        change: NodeChange,
+    ) -> Result<(), (&'static str, Rejection)> {
+        self.try_on(slot, change)
             .map_err(|(plugin, rejection)| (self.profile.plugins()[plugin].name, rejection))
     }
 
-    pub(super) fn try_on(&self, slot: usize, world: Supposed) -> Result<(), (usize, Rejection)> {
+    pub(super) fn try_on(&self, slot: usize, change: NodeChange) -> Result<(), (usize, Rejection)> {
         let nominated = self.nominated_before_us(slot);
         if !nominated.is_empty() {
-            let added: Vec<&Arc<Pod>> = world.added.iter().copied().chain(nominated).collect();
-            self.fits_with(slot, &added, world.removed)?;
+            let added: Vec<&Arc<Pod>> = change.added.iter().copied().chain(nominated).collect();
+            self.fits_with(slot, &added, change.removed)?;
         }
-        self.fits_with(slot, world.added, world.removed)
+        self.fits_with(slot, change.added, change.removed)
     }
 
     /// Pods nominated to the node that go before this one there.
@@ -54,69 +88,27 @@ impl Scan<'_> {
         added: &[&Arc<Pod>],
         removed: &[&Arc<Pod>],
     ) -> Result<(), (usize, Rejection)> {
-        let block = self.supposed_row(slot, added, removed);
-        let places = self.supposed_place(slot, added, removed);
-        let row = Row {
-            block: &block,
-            lane: 0,
+        let mut node = ChangedNode {
+            scan: self,
+            slot,
+            change: NodeChange { added, removed },
+            block: self.changed_row(slot, added, removed),
+            places: self.changed_place(slot, added, removed),
         };
-        for &(plugin, check) in &self.filters {
-            let refused = match &self.plan.plugins[plugin].filters[check] {
-                Check::Gate(gate) => (places.facts[gate.fact.0][0] != 0)
-                    .then(|| Rejection::unresolvable(gate.reason.clone())),
-                Check::Rows(rows) => {
-                    let verdict = rows.filter_row(row);
-                    (!verdict.fits()).then(|| Rejection {
-                        status: verdict.status(),
-                        reasons: {
-                            let mut reasons = Vec::new();
-                            rows.reasons(row, &mut |code| reasons.push(rows.reason(code)));
-                            reasons
-                        },
-                    })
-                }
-                Check::Places(filter) => {
-                    let mut verdict = [Default::default()];
-                    filter.filter_range(&places, 0, &mut verdict);
-                    let [verdict] = verdict;
-                    (!verdict.fits()).then(|| Rejection {
-                        status: verdict.status(),
-                        reasons: vec![filter.reason(verdict.code())],
-                    })
-                }
-                Check::Nodes(filter) => {
-                    let pods: Vec<&Arc<Pod>> = self
-                        .cluster
-                        .pods_on(slot)
-                        .map(|placed| &placed.pod)
-                        .filter(|pod| !removed.iter().any(|gone| gone.uid == pod.uid))
-                        .chain(added.iter().copied())
-                        .collect();
-                    let entry = self.cluster.nodes().get(slot);
-                    entry.and_then(|e| {
-                        filter
-                            .filter(NodeView {
-                                spec: &e.node.spec,
-                                pods: &pods,
-                                catalog: self.cluster.catalog(),
-                            })
-                            .err()
-                    })
-                }
-            };
-            if let Some(rejection) = refused {
-                return Err((plugin, rejection));
+        match self.first_failure(&mut node) {
+            None => Ok(()),
+            Some(CheckFailure::Message(plugin, rejection)) => Err((plugin, rejection)),
+            Some(CheckFailure::Code(filter, verdict)) => {
+                let row = node.block.row(0);
+                Err((
+                    self.filters[filter].0,
+                    self.rejection_of(filter, verdict, row),
+                ))
             }
         }
-        Ok(())
     }
 
-    pub(super) fn supposed_row(
-        &self,
-        slot: usize,
-        added: &[&Arc<Pod>],
-        removed: &[&Arc<Pod>],
-    ) -> Block {
+    fn changed_row(&self, slot: usize, added: &[&Arc<Pod>], removed: &[&Arc<Pod>]) -> Block {
         let mut row = self.cluster.nodes().row(slot).to_vec();
         let accounts = self.cluster.catalog().accounts();
         added
@@ -135,7 +127,7 @@ impl Scan<'_> {
         }
     }
 
-    fn supposed_place(&self, slot: usize, added: &[&Arc<Pod>], removed: &[&Arc<Pod>]) -> Places {
+    fn changed_place(&self, slot: usize, added: &[&Arc<Pod>], removed: &[&Arc<Pod>]) -> Places {
         let mut place = Places {
             facts: self
                 .places

@@ -1,11 +1,11 @@
-//! Counts of pods over nodes and domains, from the truth.
+//! Counts of pods on nodes and in domains, from the cluster state.
 
 use crate::cluster::Cluster;
 use crate::framework::{BLOCK, Need, Places, Plan, Tally};
 
-/// What is kept of a count besides its column in [`Places`]: enough to ask what one more or one less pod would do.
+/// What is kept of a count besides its column in [`Places`], to compute the effect of one pod more or less.
 #[derive(Clone, Default)]
-pub(super) struct Counted {
+pub(super) struct CountState {
     /// Smallest count over domains and whose it is, and the smallest of the others.
     smallest: Option<(i64, u32)>,
     second: Option<i64>,
@@ -20,7 +20,7 @@ pub(super) fn evaluate(
     plan: &Plan,
     need: Need,
     places: &mut Places,
-    counted: &mut Vec<Counted>,
+    counted: &mut Vec<CountState>,
 ) {
     let slots = cluster.nodes().slots();
     places.facts.resize(plan.facts.len(), Vec::new());
@@ -37,7 +37,7 @@ pub(super) fn evaluate(
     }
     places.counts.resize(plan.counts.len(), Vec::new());
     places.tallies.resize(plan.counts.len(), Tally::default());
-    counted.resize(plan.counts.len(), Counted::default());
+    counted.resize(plan.counts.len(), CountState::default());
     for (index, counted) in counted.iter_mut().enumerate() {
         if places.counts[index].is_empty() && plan.count_need(index) <= need {
             *counted = count(cluster, plan, index, places);
@@ -45,7 +45,7 @@ pub(super) fn evaluate(
     }
 }
 
-fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> Counted {
+fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> CountState {
     let planned = &plan.counts[index];
     let slots = cluster.nodes().slots();
     let mut on_node = vec![0_i64; slots.len()];
@@ -66,7 +66,7 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
             first_total: total,
             ..Tally::default()
         };
-        return Counted::default();
+        return CountState::default();
     };
     let domains = &places.facts[of.0];
     let size = domains
@@ -113,7 +113,7 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
     }
     places.counts[index] = on_node;
     places.tallies[index] = tally;
-    Counted { smallest, second }
+    CountState { smallest, second }
 }
 
 fn included(plan: &Plan, index: usize, places: &Places, slot: usize) -> bool {
@@ -124,7 +124,7 @@ fn included(plan: &Plan, index: usize, places: &Places, slot: usize) -> bool {
     facts.iter().all(|fact| places.facts[fact.0][slot] == 0)
 }
 
-impl Counted {
+impl CountState {
     /// The count and tally of one slot, if `delta` more pods of the set were on it.
     pub(super) fn moved(
         &self,
@@ -135,7 +135,7 @@ impl Counted {
         delta: i64,
     ) -> (i64, Tally) {
         let Some(&(mut count)) = places.counts[index].get(slot) else {
-            // For scores, which are not asked about other worlds.
+            // Only scores read it, and what-if questions run no scores.
             return (0, Tally::default());
         };
         let mut tally = places.tallies[index];

@@ -10,9 +10,12 @@ use crate::framework::{
     Verdict,
 };
 use crate::framework::{Fact, FactId, Row};
-use crate::model::{Name, NodeSpec, Pod, PodKind};
+use crate::hooks::Hooks;
+use crate::model::{Name, NodeSpec, Pod, PodKind, Timestamp};
 use crate::plugins;
+use crate::preemption::SearchScope;
 use crate::profile::{Enabled, Profile};
+use crate::scheduler::{Cycle, CycleResult};
 use crate::testing::{NodeBuilder, PodBuilder, node, pod};
 
 type Prepare = fn(&Pod, &mut Plan);
@@ -63,13 +66,38 @@ fn three() -> Cluster {
     cluster(["a", "b", "c"].map(|name| node(name).allocatable("cpu=4 memory=16Gi")))
 }
 
-fn decide(cluster: &Cluster, profile: &Profile, pod: &PodBuilder, cursor: Cursor) -> Outcome {
-    Scan::new(cluster, profile, &pod.build()).decide(cursor)
+/// How a cycle ended, with the name of the chosen node.
+#[derive(Debug, Clone, PartialEq)]
+enum Decided {
+    Node {
+        slot: usize,
+        node: Name,
+        total: Option<i64>,
+        feasible: usize,
+    },
+    NoNode(Diagnosis),
+    Failed(String),
 }
 
-fn chosen(outcome: Outcome) -> (String, Option<i64>, usize) {
-    match outcome {
-        Outcome::Chosen {
+fn decide(cluster: &Cluster, profile: &Profile, pod: &PodBuilder, cursor: Cursor) -> Decided {
+    let (pod, hooks) = (pod.build(), Hooks::default());
+    let mut cycle = Cycle::new(cluster, profile, &pod, &hooks, Timestamp(0));
+    match cycle.run(cursor, SearchScope::Best) {
+        Ok(CycleResult::Node { slot, nodes, total }) => Decided::Node {
+            slot,
+            node: cluster.nodes().get(slot).unwrap().node.spec.name.clone(),
+            total,
+            feasible: nodes.len(),
+        },
+        Ok(CycleResult::NoNode { diagnosis, .. }) => Decided::NoNode(diagnosis),
+        Ok(CycleResult::Ask(questions)) => panic!("{questions:?}"),
+        Err(text) => Decided::Failed(text),
+    }
+}
+
+fn chosen(decided: Decided) -> (String, Option<i64>, usize) {
+    match decided {
+        Decided::Node {
             node,
             total,
             feasible,
@@ -79,10 +107,10 @@ fn chosen(outcome: Outcome) -> (String, Option<i64>, usize) {
     }
 }
 
-fn message(outcome: Outcome) -> String {
-    match outcome {
-        Outcome::Rejected(diagnosis) => diagnosis.message(""),
-        Outcome::Failed(text) => text,
+fn message(decided: Decided) -> String {
+    match decided {
+        Decided::NoNode(diagnosis) => diagnosis.message(""),
+        Decided::Failed(text) => text,
         other => panic!("{other:?}"),
     }
 }
@@ -103,7 +131,7 @@ fn equals_are_taken_in_turn_and_questions_do_not_move_the_cursor() {
             decide(&cluster, &profile, &pod, cursor),
             "asking twice gives one answer"
         );
-        let Outcome::Chosen {
+        let Decided::Node {
             slot,
             node,
             total,
@@ -145,16 +173,12 @@ fn totals_are_weighted_sums() {
         ("a".into(), Some(390), 2)
     );
     let wants = wants.build();
-    let explanation = Scan::new(&cluster, &profile, &wants).explain().unwrap();
-    assert_eq!(
-        explanation
-            .nodes
-            .iter()
-            .map(|node| node.total)
-            .collect::<Vec<_>>(),
-        [390, 352]
-    );
-    assert_eq!(explanation.nodes[1].scores.len(), 2, "spread skips");
+    let hooks = Hooks::default();
+    let mut cycle = Cycle::new(&cluster, &profile, &wants, &hooks, Timestamp(0));
+    let nodes = cycle.explain().unwrap();
+    let totals: Vec<i64> = nodes.iter().map(|node| node.total).collect();
+    assert_eq!(totals, [390, 352]);
+    assert_eq!(nodes[1].scores.len(), 2, "spread skips");
 }
 
 #[test]
@@ -210,11 +234,11 @@ fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
             &pod("p").priority(priority).container("cpu=2"),
             Cursor::default(),
         );
-        assert_eq!(matches!(outcome, Outcome::Chosen { .. }), fits, "{case}");
+        assert_eq!(matches!(outcome, Decided::Node { .. }), fits, "{case}");
     }
     let outcome = decide(&cluster, &profile, &waiting, Cursor::default());
     assert!(
-        matches!(outcome, Outcome::Chosen { .. }),
+        matches!(outcome, Decided::Node { .. }),
         "its own nomination does not stand in its way"
     );
     cluster
@@ -229,7 +253,7 @@ fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
             &pod("p").container("cpu=2"),
             Cursor::default()
         ),
-        Outcome::Chosen { .. }
+        Decided::Node { .. }
     ));
 }
 
@@ -245,7 +269,7 @@ fn messages_count_nodes_by_reason_and_sort_as_text() {
         &pod("p").container("cpu=2 memory=2"),
         Cursor::default(),
     );
-    let Outcome::Rejected(diagnosis) = outcome else {
+    let Decided::NoNode(diagnosis) = outcome else {
         panic!("{outcome:?}")
     };
     let want = "0/12 nodes are available: 10 node(s) had untolerated taint(s), 2 Insufficient cpu, 2 Insufficient memory.";
@@ -405,15 +429,15 @@ fn opaque_checks_see_the_pods_of_the_world_in_question() {
         })
         .unwrap();
     let asks = pod("p").build();
-    let mut scan = Scan::new(&cluster, &profile, &asks);
     assert_eq!(
-        message(scan.decide(Cursor::default())),
+        message(decide(&cluster, &profile, &pod("p"), Cursor::default())),
         "0/2 nodes are available: 2 taken."
     );
+    let scan = Scan::new(&cluster, &profile, &asks);
     assert!(
         scan.fits_if(
             0,
-            Supposed {
+            NodeChange {
                 added: &[],
                 removed: &[&there]
             }
@@ -472,7 +496,7 @@ fn a_world_with_pods_taken_away() {
     let without = |gone: &[&Arc<Pod>]| {
         scan.fits_if(
             0,
-            Supposed {
+            NodeChange {
                 added: &[],
                 removed: gone,
             },
@@ -554,11 +578,12 @@ fn nodes_are_asked_for_each_point_in_its_turn() {
     let asked = || ASKED.take();
     let mut scan = Scan::begin(&cluster, &profile, &pod);
     assert_eq!(asked(), ["count"]);
-    assert_eq!(scan.filter().unwrap().len(), 3);
+    assert_eq!(scan.filter_nominated(), None);
+    let nodes = scan.filter().unwrap();
+    assert_eq!(nodes.len(), 3);
     assert_eq!(asked(), ["score and filter", "gate"]);
     scan.pre_score().unwrap();
     assert_eq!(asked(), ["score"]);
-    let among = [(0, 0), (1, 0), (2, 0)];
-    scan.choose(&among, Cursor::default()).unwrap();
+    scan.score(&nodes, &[], Cursor::default()).unwrap();
     assert_eq!(asked(), [""; 0]);
 }

@@ -1,51 +1,67 @@
-//! Many questions about one node after another: what if this pod were gone, and that one back?
+//! Dry runs of preemption: removes pods from a node and puts them back, one by one.
 //!
-//! The same answers as [`Scan::fits_if`], from buffers that are filled once per node and changed in place.
+//! Gives the same answers as [`Scan::fits_if`], from buffers that are filled once per node and changed in place.
 
 use std::sync::Arc;
 
+use super::checks::{CheckFailure, CheckInput};
 use super::refusal::Refusal;
 use super::scan::Scan;
 use crate::cluster::{Placed, Share};
-use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Row, Verdict};
+use crate::framework::{BLOCK, Block, Check, Places};
 use crate::model::Pod;
 
-/// A node, and some of its pods that may be taken away and given back, by their position in the list.
+/// A node, and some of its pods that can be removed and put back, by their position in the list.
 pub struct Trial<'s, 'a> {
     scan: &'s Scan<'a>,
     slot: usize,
     pods: Vec<&'s Placed>,
     gone: Vec<bool>,
-    /// What each pod takes of each declared column, then how often it moves each count; pod after pod.
+    /// For each pod, its share of each declared column, then how often it moves each count.
     shares: Vec<i64>,
     /// The node's declared columns and moved counts as they are now, in the same order.
     state: Vec<i64>,
     /// Slots that pods are nominated to, in order.
     nominations: Vec<usize>,
-    /// Pods nominated to the node that go before ours.
+    /// Pods nominated to the node that take precedence over the pod.
     nominated: Vec<&'s Arc<Pod>>,
     block: Block,
     place: Places,
-    /// Whether some filter looks at places at all.
+    /// Whether a filter reads places.
     reads_places: bool,
 }
 
-/// Which filter said no, and how.
-enum Found {
-    Code(usize, Verdict),
-    Words(usize, Rejection),
+/// The node of a trial as it is now, and pods that are added for one question.
+struct TriedNode<'t, 's, 'a> {
+    trial: &'t Trial<'s, 'a>,
+    added: &'t [&'t Arc<Pod>],
+}
+
+impl CheckInput for TriedNode<'_, '_, '_> {
+    fn places(&self) -> (&Places, usize) {
+        (&self.trial.place, 0)
+    }
+
+    fn rows(&mut self) -> &Block {
+        &self.trial.block
+    }
+
+    fn node(&self, _: usize) -> (usize, Vec<&Arc<Pod>>) {
+        let trial = self.trial;
+        let pods = trial.scan.cluster.pods_on(trial.slot);
+        let pods = pods
+            .map(|placed| &placed.pod)
+            .filter(|pod| !trial.is_gone(pod))
+            .chain(self.added.iter().copied());
+        (trial.slot, pods.collect())
+    }
 }
 
 impl<'s, 'a> Trial<'s, 'a> {
     pub fn new(scan: &'s Scan<'a>) -> Self {
-        let filters = scan
-            .filters
-            .iter()
-            .map(|&(plugin, check)| &scan.plan.plugins[plugin].filters[check]);
-        let mut reads_places = false;
-        for filter in filters {
-            reads_places |= matches!(filter, Check::Places(_));
-        }
+        let reads_places = scan.filters.iter().any(|&(plugin, check)| {
+            matches!(scan.plan.plugins[plugin].filters[check], Check::Places(_))
+        });
         let nodes = scan.cluster.nodes();
         let mut nominations: Vec<usize> = scan
             .cluster
@@ -101,27 +117,27 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// What if this pod were gone?
+    /// Removes a pod.
     pub fn remove(&mut self, pod: usize) {
         if !std::mem::replace(&mut self.gone[pod], true) {
             self.charge(pod, -1);
         }
     }
 
-    /// Gives back a pod that was taken away.
+    /// Puts back a pod that was removed.
     pub fn put_back(&mut self, pod: usize) {
         if std::mem::replace(&mut self.gone[pod], false) {
             self.charge(pod, 1);
         }
     }
 
-    /// An error if a plugin could not tell.
+    /// Whether the pod fits; an error if a plugin failed.
     pub fn fits(&mut self) -> Result<bool, Refusal> {
-        let failed = |trial: &Self, found: Found| match found {
-            Found::Words(plugin, rejection) if rejection.is_failure() => {
-                Some(Refusal::by_words(trial.scan, plugin, rejection))
+        let failed = |trial: &Self, found: CheckFailure| match found {
+            CheckFailure::Message(plugin, rejection) if rejection.is_failure() => {
+                Some(Refusal::by_message(trial.scan, plugin, rejection))
             }
-            Found::Words(..) | Found::Code(..) => None,
+            CheckFailure::Message(..) | CheckFailure::Code(..) => None,
         };
         match self.judge(failed) {
             Ok(()) => Ok(true),
@@ -130,17 +146,19 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// What is said against the node.
+    /// Whether the pod fits; else the refusal.
     pub fn verdict(&mut self) -> Result<(), Refusal> {
         self.judge(|trial, found| match found {
-            Found::Code(filter, verdict) => {
-                Refusal::by_code(trial.scan, filter, verdict, trial.lane())
+            CheckFailure::Code(filter, verdict) => {
+                Refusal::by_code(trial.scan, filter, verdict, trial.block.row(0))
             }
-            Found::Words(plugin, rejection) => Refusal::by_words(trial.scan, plugin, rejection),
+            CheckFailure::Message(plugin, rejection) => {
+                Refusal::by_message(trial.scan, plugin, rejection)
+            }
         })
     }
 
-    /// Declared columns, and counts if anybody reads them.
+    /// Declared columns, and counts if a filter reads them.
     fn width(&self) -> usize {
         let counts = if self.reads_places {
             self.scan.plan.counts.len()
@@ -187,7 +205,7 @@ impl<'s, 'a> Trial<'s, 'a> {
     }
 
     /// With the nominated pods first, then without them; both must pass.
-    fn judge<T>(&mut self, say: impl Fn(&Self, Found) -> T) -> Result<(), T> {
+    fn judge<T>(&mut self, say: impl Fn(&Self, CheckFailure) -> T) -> Result<(), T> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
             let own = self.pods.len()..self.pods.len() + nominated.len();
@@ -209,7 +227,7 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    fn refusal(&mut self, added: &[&Arc<Pod>]) -> Option<Found> {
+    fn refusal(&mut self, added: &[&Arc<Pod>]) -> Option<CheckFailure> {
         let scan = self.scan;
         for (values, value) in self.block.columns.iter_mut().zip(&self.state) {
             values[0] = *value;
@@ -223,51 +241,11 @@ impl<'s, 'a> Trial<'s, 'a> {
                 self.place.tallies[index] = tally;
             }
         }
-        for (index, &(plugin, check)) in scan.filters.iter().enumerate() {
-            let verdict = match &scan.plan.plugins[plugin].filters[check] {
-                Check::Gate(gate) if self.place.facts[gate.fact.0][0] == 0 => Verdict::FITS,
-                Check::Gate(_) => Verdict::unresolvable(1),
-                Check::Rows(rows) => rows.filter_row(self.lane()),
-                Check::Places(filter) => {
-                    let mut verdict = [Verdict::FITS];
-                    filter.filter_range(&self.place, 0, &mut verdict);
-                    verdict[0]
-                }
-                Check::Nodes(filter) => {
-                    let pods: Vec<&Arc<Pod>> = scan
-                        .cluster
-                        .pods_on(self.slot)
-                        .map(|placed| &placed.pod)
-                        .filter(|pod| !self.is_gone(pod))
-                        .chain(added.iter().copied())
-                        .collect();
-                    let spec = &scan.cluster.nodes().get(self.slot)?.node.spec;
-                    match filter.filter(NodeView {
-                        spec,
-                        pods: &pods,
-                        catalog: scan.cluster.catalog(),
-                    }) {
-                        Ok(()) => Verdict::FITS,
-                        Err(rejection) => return Some(Found::Words(plugin, rejection)),
-                    }
-                }
-            };
-            if !verdict.fits() {
-                return Some(Found::Code(index, verdict));
-            }
-        }
-        None
+        scan.first_failure(&mut TriedNode { trial: self, added })
     }
 
     fn is_gone(&self, pod: &Arc<Pod>) -> bool {
         let mut gone = self.pods.iter().zip(&self.gone).filter(|(_, gone)| **gone);
         gone.any(|(other, _)| Arc::ptr_eq(&other.pod, pod))
-    }
-
-    fn lane(&self) -> Row<'_> {
-        Row {
-            block: &self.block,
-            lane: 0,
-        }
     }
 }

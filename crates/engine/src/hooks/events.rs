@@ -1,9 +1,8 @@
-//! Code around events: it may change what becomes known of objects, and what is done next.
+//! Hooks around events: they change what the scheduler knows of objects, and can have a pod tried at once.
 //!
-//! The state follows from what hooks show: an object that is rewritten is known as rewritten, and one that is hidden does
-//! not exist, whatever was known of it before. So it does not matter how often an object is told, and a scheduler that
-//! starts anew comes to the same state. What hooks want besides is said in values; nothing is changed behind the
-//! scheduler's back.
+//! The state of the scheduler follows from what hooks show: a rewritten object is known as rewritten, and a hidden one
+//! does not exist, even if it was known before. So the number of events about an object does not matter, and a scheduler
+//! that restarts reaches the same state. A hook returns values; it changes nothing itself.
 
 use std::sync::Arc;
 
@@ -14,48 +13,52 @@ use crate::scheduler::Input;
 
 /// Called around every event. Each method does nothing by default.
 pub trait EventHook: Send + Sync {
-    /// A pod, pending or bound, before it is known. Whoever rewrites it must keep what the API server keeps of it: uid,
-    /// namespace, name and the node it is bound to.
-    fn pod(&self, _pod: &Arc<Pod>, _known: &Known) -> Shown<Arc<Pod>> {
-        Shown::AsItIs
+    /// A pod, pending or bound, before the scheduler knows it. A rewritten pod must keep its uid, namespace, name and the
+    /// node it is bound to.
+    fn pod(&self, _pod: &Arc<Pod>, _context: &EventContext) -> ObjectView<Arc<Pod>> {
+        ObjectView::Unchanged
     }
 
-    /// A node, before it is known. It must keep its name.
-    fn node(&self, _node: &Node, _known: &Known) -> Shown<Node> {
-        Shown::AsItIs
+    /// A node, before the scheduler knows it. A rewritten node must keep its name.
+    fn node(&self, _node: &Node, _context: &EventContext) -> ObjectView<Node> {
+        ObjectView::Unchanged
     }
 
-    /// What the agent of a node reports, before it is known. It must keep the name of the node.
-    fn report(&self, _report: &CustomNodeResource, _known: &Known) -> Shown<CustomNodeResource> {
-        Shown::AsItIs
+    /// The report of a node's agent, before the scheduler knows it. A rewritten report must keep the name of the node.
+    fn report(
+        &self,
+        _report: &CustomNodeResource,
+        _context: &EventContext,
+    ) -> ObjectView<CustomNodeResource> {
+        ObjectView::Unchanged
     }
 
-    /// The event is taken in, as hooks have shown it, and this is known now. What is returned is done next. Of what is
-    /// hidden nobody hears.
-    fn after(&self, _event: &Input, _known: &Known) -> Vec<Then> {
+    /// The scheduler has applied the event, with the objects as hooks show them. It carries out the returned actions next.
+    /// Not called for events about hidden objects.
+    fn after(&self, _event: &Input, _context: &EventContext) -> Vec<HookAction> {
         Vec::new()
     }
 }
 
-/// What the scheduler comes to know of an object.
+/// What the scheduler is to know of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown<T> {
-    AsItIs,
-    As(T),
-    /// It does not exist.
-    Hidden,
+pub enum ObjectView<T> {
+    Unchanged,
+    Replace(T),
+    /// The object does not exist.
+    Hide,
 }
 
-/// What a hook wants done. No hook is called for it. What is known of an object by it holds until the next event about the
-/// object.
+/// An action that a hook requests. No hook is called for it. An object changed by it stays so until the next event about
+/// the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Then {
-    /// The waiting pod with this uid is tried as soon as it may be, whatever it waits for. Plugins that keep pods out of
-    /// the queue still do.
+pub enum HookAction {
+    /// Tries the waiting pod with this uid as soon as its backoff allows, even if nothing happened that helps it. Plugins
+    /// of PreEnqueue still keep pods out of the queue.
     Try(Name),
-    /// The pod is known like this: for one that was hidden, or shown otherwise.
+    /// Sets a pod that is hidden, or that a hook replaced.
     Pod(Arc<Pod>),
-    /// The pod with this uid is hidden from now on.
+    /// Hides the pod with this uid.
     HidePod(Name),
     Node(Node),
     /// By name.
@@ -65,31 +68,22 @@ pub enum Then {
     HideReport(Name),
 }
 
-/// What hooks make of an event.
-pub(crate) enum Told {
-    Event(Input),
-    /// The object is over for the scheduler.
-    Hidden {
-        end: Input,
-    },
-}
-
-/// What hooks may look at.
+/// What hooks can read.
 #[derive(Clone, Copy)]
-pub struct Known<'a> {
+pub struct EventContext<'a> {
     pub cluster: &'a Cluster,
     pub now: Timestamp,
     pub(crate) queue: &'a Queue,
 }
 
-impl Known<'_> {
-    /// Every pod that waits, or is being decided about, in the order in which they first came.
+impl EventContext<'_> {
+    /// All pods that wait or are being scheduled, in the order in which they were first seen.
     pub fn waiting(&self) -> Vec<&Ticket> {
         self.queue.tickets()
     }
 }
 
-/// All of a scheduler, in their order.
+/// The event hooks of a scheduler, in their order.
 #[derive(Clone, Default)]
 pub struct EventHooks(Vec<Arc<dyn EventHook>>);
 
@@ -102,19 +96,19 @@ impl EventHooks {
         self.0.is_empty()
     }
 
-    /// What is taken in instead of this event, each hook working on what the one before it made. Ends of objects and
-    /// results of instructions are always taken in as they are.
-    pub(crate) fn shown(&self, event: Input, known: &Known) -> Told {
+    /// The event to apply instead of this one, or the end of the object if a hook hides it. Each hook gets the result of
+    /// the one before it. Ends of objects and results of instructions always stay as they are.
+    pub(crate) fn rewrite(&self, event: Input, context: &EventContext) -> Result<Input, Input> {
         let (shown, end) = match event {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => {
                 let end = Input::PodGone(pod.uid.clone());
-                let shown = self.fold(pod, |hook, pod| hook.pod(pod, known), same_pod);
+                let shown = self.fold(pod, |hook, pod| hook.pod(pod, context), same_pod);
                 (shown.map(Input::Pod), end)
             }
             Input::Object(Update::Node(node)) => {
                 let end = Update::NodeGone(node.spec.name.clone());
                 let same = |a: &Node, b: &Node| a.spec.name == b.spec.name;
-                let shown = self.fold(node, |hook, node| hook.node(node, known), same);
+                let shown = self.fold(node, |hook, node| hook.node(node, context), same);
                 (
                     shown.map(|node| Input::Object(Update::Node(node))),
                     Input::Object(end),
@@ -123,37 +117,37 @@ impl EventHooks {
             Input::Object(Update::CustomNodeResource(report)) => {
                 let end = Update::CustomNodeResourceGone(report.node.clone());
                 let same = |a: &CustomNodeResource, b: &CustomNodeResource| a.node == b.node;
-                let shown = self.fold(report, |hook, report| hook.report(report, known), same);
+                let shown = self.fold(report, |hook, report| hook.report(report, context), same);
                 (
                     shown.map(|report| Input::Object(Update::CustomNodeResource(report))),
                     Input::Object(end),
                 )
             }
-            other => return Told::Event(other),
+            other => return Ok(other),
         };
-        shown.map_or(Told::Hidden { end }, Told::Event)
+        shown.ok_or(end)
     }
 
-    /// `None` if it is hidden. A rewrite that is about another object is not taken.
+    /// `None` if it is hidden. Ignores a replacement that is another object.
     fn fold<T>(
         &self,
         object: T,
-        ask: impl Fn(&dyn EventHook, &T) -> Shown<T>,
+        view: impl Fn(&dyn EventHook, &T) -> ObjectView<T>,
         same: impl Fn(&T, &T) -> bool,
     ) -> Option<T> {
         self.0
             .iter()
-            .try_fold(object, |object, hook| match ask(&**hook, &object) {
-                Shown::As(other) if same(&object, &other) => Some(other),
-                Shown::As(_) | Shown::AsItIs => Some(object),
-                Shown::Hidden => None,
+            .try_fold(object, |object, hook| match view(&**hook, &object) {
+                ObjectView::Replace(other) if same(&object, &other) => Some(other),
+                ObjectView::Replace(_) | ObjectView::Unchanged => Some(object),
+                ObjectView::Hide => None,
             })
     }
 
-    /// What all of them want, in their order.
-    pub(crate) fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
-        let wishes = self.0.iter().map(|hook| hook.after(event, known));
-        wishes.flatten().collect()
+    /// The actions that all hooks request, in their order.
+    pub(crate) fn after(&self, event: &Input, context: &EventContext) -> Vec<HookAction> {
+        let actions = self.0.iter().map(|hook| hook.after(event, context));
+        actions.flatten().collect()
     }
 }
 

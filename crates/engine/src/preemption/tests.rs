@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::cluster::Update;
-use crate::evaluate::{Cursor, Outcome};
 use crate::model::{CsiLimits, Requirement, Selector, VolumeSource};
 use crate::plugins;
 use crate::profile::{Enabled, Profile};
@@ -55,15 +54,21 @@ fn budget(cluster: &mut Cluster, name: &str, app: &str, allowed: i32) {
         .unwrap();
 }
 
-/// What is found, and what is said if that is nothing.
+fn diagnosis(scan: &mut Scan) -> Diagnosis {
+    assert_eq!(scan.filter().map(|nodes| nodes.len()), Ok(0));
+    scan.diagnose()
+}
+
+/// The message if there are no candidates, and the search.
 fn search_for(cluster: &Cluster, pod: &PodBuilder) -> (String, Search) {
     let (profile, pod) = (profile(), pod.build());
     let mut scan = Scan::new(cluster, &profile, &pod);
-    let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
-        panic!("the pod fits")
-    };
-    let search = |wanted| search(cluster, &scan, &pod, &diagnosis, wanted, NOW);
-    let (all, only) = (search(Wanted::All), search(Wanted::Best).candidates);
+    let diagnosis = diagnosis(&mut scan);
+    let search = |scope| search(&scan, &diagnosis, scope, NOW);
+    let (all, only) = (
+        search(SearchScope::All),
+        search(SearchScope::Best).candidates,
+    );
     let chosen = best(&all.candidates, NOW);
     assert_eq!(only.first(), chosen.first().copied());
     (message(&diagnosis, &all, &scan), all)
@@ -349,7 +354,7 @@ fn who_may_preempt() {
 /// The scratch buffers give the same answers as a question asked from scratch.
 #[test]
 fn trials_agree_with_plain_questions() {
-    use crate::evaluate::Supposed;
+    use crate::evaluate::NodeChange;
     use crate::testing::spread;
     let app = |pod: PodBuilder| pod.label("app", "a");
     let mut cluster = cluster(
@@ -388,13 +393,13 @@ fn trials_agree_with_plain_questions() {
             back.for_each(|pod| trial.put_back(pod));
             let plain = scan.fits_if(
                 slot,
-                Supposed {
+                NodeChange {
                     added: &[],
                     removed: &removed,
                 },
             );
             assert_eq!(trial.fits(), Ok(plain.is_ok()), "{slot} {removed:?}");
-            let said = trial.verdict().map_err(|refusal| refusal.words(&scan));
+            let said = trial.verdict().map_err(|refusal| refusal.rejection(&scan));
             assert_eq!(said, plain, "{slot} {removed:?}");
         }
     }
@@ -421,10 +426,8 @@ fn a_filter_that_breaks_ends_the_search_unless_another_node_helps() {
         };
         let pod = wants("1").volume(disk).build();
         let mut scan = Scan::new(&cluster, &profile, &pod);
-        let Outcome::Rejected(diagnosis) = scan.decide(Cursor::default()) else {
-            panic!("the pod fits")
-        };
-        search(&cluster, &scan, &pod, &diagnosis, Wanted::All, NOW)
+        let diagnosis = diagnosis(&mut scan);
+        search(&scan, &diagnosis, SearchScope::All, NOW)
     };
     let alone = search_on(&["broken"]);
     assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Profile;
 use crate::framework::{Actions, Catalog, Event, EventPattern, Point, Rejection, Watched};
-use crate::hooks::{Hooks, Said};
+use crate::hooks::{Hooks, PointResult};
 use crate::model::{Name, Pod, Timestamp};
 
 /// The name under which rejections by extenders are recorded.
@@ -122,7 +122,7 @@ impl Profiles {
                 plugin.goes_before((x, a.1), (y, b.1))
             })
         };
-        let (point, fine) = (Point::QueueSort, |_: &bool| Said::Fine);
+        let (point, fine) = (Point::QueueSort, |_: &bool| PointResult::Success);
         let with_a = |x: &Arc<Pod>| self.hooks.around(point, b.0, |y| order(x, y), fine);
         self.hooks.around(point, a.0, with_a, fine)
     }
@@ -148,11 +148,11 @@ impl Profiles {
                 Some((enabled.name, rejection))
             })
         };
-        let said = |kept: &Option<(&str, Rejection)>| match kept {
-            Some((_, rejection)) => Said::No(rejection.clone()),
-            None => Said::Fine,
+        let result = |kept: &Option<(&str, Rejection)>| match kept {
+            Some((_, rejection)) => PointResult::Rejected(rejection.clone()),
+            None => PointResult::Success,
         };
-        let kept = self.hooks.around(Point::PreEnqueue, pod, ask, said);
+        let kept = self.hooks.around(Point::PreEnqueue, pod, ask, result);
         kept.map(|(name, _)| name)
     }
 

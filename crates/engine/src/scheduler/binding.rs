@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Binder, Failure, HeldBy, Outcome, PodState, Scheduler, world};
 use crate::cluster::Update;
 use crate::framework::{Permit, Point, Preparation, Rejection};
-use crate::hooks::Said;
+use crate::hooks::PointResult;
 use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
 use crate::queue::{Audience, Ticket};
 
@@ -175,7 +175,7 @@ impl Scheduler {
             }
             Ok(())
         };
-        hooks.around(Point::Reserve, pod, run, |found| said(found.as_ref().err()))
+        hooks.around(Point::Reserve, pod, run, point_result)
     }
 
     /// In the reverse order, and for every plugin, whether it had its turn or not.
@@ -217,8 +217,8 @@ impl Scheduler {
             Ok(waits)
         };
         hooks.around(Point::Permit, pod, run, |found| match found {
-            Ok(waits) if !waits.is_empty() => Said::Wait,
-            found => said(found.as_ref().err()),
+            Ok(waits) if !waits.is_empty() => PointResult::Wait,
+            found => point_result(found),
         })
     }
 
@@ -257,7 +257,7 @@ impl Scheduler {
         if let Some((plugin, text)) = refused {
             return self.preparation_failed(uid, plugin, &text, now);
         }
-        hooks.asked(Point::PreBind, &seen, || busy);
+        hooks.evaluated(Point::PreBind, &seen, || busy);
         if work.is_empty() {
             return self.bind(uid, now);
         }
@@ -299,11 +299,7 @@ impl Scheduler {
         under_way.stage = Stage::Binding(ticket.clone(), None);
         let (pod, node) = (under_way.pod.clone(), under_way.node.spec.name.clone());
         let hooks = self.profiles.hooks();
-        hooks.after(
-            Point::PreBind,
-            &hooks.pod(Point::PreBind, &pod),
-            &Said::Fine,
-        );
+        hooks.end(Point::PreBind, &pod, PointResult::Success);
         let seen = hooks.pod(Point::Bind, &pod);
         hooks.before(Point::Bind, &seen);
         let profile = self.profiles.get(under_way.profile);
@@ -361,7 +357,7 @@ impl Scheduler {
     fn post_bind(&mut self, profile: usize, pod: &Arc<Pod>, node: &Arc<Node>) {
         let profile = self.profiles.get(profile);
         let hooks = self.profiles.hooks();
-        hooks.after(Point::Bind, &hooks.pod(Point::Bind, pod), &Said::Fine);
+        hooks.end(Point::Bind, pod, PointResult::Success);
         let catalog = self.cluster.catalog_mut();
         let run = |pod: &Arc<Pod>| {
             let node = hooks.node(Point::PostBind, pod, node);
@@ -370,7 +366,7 @@ impl Scheduler {
                 plugin.post_bind(pod, &node.spec, catalog);
             }
         };
-        hooks.around(Point::PostBind, pod, run, |()| Said::Fine);
+        hooks.around(Point::PostBind, pod, run, |()| PointResult::Success);
     }
 
     /// The pod was seen on a node: whatever was under way has an end.
@@ -394,8 +390,7 @@ impl Scheduler {
     fn close(&self, under_way: &UnderWay, text: &str) {
         if let Some(point) = under_way.open_point() {
             let hooks = self.profiles.hooks();
-            let said = Said::No(Rejection::error(text.to_owned()));
-            hooks.after(point, &hooks.pod(point, &under_way.pod), &said);
+            hooks.end(point, &under_way.pod, PointResult::error(text));
         }
     }
 
@@ -460,10 +455,9 @@ impl Scheduler {
     }
 }
 
-/// For hooks.
-fn said(refused: Option<&Refused>) -> Said {
-    match refused {
-        None => Said::Fine,
-        Some((.., rejection)) => Said::No(rejection.clone()),
+fn point_result<T>(result: &Result<T, Refused>) -> PointResult {
+    match result {
+        Ok(_) => PointResult::Success,
+        Err((.., rejection)) => PointResult::Rejected(rejection.clone()),
     }
 }

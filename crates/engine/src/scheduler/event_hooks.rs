@@ -1,51 +1,51 @@
-//! Events as hooks show them, and what hooks want done after them.
+//! Applies events as event hooks show them, and carries out the actions that hooks request.
 
 use super::{Input, Scheduler, world};
 use crate::cluster::{Update, UpdateError};
-use crate::hooks::{Known, Then, Told};
+use crate::hooks::{EventContext, HookAction};
 use crate::model::Timestamp;
 
 impl Scheduler {
-    /// An error may also name an object that a hook made; everything else has been taken in then.
+    /// An error may also name an object that a hook made; everything else is applied then.
     pub(super) fn take_in_hooked(
         &mut self,
         event: Input,
         now: Timestamp,
     ) -> Result<(), UpdateError> {
-        let event = match self.event_hooks.shown(event, &self.known(now)) {
-            Told::Event(event) => event,
-            Told::Hidden { end } => return self.take_in(end, now),
+        let event = match self.event_hooks.rewrite(event, &self.event_context(now)) {
+            Ok(event) => event,
+            Err(end) => return self.take_in(end, now),
         };
         self.take_in(event.clone(), now)?;
-        let wishes = self.event_hooks.after(&event, &self.known(now));
+        let actions = self.event_hooks.after(&event, &self.event_context(now));
         let mut result = Ok(());
-        for wish in wishes {
-            result = result.and(self.fulfil(wish, now));
+        for action in actions {
+            result = result.and(self.carry_out(action, now));
         }
         result
     }
 
-    fn known(&self, now: Timestamp) -> Known<'_> {
-        Known {
+    fn event_context(&self, now: Timestamp) -> EventContext<'_> {
+        EventContext {
             cluster: &self.cluster,
             now,
             queue: &self.queue,
         }
     }
 
-    fn fulfil(&mut self, wish: Then, now: Timestamp) -> Result<(), UpdateError> {
-        let event = match wish {
-            Then::Try(uid) => {
+    fn carry_out(&mut self, action: HookAction, now: Timestamp) -> Result<(), UpdateError> {
+        let event = match action {
+            HookAction::Try(uid) => {
                 let world = world(&self.profiles, &self.cluster, now);
                 self.queue.activate(&uid, world);
                 return Ok(());
             }
-            Then::Pod(pod) => Input::Pod(pod),
-            Then::HidePod(uid) => Input::PodGone(uid),
-            Then::Node(node) => Input::Object(Update::Node(node)),
-            Then::HideNode(name) => Input::Object(Update::NodeGone(name)),
-            Then::Report(report) => Input::Object(Update::CustomNodeResource(report)),
-            Then::HideReport(node) => Input::Object(Update::CustomNodeResourceGone(node)),
+            HookAction::Pod(pod) => Input::Pod(pod),
+            HookAction::HidePod(uid) => Input::PodGone(uid),
+            HookAction::Node(node) => Input::Object(Update::Node(node)),
+            HookAction::HideNode(name) => Input::Object(Update::NodeGone(name)),
+            HookAction::Report(report) => Input::Object(Update::CustomNodeResource(report)),
+            HookAction::HideReport(node) => Input::Object(Update::CustomNodeResourceGone(node)),
         };
         self.take_in(event, now)
     }

@@ -1,25 +1,26 @@
-//! All there is to say about one pod: where it is, how its last attempt ended, and what every node says about it now.
+//! The report about one pod: its state, its last attempt, and the result for every node now.
 //!
-//! Computed when somebody asks, from the same checks that decide. A pod that has a node is looked at as if it had none.
+//! Computed on demand by a scheduling cycle. A pod that has a node is evaluated as if it had none.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::extenders::Talk;
-use super::{PostFiltered, Scheduler, full_name, post_filter};
+use super::cycle::NO_NODES;
+use super::extenders::Conversation;
+use super::{Cycle, CycleResult, PostFilterResult, Scheduler, full_name};
 use crate::cluster::Cluster;
-use crate::evaluate::{Narrowed, NodeExplanation, Scan};
-use crate::extender::{Answer, Extender, Said};
+use crate::evaluate::NodeExplanation;
+use crate::extender::{Answer, Extender, Response};
 use crate::framework::{Point, Rejection};
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::{Wanted, best};
+use crate::preemption::SearchScope;
 use crate::profile::Profile;
 use crate::queue::{Attempt, Ticket, Whereabouts};
 
-/// Conversations with extenders that are remembered.
-const MOST_HEARD: usize = 64;
+/// The number of pods whose extender answers are kept.
+const MOST_REPORTS: usize = 64;
 
 /// `S` holds the names of plugins and `T` times, so that the report can be read back as well.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,19 +32,19 @@ pub struct PodReport<S = &'static str, T = Timestamp> {
     pub scheduler_name: Name,
     #[serde(flatten)]
     pub state: PodState<S, T>,
-    /// Times it was tried; `None` once that is forgotten, because it is on its node.
+    /// Number of attempts; `None` once the pod is on its node.
     pub attempts: Option<u32>,
-    /// How the last attempt that failed ended.
+    /// The last attempt that failed.
     pub last_attempt: Option<Arc<Attempt<S, T>>>,
-    /// Where room is being made for it.
+    /// The node that it is nominated to.
     pub nominated_node: Option<Name>,
-    /// What a decision would come to now.
-    pub verdict: Verdict,
-    /// What preemption would find now; `None` if the pod has no need of it.
+    /// What a decision would be now.
+    pub verdict: Decision,
+    /// What preemption would find now; `None` if a node fits.
     pub preemption: Option<PreemptionReport<S>>,
-    /// What extenders said when they were last asked about the pod. They are not asked for this report.
-    pub extenders: Vec<Heard>,
-    /// In the order of nodes that decisions have.
+    /// The latest answers of extenders about the pod. They are not called for this report.
+    pub extenders: Vec<ExtenderReport>,
+    /// In the order of slots.
     pub nodes: Vec<NodeReport<S>>,
 }
 
@@ -54,34 +55,34 @@ pub struct PodReport<S = &'static str, T = Timestamp> {
     rename_all_fields = "camelCase"
 )]
 pub enum PodState<S = &'static str, T = Timestamp> {
-    /// Its turn comes.
+    /// It is in the active queue.
     Active,
-    /// It was tried and must wait a little.
+    /// It was tried and is in backoff.
     Backoff {
         until: T,
     },
-    /// It waits for something that may help it.
+    /// It waits for an event that can help it.
     Unschedulable {
         rejected_by: Vec<S>,
         latest_retry: T,
     },
-    /// A plugin keeps it out of the queue.
+    /// A plugin of PreEnqueue keeps it out of the queue.
     Gated {
         by: S,
         latest_retry: T,
     },
-    /// It is its turn, and extenders are being asked.
+    /// It is being scheduled, and extenders have not answered yet.
     AskingExtenders,
-    /// It has a node, and plugins hold it.
+    /// It has a node, and plugins of Permit hold it.
     Waiting {
         node: Name,
         held_by: Vec<HeldBy<S, T>>,
     },
-    /// It has a node, and what it needs there is being made ready.
+    /// It has a node, and PreBind is in progress.
     Preparing {
         node: Name,
     },
-    /// It has a node, and is not seen there yet.
+    /// It has a node, and the API server does not show it there yet.
     Binding {
         node: Name,
     },
@@ -98,14 +99,14 @@ pub struct HeldBy<S = &'static str, T = Timestamp> {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
-    /// It would go to this node.
+pub enum Decision {
+    /// It would be bound to this node.
     Node(Name),
-    /// No node would take it; the words of its condition.
+    /// No node fits; the message of its condition.
     NoNode(String),
-    /// Something would break.
+    /// The cycle would fail.
     Error(String),
-    /// It is not ours to place.
+    /// It belongs to another scheduler.
     Foreign(String),
 }
 
@@ -113,8 +114,8 @@ pub enum Verdict {
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport<S = &'static str> {
     #[serde(flatten)]
-    pub said: NodeExplanation<S>,
-    /// The pod is, or is going, there.
+    pub result: NodeExplanation<S>,
+    /// The pod is on this node, or is being bound to it.
     pub is_its_node: bool,
     pub is_nominated: bool,
 }
@@ -122,9 +123,9 @@ pub struct NodeReport<S = &'static str> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionReport<S = &'static str> {
-    /// Why it finds nothing; empty if it does.
+    /// Why it finds nothing; empty if it finds a candidate.
     pub message: String,
-    /// The candidate that would be taken.
+    /// The node of the candidate that would be chosen.
     pub node: Option<Name>,
     pub candidates: Vec<CandidateReport>,
     pub unhelpful: Vec<UnhelpfulReport<S>>,
@@ -136,11 +137,11 @@ pub struct CandidateReport {
     pub node: Name,
     /// As `namespace/name`, most important first.
     pub victims: Vec<String>,
-    /// Victims whose disruption budget does not allow it.
+    /// Victims whose eviction violates a disruption budget.
     pub budget_violations: usize,
 }
 
-/// A node where evicting does not help, or not enough.
+/// A node where evicting pods does not help.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnhelpfulReport<S = &'static str> {
     pub node: Name,
@@ -148,41 +149,41 @@ pub struct UnhelpfulReport<S = &'static str> {
     pub rejection: Rejection,
 }
 
-/// What one extender answered.
+/// The answer of one extender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct ExtenderReport {
     /// Its URL.
     pub extender: String,
-    pub said: Option<Said>,
-    /// Why there is no answer.
+    pub response: Option<Response>,
+    /// Why there is no response.
     pub error: Option<String>,
 }
 
-impl Heard {
+impl ExtenderReport {
     pub(super) fn new(extender: &Extender, answer: &Option<Answer>) -> Self {
-        let (said, error) = match answer {
-            Some(Ok(said)) => (Some(said.clone()), None),
+        let (response, error) = match answer {
+            Some(Ok(response)) => (Some(response.clone()), None),
             Some(Err(text)) => (None, Some(text.clone())),
             None => (None, None),
         };
         Self {
             extender: extender.url.clone(),
-            said,
+            response,
             error,
         }
     }
 }
 
-/// A pod and the world to look at it in.
-struct View<'a> {
+/// The pod to explain, and the cluster to evaluate it in.
+struct Subject<'a> {
     cluster: Cow<'a, Cluster>,
     pod: Arc<Pod>,
-    /// Where it really is.
+    /// The node that it has.
     node: Option<Name>,
 }
 
 impl Scheduler {
-    /// `None` if no such pod waits for us or is on a node.
+    /// `None` if no such pod waits for this scheduler or is on a node.
     pub fn explain(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodReport> {
         let is_it = |pod: &Pod| **pod.namespace() == *namespace && *pod.name == *name;
         if let Some(uid) = self.under_way_as(is_it) {
@@ -199,8 +200,8 @@ impl Scheduler {
         let mut cluster = self.cluster.clone();
         cluster.remove_pod(&pod.uid);
         let state = PodState::Placed { node: node.clone() };
-        let view = View::without(cluster, pod, node);
-        Some(self.report(view, state, None, now))
+        let subject = Subject::without(cluster, pod, node);
+        Some(self.report(subject, state, None, now))
     }
 
     fn explain_waiting(&self, ticket: &Ticket, now: Timestamp) -> Option<PodReport> {
@@ -216,12 +217,12 @@ impl Scheduler {
             },
             (Whereabouts::InFlight, _) => PodState::AskingExtenders,
         };
-        let view = View {
+        let subject = Subject {
             cluster: Cow::Borrowed(&self.cluster),
             pod: ticket.pod.clone(),
             node: None,
         };
-        Some(self.report(view, state, Some(ticket), now))
+        Some(self.report(subject, state, Some(ticket), now))
     }
 
     fn explain_under_way(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
@@ -235,19 +236,20 @@ impl Scheduler {
         }
         cluster.remove_pod(uid);
         let ticket = under_way.ticket().or_else(|| self.queue.get(uid));
-        let view = View::without(cluster, pod, &node.name);
-        Some(self.report(view, under_way.state(), ticket, now))
+        let subject = Subject::without(cluster, pod, &node.name);
+        Some(self.report(subject, under_way.state(), ticket, now))
     }
 
     fn report(
         &self,
-        view: View,
+        subject: Subject,
         state: PodState,
         ticket: Option<&Ticket>,
         now: Timestamp,
     ) -> PodReport {
-        let real = view.pod.clone();
-        let heard = self.heard.iter().rev().find(|(uid, _)| *uid == real.uid);
+        let real = subject.pod.clone();
+        let mut answers = self.extender_reports.iter().rev();
+        let answers = answers.find(|(uid, _)| *uid == real.uid);
         let mut report = PodReport {
             namespace: real.namespace().clone(),
             name: real.name.clone(),
@@ -257,91 +259,72 @@ impl Scheduler {
             attempts: ticket.map(|ticket| ticket.attempts),
             last_attempt: ticket.and_then(|ticket| ticket.last.clone()),
             nominated_node: real.nominated_node.clone(),
-            verdict: Verdict::NoNode("no nodes available to schedule pods".to_owned()),
+            verdict: Decision::NoNode(NO_NODES.to_owned()),
             preemption: None,
-            extenders: heard.map_or_else(Vec::new, |(_, heard)| heard.clone()),
+            extenders: answers.map_or_else(Vec::new, |(_, answers)| answers.clone()),
             nodes: Vec::new(),
         };
         let Some(profile) = self.profiles.find(&real.scheduler_name) else {
-            report.verdict = Verdict::Foreign(format!(
-                "pod {} is for scheduler `{}`, which is none of ours",
+            report.verdict = Decision::Foreign(format!(
+                "pod {} belongs to scheduler `{}`, which is not one of this process",
                 full_name(&real),
                 real.scheduler_name
             ));
             return report;
         };
         if let Some(text) = self.unknown_class(&real)
-            && view.node.is_none()
+            && subject.node.is_none()
         {
-            report.verdict = Verdict::NoNode(text);
+            report.verdict = Decision::NoNode(text);
             return report;
         }
-        if view.cluster.nodes().is_empty() {
+        if subject.cluster.nodes().is_empty() {
             return report;
         }
         let profile = self.profiles.get(profile);
-        let verdict = self.look(&view, profile, &mut report, now);
-        report.verdict = verdict.unwrap_or_else(Verdict::Error);
+        let decision = self.run_explained(&subject, profile, &mut report, now);
+        report.verdict = decision.unwrap_or_else(Decision::Error);
         report
     }
 
-    /// Asks every node, and preemption if none would do, each step on what hooks show for it.
-    fn look(
+    /// Runs the pod's cycle without extenders, and reports on every node and on preemption.
+    fn run_explained(
         &self,
-        view: &View,
+        subject: &Subject,
         profile: &Profile,
         report: &mut PodReport,
         now: Timestamp,
-    ) -> Result<Verdict, String> {
-        let hooks = self.profiles.hooks();
-        let see = |point| {
-            let pod = hooks.pod(point, &view.pod);
-            (hooks.cluster(point, &pod, &view.cluster), pod)
-        };
-        let (cluster, pod) = see(Point::PreFilter);
-        let narrowed = Scan::new(&cluster, profile, &pod).narrowed().clone();
-        let (cluster, pod) = see(Point::Filter);
-        let mut filters = Scan::resume(&cluster, profile, &pod, narrowed.clone());
-        let verdicts = filters.verdicts()?;
-        let feasible = filters.feasible()?;
-        let (cluster, pod) = see(Point::Score);
-        let mut scores = Scan::resume(&cluster, profile, &pod, Narrowed::All);
-        let explained = scores.explain_scores(verdicts, &feasible)?;
-        report.nodes = view.mark(explained);
-        let name = |slot: usize| {
-            let entry = cluster.nodes().get(slot);
-            entry.map_or_else(Name::default, |entry| entry.node.spec.name.clone())
-        };
-        match filters.filter()?[..] {
-            [] => {}
-            [only] => return Ok(Verdict::Node(name(only))),
-            _ => {
-                let among: Vec<(usize, i64)> = feasible.iter().map(|slot| (*slot, 0)).collect();
-                return Ok(Verdict::Node(name(scores.choose(&among, self.cursor)?.0)));
+    ) -> Result<Decision, String> {
+        let hooks = self.profiles.hooks().without_probes();
+        let mut cycle = Cycle::new(&subject.cluster, profile, &subject.pod, &hooks, now);
+        let result = cycle.run(self.cursor, SearchScope::All);
+        report.nodes = subject.mark(cycle.explain()?);
+        match result? {
+            CycleResult::Node { slot, .. } => Ok(Decision::Node(subject.node_name(slot))),
+            CycleResult::NoNode {
+                diagnosis,
+                post_filter,
+            } => {
+                let message = diagnosis.message(&post_filter.message());
+                report.preemption = Some(subject.preemption(&mut cycle, post_filter));
+                Ok(Decision::NoNode(message))
             }
+            CycleResult::Ask(_) => Err("the cycle ran without extenders".to_owned()),
         }
-        let diagnosis = filters.diagnose();
-        let (cluster, pod) = see(Point::PostFilter);
-        let scan = Scan::resume(&cluster, profile, &pod, narrowed);
-        let wanted = Wanted::All;
-        let found = post_filter(&cluster, &scan, profile, &pod, &diagnosis, wanted, now);
-        let preemption = PreemptionReport::new(&scan, &cluster, &found, now);
-        let message = diagnosis.message(&preemption.message);
-        report.preemption = Some(preemption);
-        Ok(Verdict::NoNode(message))
     }
 
-    /// Keeps what was said for a while.
-    pub(super) fn remember(&mut self, talk: Talk) {
-        self.heard.retain(|(uid, _)| *uid != talk.uid);
-        if self.heard.len() == MOST_HEARD {
-            self.heard.pop_front();
+    /// Keeps the answers of extenders for later reports.
+    pub(super) fn remember(&mut self, conversation: Conversation) {
+        let Conversation { uid, reports, .. } = conversation;
+        self.extender_reports.retain(|(known, _)| *known != uid);
+        if self.extender_reports.len() == MOST_REPORTS {
+            self.extender_reports.pop_front();
         }
-        self.heard.push_back((talk.uid, talk.heard));
+        self.extender_reports.push_back((uid, reports));
     }
 }
 
-impl View<'_> {
+impl Subject<'_> {
     /// As if the pod were on no node; the cluster must know nothing of it.
     fn without(cluster: Cluster, pod: &Arc<Pod>, node: &Name) -> Self {
         Self {
@@ -354,50 +337,43 @@ impl View<'_> {
         }
     }
 
+    fn node_name(&self, slot: usize) -> Name {
+        let entry = self.cluster.nodes().get(slot);
+        entry.map_or_else(Name::default, |entry| entry.node.spec.name.clone())
+    }
+
     fn mark(&self, nodes: Vec<NodeExplanation>) -> Vec<NodeReport> {
-        let is = |named: &Option<Name>, said: &NodeExplanation| {
-            named.as_ref() == Some(&said.verdict.node)
+        let is = |name: &Option<Name>, result: &NodeExplanation| {
+            name.as_ref() == Some(&result.verdict.node)
         };
-        let reports = nodes.into_iter().map(|said| NodeReport {
-            is_its_node: is(&self.node, &said),
-            is_nominated: is(&self.pod.nominated_node, &said),
-            said,
+        let reports = nodes.into_iter().map(|result| NodeReport {
+            is_its_node: is(&self.node, &result),
+            is_nominated: is(&self.pod.nominated_node, &result),
+            result,
         });
         reports.collect()
     }
-}
 
-impl PreemptionReport {
-    fn new(scan: &Scan, cluster: &Cluster, found: &PostFiltered, now: Timestamp) -> Self {
-        let search = found.search.as_ref();
-        let candidates = search.map_or(&[][..], |search| &search.candidates);
-        let unhelpful = search.map_or(&[][..], |search| &search.unhelpful);
-        let node = best(candidates, now).first().map(|best| best.node.clone());
-        Self {
-            message: match node {
-                Some(_) => String::new(),
-                None => found.words.join(", "),
-            },
-            node,
-            candidates: candidates
-                .iter()
-                .map(|candidate| CandidateReport {
-                    node: candidate.node.clone(),
-                    victims: candidate.victims.iter().map(full_name).collect(),
-                    budget_violations: candidate.violations,
-                })
-                .collect(),
-            unhelpful: unhelpful
-                .iter()
-                .filter_map(|tried| {
-                    let (plugin, rejection) = tried.words(scan);
-                    Some(UnhelpfulReport {
-                        node: cluster.nodes().get(tried.slot)?.node.spec.name.clone(),
-                        plugin,
-                        rejection,
-                    })
-                })
-                .collect(),
+    fn preemption(&self, cycle: &mut Cycle, found: PostFilterResult) -> PreemptionReport {
+        let message = found.message();
+        let search = found.search.unwrap_or_default();
+        let unhelpful = cycle.unhelpful(&search).into_iter();
+        let unhelpful = unhelpful.map(|(slot, plugin, rejection)| UnhelpfulReport {
+            node: self.node_name(slot),
+            plugin,
+            rejection,
+        });
+        let candidates = search.candidates.into_iter();
+        let candidates = candidates.map(|candidate| CandidateReport {
+            victims: candidate.victims.iter().map(full_name).collect(),
+            budget_violations: candidate.violations,
+            node: candidate.node,
+        });
+        PreemptionReport {
+            message,
+            node: found.candidate.map(|candidate| candidate.node),
+            unhelpful: unhelpful.collect(),
+            candidates: candidates.collect(),
         }
     }
 }

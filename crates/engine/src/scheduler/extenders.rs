@@ -1,12 +1,15 @@
-//! A conversation with extenders about one pod. The nodes are judged anew with every answer, because the world moves on
-//! while they think; their words hold for the nodes they named.
+//! The calls of extenders for one pod. The cycle runs again with every answer, because the cluster changes while extenders
+//! answer; an answer is valid for the nodes that it names.
+
+use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::explain::Heard;
+use super::explain::ExtenderReport;
+use super::post_filter::PostFilterResult;
 use crate::cluster::Cluster;
-use crate::evaluate::{Diagnosis, NodeStatus};
-use crate::extender::{Answer, Extender, Question, Said, Verb, Victims};
+use crate::evaluate::{Diagnosis, FeasibleNodes, NodeStatus, Scan};
+use crate::extender::{Answer, Extender, Question, Response, Verb, Victims};
 use crate::framework::{Rejection, Status};
 use crate::model::{Name, Pod};
 use crate::preemption::Candidate;
@@ -19,62 +22,52 @@ const SCALE: i64 = 10;
 type Kept = Vec<(Name, Vec<Name>, usize)>;
 
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Conversation {
     pub(super) uid: Name,
+    extenders: Arc<[Extender]>,
     open: Vec<(Question, Option<Answer>)>,
-    /// Extenders that have filtered.
+    /// How many extenders have filtered.
     filtered: usize,
-    /// Nodes that they left; `None` before the first.
+    /// Nodes that passed them; `None` before the first.
     left: Option<Vec<Name>>,
-    /// What they said against nodes.
+    /// Nodes that they rejected.
     rejected: IndexMap<Name, Rejection>,
-    /// The nominated node was tried alone, and an extender refused it.
+    /// The nominated node was tried alone, and an extender rejected it.
     nominated_failed: bool,
-    /// What they add to totals, once asked.
+    /// What they add to totals, once they were called.
     scores: Option<IndexMap<Name, i64>>,
-    /// Extenders that have looked at candidates of preemption.
-    seen_room: usize,
-    /// What the last of them said, not yet looked into.
-    about_room: Option<(usize, Result<Kept, String>)>,
-    /// What they left so far; `None` before the first.
+    /// How many extenders have processed the candidates of preemption.
+    preempted: usize,
+    /// The answer of the last of them, not yet checked.
+    preemption: Option<(usize, Result<Kept, String>)>,
+    /// The candidates that they left; `None` before the first.
     candidates: Option<Vec<Candidate>>,
-    /// Everything that was said so far.
-    pub(super) heard: Vec<Heard>,
+    /// All answers so far.
+    pub(super) reports: Vec<ExtenderReport>,
 }
 
-/// Who is left to choose from.
-pub(super) enum Answered {
-    One(usize),
-    /// With what extenders add to their totals.
-    Several(Vec<(usize, i64)>),
-    None,
+/// What is left after extenders have filtered.
+pub(super) enum Remaining {
+    /// With what extenders add to the totals, in the order of the nodes; empty without extenders.
+    Nodes(FeasibleNodes, Vec<i64>),
     Ask(Vec<Question>),
 }
 
-impl Answered {
-    pub(super) fn without_extenders(feasible: &[usize]) -> Self {
-        match feasible {
-            [] => Self::None,
-            [only] => Self::One(*only),
-            _ => Self::Several(feasible.iter().map(|slot| (*slot, 0)).collect()),
-        }
-    }
-}
-
-impl Talk {
-    pub(super) fn new(uid: Name) -> Self {
+impl Conversation {
+    pub(super) fn new(uid: Name, extenders: Arc<[Extender]>) -> Self {
         Self {
             uid,
+            extenders,
             open: Vec::new(),
             filtered: 0,
             left: None,
             rejected: IndexMap::new(),
             nominated_failed: false,
             scores: None,
-            seen_room: 0,
-            about_room: None,
+            preempted: 0,
+            preemption: None,
             candidates: None,
-            heard: Vec::new(),
+            reports: Vec::new(),
         }
     }
 
@@ -82,14 +75,14 @@ impl Talk {
         self.open.iter().all(|(_, answer)| answer.is_some())
     }
 
-    /// The first answer to a question counts; others are not expected.
+    /// Only the first answer to a question counts.
     pub(super) fn answer(&mut self, extender: usize, answer: Answer) {
         let open = self
             .open
             .iter_mut()
-            .find(|(question, said)| question.extender == extender && said.is_none());
-        if let Some((_, said)) = open {
-            *said = Some(answer);
+            .find(|(question, answer)| question.extender == extender && answer.is_none());
+        if let Some((_, open)) = open {
+            *open = Some(answer);
         }
     }
 
@@ -101,19 +94,19 @@ impl Talk {
         questions
     }
 
-    /// From what the filters left to the choice, as far as answers are there.
-    pub(super) fn go_on(
+    /// The nodes that extenders leave, with their scores, or the next question.
+    pub(super) fn filter(
         &mut self,
-        feasible: &[usize],
+        feasible: FeasibleNodes,
         cluster: &Cluster,
         pod: &Pod,
-        extenders: &[Extender],
-    ) -> Answered {
+    ) -> Remaining {
+        let extenders = self.extenders.clone();
         let name = |slot: usize| {
             let entry = cluster.nodes().get(slot)?;
             Some((slot, entry.node.spec.name.clone()))
         };
-        let feasible: Vec<(usize, Name)> = feasible.iter().filter_map(|slot| name(*slot)).collect();
+        let feasible: Vec<(usize, Name)> = feasible.slots().filter_map(name).collect();
         loop {
             let nominated = feasible.iter().find(|(_, node)| {
                 !self.nominated_failed && Some(node) == pod.nominated_node.as_ref()
@@ -122,71 +115,83 @@ impl Talk {
             if let Some(left) = &self.left {
                 nodes.retain(|(_, node)| left.contains(node));
             }
-            let names = || nodes.iter().map(|(_, node)| node.clone()).collect();
             while let Some(extender) = extenders.get(self.filtered).filter(|_| !nodes.is_empty()) {
                 self.filtered += 1;
                 if extender.filters && extender.is_interested(pod) {
                     let question = Question {
                         extender: self.filtered - 1,
-                        verb: Verb::Filter { nodes: names() },
+                        verb: Verb::Filter {
+                            nodes: names(&nodes),
+                        },
                     };
-                    return Answered::Ask(self.ask(vec![question]));
+                    return Remaining::Ask(self.ask(vec![question]));
                 }
             }
-            match nodes[..] {
-                [] if nominated.is_some() => {
-                    *self = Self {
-                        nominated_failed: true,
-                        heard: std::mem::take(&mut self.heard),
-                        ..Self::new(self.uid.clone())
-                    };
-                }
-                [] => return Answered::None,
-                [(slot, _)] => return Answered::One(slot),
-                _ => return self.scored(&nodes, pod, extenders),
+            if !nodes.is_empty() || nominated.is_none() {
+                return self.scored(&nodes, pod);
             }
+            *self = Self {
+                nominated_failed: true,
+                reports: std::mem::take(&mut self.reports),
+                ..Self::new(self.uid.clone(), extenders.clone())
+            };
         }
     }
 
-    /// Asks for scores, once.
-    fn scored(&mut self, nodes: &[(usize, Name)], pod: &Pod, extenders: &[Extender]) -> Answered {
-        if self.scores.is_none() {
+    /// Asks for scores, once, if there are several nodes.
+    fn scored(&mut self, nodes: &[(usize, Name)], pod: &Pod) -> Remaining {
+        if self.scores.is_none() && nodes.len() > 1 {
             self.scores = Some(IndexMap::new());
-            let names = || nodes.iter().map(|(_, node)| node.clone()).collect();
-            let scorers = extenders
-                .iter()
-                .enumerate()
+            let scorers = self.extenders.iter().enumerate();
+            let scorers = scorers
                 .filter(|(_, extender)| extender.weight.is_some() && extender.is_interested(pod));
             let questions: Vec<Question> = scorers
                 .map(|(extender, _)| Question {
                     extender,
-                    verb: Verb::Prioritize { nodes: names() },
+                    verb: Verb::Prioritize {
+                        nodes: names(nodes),
+                    },
                 })
                 .collect();
             if !questions.is_empty() {
-                return Answered::Ask(self.ask(questions));
+                return Remaining::Ask(self.ask(questions));
             }
         }
         let scores = self.scores.as_ref();
         let extra = |node: &Name| scores.and_then(|scores| scores.get(node)).copied();
-        let among = nodes
-            .iter()
-            .map(|(slot, node)| (*slot, extra(node).unwrap_or(0)));
-        Answered::Several(among.collect())
+        let extra = nodes.iter().map(|(_, node)| extra(node).unwrap_or(0));
+        Remaining::Nodes(
+            nodes.iter().map(|(slot, _)| *slot).collect(),
+            extra.collect(),
+        )
     }
 
-    /// Shows candidates of preemption to those who want to see them; what they leave is in `candidates` in the end.
-    pub(super) fn about_room(
+    /// Lets extenders choose among the candidates of preemption. Returns the next question, if any.
+    pub(super) fn post_filter(
+        &mut self,
+        result: &mut PostFilterResult,
+        scan: &Scan,
+    ) -> Option<Vec<Question>> {
+        let candidates = result.candidates_mut()?;
+        match self.choose_candidates(candidates, scan.cluster(), scan.pod()) {
+            Ok(None) if candidates.is_empty() => result.give_up(),
+            Ok(questions) => return questions,
+            Err(text) => result.fail(&text),
+        }
+        None
+    }
+
+    fn choose_candidates(
         &mut self,
         candidates: &mut Vec<Candidate>,
         cluster: &Cluster,
         pod: &Pod,
-        extenders: &[Extender],
     ) -> Result<Option<Vec<Question>>, String> {
-        if let Some((extender, said)) = self.about_room.take()
+        let extenders = self.extenders.clone();
+        if let Some((extender, answer)) = self.preemption.take()
             && let Some(extender) = extenders.get(extender)
         {
-            match said.and_then(|kept| resolve(kept, cluster, pod, extender)) {
+            match answer.and_then(|kept| resolve(kept, cluster, pod, extender)) {
                 Ok(kept) => self.candidates = Some(kept),
                 Err(_) if extender.ignorable => {}
                 Err(text) => return Err(text),
@@ -200,20 +205,20 @@ impl Talk {
             candidates.retain(|kept| !kept.victims.is_empty());
         }
         while let Some(extender) = extenders
-            .get(self.seen_room)
+            .get(self.preempted)
             .filter(|_| !candidates.is_empty())
         {
-            self.seen_room += 1;
+            self.preempted += 1;
             if extender.preempts && extender.is_interested(pod) {
-                let shown = candidates.iter().map(|candidate| Victims {
+                let nodes = candidates.iter().map(|candidate| Victims {
                     node: candidate.node.clone(),
                     pods: candidate.victims.clone(),
                     violations: candidate.violations,
                 });
                 let question = Question {
-                    extender: self.seen_room - 1,
+                    extender: self.preempted - 1,
                     verb: Verb::Preempt {
-                        nodes: shown.collect(),
+                        nodes: nodes.collect(),
                     },
                 };
                 return Ok(Some(self.ask(vec![question])));
@@ -222,18 +227,19 @@ impl Talk {
         Ok(None)
     }
 
-    /// Takes in the answers.
-    pub(super) fn listen(&mut self, extenders: &[Extender]) -> Result<(), String> {
+    /// Applies the answers to the open questions. An error fails the cycle.
+    pub(super) fn take_answers(&mut self) -> Result<(), String> {
+        let extenders = self.extenders.clone();
         for (question, answer) in std::mem::take(&mut self.open) {
             let Some(extender) = extenders.get(question.extender) else {
                 continue;
             };
-            self.heard.push(Heard::new(extender, &answer));
+            self.reports.push(ExtenderReport::new(extender, &answer));
             match (question.verb, answer) {
-                (Verb::Filter { nodes: asked }, Some(Ok(said @ Said::Filter { .. }))) => {
-                    self.filter(extender, asked, said)?;
+                (Verb::Filter { nodes: asked }, Some(Ok(answer @ Response::Filter { .. }))) => {
+                    self.take_filter_answer(extender, asked, answer)?;
                 }
-                (Verb::Prioritize { .. }, Some(Ok(Said::Prioritize(scores)))) => {
+                (Verb::Prioritize { .. }, Some(Ok(Response::Prioritize(scores)))) => {
                     let weight = extender.weight.unwrap_or(0);
                     let all = self.scores.get_or_insert_default();
                     for (node, score) in scores {
@@ -242,16 +248,16 @@ impl Talk {
                         *sum = sum.saturating_add(points);
                     }
                 }
-                // Whatever is wrong with it is told by PostFilter, and breaks nothing else.
+                // PostFilter reports errors, and the cycle goes on.
                 (Verb::Preempt { .. }, answer) => {
-                    let said = match answer {
-                        Some(Ok(Said::Preempt(kept))) => Ok(kept),
+                    let kept = match answer {
+                        Some(Ok(Response::Preempt(kept))) => Ok(kept),
                         Some(Err(text)) => Err(text),
                         _ => Err(no_answer(extender)),
                     };
-                    self.about_room = Some((question.extender, said));
+                    self.preemption = Some((question.extender, kept));
                 }
-                // Scores are welcome, not needed.
+                // Scores are optional.
                 (Verb::Prioritize { .. }, _) => {}
                 (_, _) if extender.ignorable => {}
                 (_, Some(Err(text))) => return Err(text),
@@ -261,12 +267,17 @@ impl Talk {
         Ok(())
     }
 
-    fn filter(&mut self, extender: &Extender, asked: Vec<Name>, said: Said) -> Result<(), String> {
-        let Said::Filter {
+    fn take_filter_answer(
+        &mut self,
+        extender: &Extender,
+        asked: Vec<Name>,
+        answer: Response,
+    ) -> Result<(), String> {
+        let Response::Filter {
             nodes,
             failed,
             unresolvable,
-        } = said
+        } = answer
         else {
             return Ok(());
         };
@@ -290,8 +301,8 @@ impl Talk {
         Ok(())
     }
 
-    /// Adds to what the filters said against nodes what extenders did.
-    pub(super) fn complain(&self, mut diagnosis: Diagnosis, cluster: &Cluster) -> Diagnosis {
+    /// Adds the nodes that extenders rejected.
+    pub(super) fn add_rejections(&self, diagnosis: &mut Diagnosis, cluster: &Cluster) {
         if self.left.is_some() {
             diagnosis.plugins.push(EXTENDER);
         }
@@ -322,12 +333,10 @@ impl Talk {
                 }
             }
         }
-        diagnosis
     }
 }
 
-/// The candidates that an answer means, in the order of slots. It may name any node, and any pod on it that ours may
-/// evict.
+/// The candidates of an answer, in the order of slots. It may name any node, and any pod on it that the pod may evict.
 fn resolve(
     kept: Kept,
     cluster: &Cluster,
@@ -376,7 +385,7 @@ fn resolve(
     Ok(found)
 }
 
-/// The world moves on while others think.
+/// Drops victims that are gone since the extender was called.
 fn forget_gone(candidate: &mut Candidate, cluster: &Cluster) {
     let slot = cluster.nodes().slot(&candidate.node);
     candidate.victims.retain(|victim| {
@@ -386,6 +395,10 @@ fn forget_gone(candidate: &mut Candidate, cluster: &Cluster) {
     if let Some(slot) = slot {
         candidate.slot = slot;
     }
+}
+
+fn names(nodes: &[(usize, Name)]) -> Vec<Name> {
+    nodes.iter().map(|(_, node)| node.clone()).collect()
 }
 
 fn no_answer(extender: &Extender) -> String {

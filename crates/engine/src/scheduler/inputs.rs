@@ -46,8 +46,9 @@ impl Scheduler {
                 extender,
                 answer,
             } => {
-                if let Some(talk) = self.talk.as_mut().filter(|talk| talk.uid == uid) {
-                    talk.answer(extender, answer);
+                let conversation = self.conversation.as_mut();
+                if let Some(conversation) = conversation.filter(|it| it.uid == uid) {
+                    conversation.answer(extender, answer);
                 }
             }
             Input::PreemptionDone { uid, failed } => self.preemption_done(&uid, failed, now),

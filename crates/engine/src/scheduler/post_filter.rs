@@ -1,136 +1,156 @@
-//! What can be done for a pod that no node would take: PostFilter, and carrying out a preemption.
+//! PostFilter, which runs if no node fits, and the preemption that it may lead to.
+
+use std::sync::Arc;
 
 use super::{Failure, Nomination, Outcome, Scheduler};
 use crate::cluster::Cluster;
-use crate::evaluate::{Diagnosis, Scan};
-use crate::framework::{Point, PostFilter, Status};
+use crate::evaluate::{Diagnosis, Evaluations, Scan};
+use crate::framework::{Point, PostFilter, Rejection, Status};
+use crate::hooks::PointResult;
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::{self, Candidate, Search, Wanted};
+use crate::preemption::{self, Candidate, Search, SearchScope};
 use crate::profile::Profile;
 
-/// What PostFilter came to.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Room {
-    /// For the end of the pod's message.
-    pub(super) words: String,
-    pub(super) nomination: Nomination,
-    pub(super) candidate: Option<Candidate>,
-    /// A plugin failed; its words say how.
-    pub(super) failed: bool,
-}
-
-/// The same before extenders had their say and one candidate was taken.
+/// The result of PostFilter.
 #[derive(Debug, Clone)]
-pub struct PostFiltered {
-    /// What the plugins had to say; it does not count if there are candidates.
-    pub words: Vec<String>,
-    /// What becomes of the pod's nomination if there are no candidates.
+pub struct PostFilterResult {
+    /// Messages of plugins, for the end of the pod's message. Empty if there is a candidate.
+    pub messages: Vec<String>,
     pub nomination: Nomination,
-    /// Where victims were looked for; `None` if nobody asked for it or the pod may not preempt.
+    /// The node to evict pods from, and the pods.
+    pub candidate: Option<Candidate>,
+    /// The search for candidates; `None` if no plugin preempts or the pod is not eligible.
     pub search: Option<Search>,
-    /// Plugins that had their turn, by their index in the profile.
-    pub asked: Vec<usize>,
+    /// Plugins that ran, by their index in the profile.
+    plugins: Vec<usize>,
     /// The last of them failed.
-    pub failed: bool,
+    failed: bool,
 }
 
-impl PostFiltered {
-    /// Candidates there were, but extenders left none.
+impl PostFilterResult {
+    pub fn message(&self) -> String {
+        self.messages.join(", ")
+    }
+
+    pub(super) fn candidates_mut(&mut self) -> Option<&mut Vec<Candidate>> {
+        let candidates = &mut self.search.as_mut()?.candidates;
+        (!candidates.is_empty()).then_some(candidates)
+    }
+
+    /// There were candidates, but none is left.
     pub(super) fn give_up(&mut self) {
         self.search = None;
         self.nomination = Nomination::Keep;
-        self.words
+        self.messages
             .push("preemption: no candidate node for preemption".to_owned());
     }
 
-    /// An extender's word on the candidates cannot be used. Kubernetes then says nothing else.
-    pub(super) fn break_off(&mut self, text: &str) {
+    /// The answer of an extender is invalid. Like kube-scheduler, drops all other messages.
+    pub(super) fn fail(&mut self, text: &str) {
         self.search = None;
         self.nomination = Nomination::Keep;
-        self.words = vec![format!("preemption: {text}")];
+        self.messages = vec![format!("preemption: {text}")];
         self.failed = true;
     }
 
-    pub(super) fn room(self, now: Timestamp) -> Room {
-        let candidates = self.search.map(|search| search.candidates);
-        let best = preemption::best(candidates.as_deref().unwrap_or_default(), now);
-        match best.first() {
-            Some(&candidate) => Room {
-                words: String::new(),
-                nomination: Nomination::Set(candidate.node.clone()),
-                candidate: Some(candidate.clone()),
-                failed: false,
-            },
-            None => Room {
-                words: self.words.join(", "),
-                nomination: self.nomination,
-                candidate: None,
-                failed: self.failed,
-            },
+    /// Drops candidates with a victim that the pod must not evict. Compares the pods as they are in the cluster: rewrites
+    /// may have shown others.
+    pub(super) fn keep_allowed_victims(&mut self, pod: &Pod, cluster: &Cluster) {
+        let may_evict = |victim: &Arc<Pod>| {
+            let placed = cluster.placed(&victim.uid);
+            pod.may_evict(placed.map_or(victim, |placed| &placed.pod))
+        };
+        if let Some(candidates) = self.candidates_mut() {
+            candidates.retain(|candidate| candidate.victims.iter().all(may_evict));
+            if candidates.is_empty() {
+                self.give_up();
+            }
+        }
+    }
+
+    /// Takes the candidate with the least harm.
+    pub(super) fn choose(&mut self, now: Timestamp) {
+        let candidates = self.search.as_ref().map(|search| &search.candidates[..]);
+        let best = preemption::best(candidates.unwrap_or_default(), now);
+        if let Some(&best) = best.first() {
+            self.nomination = Nomination::Set(best.node.clone());
+            self.candidate = Some(best.clone());
+            self.messages.clear();
+        }
+    }
+
+    pub(super) fn evaluations(&self) -> Evaluations {
+        self.plugins.iter().map(|index| (*index, 1)).collect()
+    }
+
+    pub(super) fn point_result(&self) -> PointResult {
+        match &self.candidate {
+            Some(_) => PointResult::Success,
+            None if self.failed => PointResult::error(self.message()),
+            None => PointResult::Rejected(Rejection::unschedulable(self.message())),
         }
     }
 }
 
-/// Asks the plugins of PostFilter in their order.
-pub fn post_filter(
-    cluster: &Cluster,
+/// Runs the plugins of PostFilter in their order.
+pub(super) fn run_plugins(
     scan: &Scan,
-    profile: &Profile,
-    pod: &Pod,
     diagnosis: &Diagnosis,
-    wanted: Wanted,
+    scope: SearchScope,
     now: Timestamp,
-) -> PostFiltered {
-    let mut found = PostFiltered {
-        words: Vec::new(),
-        // Without any such plugin there is nobody to keep a nomination for.
+) -> PostFilterResult {
+    let (cluster, profile, pod) = (scan.cluster(), scan.profile(), scan.pod());
+    let mut result = PostFilterResult {
+        messages: Vec::new(),
+        // Without such a plugin a nomination has no use.
         nomination: Nomination::Clear,
+        candidate: None,
         search: None,
-        asked: Vec::new(),
+        plugins: Vec::new(),
         failed: false,
     };
-    let asked = asked(profile, diagnosis);
+    let pre_filtered = pre_filtered(profile, diagnosis);
     for &index in profile.at(Point::PostFilter) {
-        found.nomination = Nomination::Keep;
-        found.asked.push(index);
+        result.nomination = Nomination::Keep;
+        result.plugins.push(index);
         let plugin = &profile.plugins()[index].plugin;
-        match plugin.post_filter(pod, cluster.catalog(), asked.contains(&index)) {
+        match plugin.post_filter(pod, cluster.catalog(), pre_filtered.contains(&index)) {
             PostFilter::Nothing(text) if text.is_empty() => {}
-            PostFilter::Nothing(text) => found.words.push(text.into_owned()),
+            PostFilter::Nothing(text) => result.messages.push(text.into_owned()),
             PostFilter::Failed(text) => {
-                found.words = vec![text.into_owned()];
-                found.failed = true;
+                result.messages = vec![text.into_owned()];
+                result.failed = true;
                 break;
             }
             PostFilter::Preempt => {
                 if let Err(text) = preemption::eligible(cluster, pod, diagnosis) {
-                    found.words.push(format!("preemption: {text}"));
+                    result.messages.push(format!("preemption: {text}"));
                     continue;
                 }
-                let search = preemption::search(cluster, scan, pod, diagnosis, wanted, now);
+                let search = preemption::search(scan, diagnosis, scope, now);
                 if let Some(text) = search.failure() {
-                    found.words = vec![format!("preemption: {text}")];
-                    found.failed = true;
+                    result.messages = vec![format!("preemption: {text}")];
+                    result.failed = true;
                     break;
                 }
                 let found_none = search.candidates.is_empty();
                 if found_none {
                     let text = preemption::message(diagnosis, &search, scan);
-                    found.words.push(format!("preemption: {text}"));
-                    found.nomination = Nomination::Clear;
+                    result.messages.push(format!("preemption: {text}"));
+                    result.nomination = Nomination::Clear;
                 }
-                found.search = Some(search);
+                result.search = Some(search);
                 if !found_none {
                     break;
                 }
             }
         }
     }
-    found
+    result
 }
 
-/// Plugins whose turn at PreFilter came: all, unless one ended it.
-fn asked<'p>(profile: &'p Profile, diagnosis: &Diagnosis) -> &'p [usize] {
+/// Plugins that ran at PreFilter: all, unless one ended it.
+fn pre_filtered<'p>(profile: &'p Profile, diagnosis: &Diagnosis) -> &'p [usize] {
     let order = profile.at(Point::PreFilter);
     let ended = diagnosis.pre_filter.is_some()
         && diagnosis
@@ -147,7 +167,7 @@ fn asked<'p>(profile: &'p Profile, diagnosis: &Diagnosis) -> &'p [usize] {
 }
 
 impl Scheduler {
-    /// Takes the candidate: victims that are not bound yet lose their room at once, the others are for the shell.
+    /// Carries out a preemption. Victims that are not bound yet lose their node at once; the driver evicts the others.
     pub(super) fn preempt(&mut self, failure: Failure, candidate: Candidate, now: Timestamp) {
         let pod = failure.pod.clone();
         let mut victims = Vec::new();
@@ -198,7 +218,7 @@ impl Scheduler {
         });
     }
 
-    /// The pod need not wait for its victims any more.
+    /// The pod no longer waits for its victims.
     pub(super) fn preemption_over(&mut self, uid: &Name) {
         self.preempting.swap_remove(uid);
         self.cluster
@@ -206,7 +226,7 @@ impl Scheduler {
             .set_preempting(uid.clone(), false);
     }
 
-    /// A pod goes or is gone. Whoever waits for it as the last victim waits for its room only.
+    /// A pod terminates or is gone. The preemptor whose last victim it is waits for its capacity only.
     pub(super) fn victim_leaves(&mut self, uid: &str) {
         let waiting: Vec<Name> = self
             .preempting

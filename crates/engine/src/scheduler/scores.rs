@@ -1,86 +1,82 @@
-//! The scores behind a decision, for people who want to see them. Without such people nothing is looked at twice.
+//! The score table of a decision. Computed only for pods and schedulers that enable it.
 
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::Scheduler;
-use crate::evaluate::Scan;
+use super::{Cycle, Scheduler};
+use crate::evaluate::FeasibleNodes;
 use crate::model::{Name, Pod, Timestamp};
 
-/// Nobody reads more, and it bounds what is kept of one decision.
+/// Bounds the size of a table.
 const MOST: u16 = 1_000;
 
-/// What is no number of nodes.
+/// The text is not a valid number of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("use a whole number from 0 to {MOST}")]
 pub struct ScoreCountError;
 
-/// Of how many nodes somebody wants to see the scores; 0 for none.
+/// Parses the number of nodes in a score table; 0 disables it.
 pub fn score_count(text: &str) -> Result<u16, ScoreCountError> {
     let count = text.trim().parse().ok();
     count.filter(|count| *count <= MOST).ok_or(ScoreCountError)
 }
 
-/// What each plugin gave the best nodes when a pod got its node.
+/// The score of each plugin for the best nodes of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Scores<S = &'static str, T = Timestamp> {
     pub at: T,
     pub namespace: Name,
     pub name: Name,
-    /// The node that it got.
+    /// The chosen node.
     pub node: Name,
-    /// How many nodes were wanted.
+    /// The size of the table that was requested.
     pub top: u16,
-    /// How many it was chosen from.
+    /// The number of nodes that it was chosen from.
     pub feasible_nodes: usize,
-    /// Those that had something to say, in the order of the profile.
+    /// Plugins that scored, in the order of the profile.
     pub plugins: Vec<S>,
-    /// The best ones, best first; of equal ones the chosen node is the first.
+    /// The best nodes, best first. Of equal nodes the chosen one is the first.
     pub nodes: Vec<NodeScores>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeScores {
     pub node: Name,
-    /// The sum. What extenders add is not in it.
+    /// The sum, without what extenders add.
     pub score: i64,
-    /// In the order of the plugins, weights included.
+    /// Weighted scores, in the order of the plugins.
     pub scores: Vec<i64>,
 }
 
 impl Scheduler {
-    /// From now on the scores of so many nodes are told of each decision, but for pods that say otherwise.
+    /// Enables score tables of so many nodes for all pods that do not set their own number; 0 disables them.
     pub fn show_scores(&mut self, top: u16) {
         self.show_scores = top;
     }
 
-    /// The scores behind the decision that was just made, if somebody wants to see them.
+    /// The score table of the last decision, if it is enabled.
     pub fn take_scores(&mut self) -> Option<Scores> {
         self.scores.take().map(|scores| *scores)
     }
 
-    pub(super) fn wanted_scores(&self, pod: &Pod) -> u16 {
-        pod.show_scores.unwrap_or(self.show_scores)
-    }
-
-    /// The scores of the nodes that `slot` was chosen from, which may be itself alone. Nothing if nobody wants them, or if
-    /// they cannot be told: a lone node is taken without them.
-    pub(super) fn scores(
+    /// The score table of the nodes that `slot` was chosen from. `None` if it is not enabled, or if the scores of a single
+    /// node, which is chosen without them, fail.
+    pub(super) fn score_table(
         &self,
-        scan: &mut Scan,
+        cycle: &mut Cycle,
         pod: &Pod,
         slot: usize,
+        nodes: &FeasibleNodes,
         now: Timestamp,
-        among: impl FnOnce(&mut Scan) -> Result<Vec<usize>, String>,
     ) -> Option<Box<Scores>> {
-        let top = self.wanted_scores(pod);
+        let top = pod.show_scores.unwrap_or(self.show_scores);
         if top == 0 {
             return None;
         }
-        let slots = among(scan).ok()?;
-        let columns = scan.weighted(&slots).ok()?;
+        let columns = cycle.weighted_scores(nodes).ok()?;
+        let slots: Vec<usize> = nodes.slots().collect();
         let total = |at: usize| columns.iter().map(|(_, scores)| scores[at]).sum();
         let mut ranked: Vec<(i64, usize)> = (0..slots.len()).map(|at| (total(at), at)).collect();
         ranked.sort_by_key(|&(total, at)| (Reverse(total), slots[at] != slot));

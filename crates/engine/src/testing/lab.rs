@@ -5,15 +5,19 @@ use std::sync::Arc;
 use super::objects::{NodeBuilder, PodBuilder, node};
 use super::report::ReportBuilder;
 use crate::cluster::{Cluster, Update, pod_actions};
-use crate::evaluate::{NodeVerdict, Scan, Supposed};
+use crate::evaluate::{NodeChange, NodeVerdict, Scan};
 use crate::framework::{
     Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, NodeRule, Plan, Plugin,
     Point, Points,
 };
+use crate::hooks::Hooks;
 use crate::model::{
-    Labels, Name, NodeSpec, Pod, Requirement, Selector, Service, Workload, WorkloadKind,
+    Labels, Name, NodeSpec, Pod, Requirement, Selector, Service, Timestamp, Workload, WorkloadKind,
 };
 use crate::profile::{Enabled, Profile};
+use crate::scheduler::Cycle;
+
+const NOW: Timestamp = Timestamp(0);
 
 /// A cluster and one plugin at all its points, with weight 1.
 pub struct Lab {
@@ -151,13 +155,13 @@ impl Lab {
         let placed = |uid: &&str| self.cluster.placed(uid).map(|placed| &placed.pod);
         let removed: Vec<&Arc<Pod>> = gone.iter().filter_map(placed).collect();
         assert_eq!(removed.len(), gone.len(), "not all of {gone:?} are placed");
-        let world = Supposed {
+        let change = NodeChange {
             added: &[],
             removed: &removed,
         };
         let slot = self.cluster.nodes().slot(node);
         let slot = slot.unwrap_or_else(|| panic!("no node {node}"));
-        let verdict = Scan::new(&self.cluster, &self.profile, &pod).fits_if(slot, world);
+        let verdict = Scan::new(&self.cluster, &self.profile, &pod).fits_if(slot, change);
         NodeVerdict {
             node: node.into(),
             plugin: verdict.as_ref().err().map(|(plugin, _)| *plugin),
@@ -170,11 +174,10 @@ impl Lab {
     pub fn scores(&self, pod: &PodBuilder) -> Option<Vec<(i64, i64)>> {
         let pod = pod.build();
         let profile = self.profile.clone().with_order(Point::Filter, vec![0]);
-        let explanation = Scan::new(&self.cluster, &profile, &pod).explain();
-        let nodes = explanation
-            .unwrap_or_else(|error| panic!("{error}"))
-            .nodes
-            .into_iter();
+        let hooks = Hooks::default();
+        let explained = Cycle::new(&self.cluster, &profile, &pod, &hooks, NOW).explain();
+        let nodes = explained.unwrap_or_else(|error| panic!("{error}"));
+        let nodes = nodes.into_iter();
         let scores = nodes
             .filter(|node| node.verdict.rejection.is_none())
             .map(|node| node.scores);
@@ -186,8 +189,9 @@ impl Lab {
     /// The error that aborts the cycle of this pod, if nodes are compared at all.
     pub fn failure(&self, pod: &PodBuilder) -> Option<String> {
         let pod = pod.build();
-        let mut scan = Scan::new(&self.cluster, &self.profile, &pod);
-        scan.explain().err()
+        let hooks = Hooks::default();
+        let mut cycle = Cycle::new(&self.cluster, &self.profile, &pod, &hooks, NOW);
+        cycle.explain().err()
     }
 
     /// Whether a change of a node helps the pod, as far as the plugin wants to hear of it.

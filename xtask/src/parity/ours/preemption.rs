@@ -1,57 +1,21 @@
-//! What PostFilter says, and the search for victims behind it.
+//! The search for victims.
 
-use engine::evaluate::{Diagnosis, Scan};
-use engine::model::Timestamp;
-use engine::preemption::{Search, Wanted, best};
-use engine::profile::Profile;
-use engine::scheduler;
+use engine::preemption::{Search, best};
+use engine::scheduler::Cycle;
 
-use super::{World, plugin_status};
-use crate::parity::verdicts::{Candidate, Cycle, NodeStatus, Preemption};
+use super::{NOW, World, plugin_status};
+use crate::parity::verdicts::{Candidate, NodeStatus, Preemption};
 
-/// Later than any pod's start.
-const NOW: Timestamp = Timestamp(i64::MAX);
-
-pub(super) fn post_filter(
-    profile: &Profile,
-    world: &World,
-    scan: &Scan,
-    diagnosis: &Diagnosis,
-    cycle: &mut Cycle,
-) {
-    let found = scheduler::post_filter(
-        &world.cluster,
-        scan,
-        profile,
-        &world.pod,
-        diagnosis,
-        Wanted::All,
-        NOW,
-    );
-    let search = found.search.as_ref();
-    // Preemption that succeeds says nothing.
-    let words = match search {
-        Some(search) if !search.candidates.is_empty() => String::new(),
-        _ => found.words.join(", "),
-    };
-    cycle.message = Some(diagnosis.message(&words));
-    cycle.preemption = search.map(|search| preemption(world, scan, search));
-}
-
-fn preemption(world: &World, scan: &Scan, search: &Search) -> Preemption {
+pub(super) fn found(world: &World, cycle: &mut Cycle, search: &Search) -> Preemption {
     let nodes = world.cluster.nodes();
     let name = |slot: usize| nodes.get(slot).map_or("", |entry| &entry.node.spec.name);
     let mut candidates: Vec<&engine::preemption::Candidate> = search.candidates.iter().collect();
     candidates.sort_by_key(|candidate| world.position(&candidate.node));
-    let mut unhelpful: Vec<NodeStatus> = search
-        .unhelpful
-        .iter()
-        .map(|tried| {
-            let (plugin, rejection) = tried.words(scan);
-            NodeStatus {
-                node: name(tried.slot).to_owned(),
-                status: plugin_status(plugin, &rejection),
-            }
+    let unhelpful = cycle.unhelpful(search).into_iter();
+    let mut unhelpful: Vec<NodeStatus> = unhelpful
+        .map(|(slot, plugin, rejection)| NodeStatus {
+            node: name(slot).to_owned(),
+            status: plugin_status(plugin, &rejection),
         })
         .collect();
     unhelpful.sort_by_key(|status| world.position(&status.node));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use engine::framework::{Point, Points, Status};
-use engine::hooks::{Hook, Said};
+use engine::hooks::{PointResult, Probe};
 use engine::model::{Name, Pod};
 use engine::profile::Profile;
 use prometheus_client::metrics::counter::Counter;
@@ -157,14 +157,10 @@ impl Timings {
     }
 }
 
-impl Hook for Timings {
+impl Probe for Timings {
     /// The executor measures Bind.
     fn points(&self) -> Points {
         Points::ALL.without(Point::QueueSort).without(Point::Bind)
-    }
-
-    fn rewrites(&self) -> bool {
-        false
     }
 
     fn before(&self, point: Point, pod: &Pod) {
@@ -181,7 +177,7 @@ impl Hook for Timings {
         });
     }
 
-    fn asked(&self, point: Point, pod: &Pod, plugins: &[(usize, usize)]) {
+    fn evaluated(&self, point: Point, pod: &Pod, plugins: &[(usize, usize)]) {
         if point == Point::PreBind {
             // kube-scheduler has an extension point of its own for this check.
             let status = if plugins.is_empty() {
@@ -216,7 +212,7 @@ impl Hook for Timings {
         }
     }
 
-    fn after(&self, point: Point, pod: &Pod, said: &Said) {
+    fn after(&self, point: Point, pod: &Pod, result: &PointResult) {
         let now = Instant::now();
         let mut decision = self.lock();
         // A step of another decision is measured elsewhere.
@@ -226,7 +222,7 @@ impl Hook for Timings {
         step.to = Some(now);
         let took = now.saturating_duration_since(step.from);
         drop(decision);
-        self.took(label(point), status(point, said), pod, took);
+        self.took(label(point), status(point, result), pod, took);
     }
 
     fn before_unreserve(&self, _: &Pod) {
@@ -241,14 +237,14 @@ impl Hook for Timings {
 }
 
 /// The name of a status, as kube-scheduler labels it.
-fn status(point: Point, said: &Said) -> &'static str {
-    match said {
-        Said::Fine => "Success",
-        Said::Wait => "Wait",
+fn status(point: Point, result: &PointResult) -> &'static str {
+    match result {
+        PointResult::Success => "Success",
+        PointResult::Wait => "Wait",
         // A filter without a node has not failed, and a gated pod is not counted here.
-        Said::No(no) if point == Point::Filter && !no.is_failure() => "Success",
-        Said::No(_) if point == Point::PreEnqueue => "Success",
-        Said::No(no) => match no.status {
+        PointResult::Rejected(no) if point == Point::Filter && !no.is_failure() => "Success",
+        PointResult::Rejected(_) if point == Point::PreEnqueue => "Success",
+        PointResult::Rejected(no) => match no.status {
             Status::Error => "Error",
             Status::Unschedulable => "Unschedulable",
             Status::Unresolvable => "UnschedulableAndUnresolvable",
@@ -301,7 +297,7 @@ mod tests {
         pause();
         timings.before(Point::PreFilter, &pod);
         pause();
-        timings.after(Point::PreFilter, &pod, &Said::Fine);
+        timings.after(Point::PreFilter, &pod, &PointResult::Success);
         pause();
         timings.before(Point::PreBind, &pod);
         pause();
@@ -329,9 +325,9 @@ mod tests {
         let (a, b) = (pod("a"), pod("b"));
         timings.begin(Instant::now());
         timings.before(Point::PreBind, &a);
-        timings.after(Point::PreBind, &b, &Said::Fine);
+        timings.after(Point::PreBind, &b, &PointResult::Success);
         timings.end();
-        timings.after(Point::PreBind, &a, &Said::Fine);
+        timings.after(Point::PreBind, &a, &PointResult::Success);
         assert!(!metrics.text().contains("extension_point=\"PreBind\""));
     }
 
@@ -340,7 +336,7 @@ mod tests {
         let (timings, metrics) = timings();
         for (uid, plugins) in [("a", &[][..]), ("b", &[(0, 1)]), ("c", &[(0, 1)])] {
             timings.before(Point::PreBind, &pod(uid));
-            timings.asked(Point::PreBind, &pod(uid), plugins);
+            timings.evaluated(Point::PreBind, &pod(uid), plugins);
         }
         for (status, count) in [("Skip", 1), ("Success", 2)] {
             let line = format!(
@@ -356,7 +352,7 @@ mod tests {
         let (timings, metrics) = timings();
         for uid in ["a", "b", "c"] {
             timings.before(Point::PreEnqueue, &pod(uid));
-            timings.after(Point::PreEnqueue, &pod(uid), &Said::Fine);
+            timings.after(Point::PreEnqueue, &pod(uid), &PointResult::Success);
         }
         assert_eq!(timings.lock().steps.len(), 1);
         let line = "extension_point_duration_seconds_count{extension_point=\"PreEnqueue\",status=\"Success\",profile=\"\"} 3";
@@ -365,10 +361,10 @@ mod tests {
 
     #[test]
     fn statuses_are_kube_schedulers() {
-        let no = |status| Said::No(Rejection::new(status, "no"));
-        for (point, said, want) in [
-            (Point::PreFilter, Said::Fine, "Success"),
-            (Point::Permit, Said::Wait, "Wait"),
+        let no = |status| PointResult::Rejected(Rejection::new(status, "no"));
+        for (point, result, want) in [
+            (Point::PreFilter, PointResult::Success, "Success"),
+            (Point::Permit, PointResult::Wait, "Wait"),
             (Point::Filter, no(Status::Unschedulable), "Success"),
             (Point::Filter, no(Status::Error), "Error"),
             (Point::PreEnqueue, no(Status::Unresolvable), "Success"),
@@ -384,7 +380,7 @@ mod tests {
             ),
             (Point::Reserve, no(Status::Pending), "Pending"),
         ] {
-            assert_eq!(status(point, &said), want, "{point:?}");
+            assert_eq!(status(point, &result), want, "{point:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Hooks around events: what they show is what is known, and what they want is done.
 
 use super::*;
-use crate::hooks::{EventHook, EventHooks, Known, Shown, Then};
+use crate::hooks::{EventContext, EventHook, EventHooks, HookAction, ObjectView};
 use crate::model::{CustomNodeResource, Node, Reclaimed, Resource};
 
 fn hooked(hooks: Vec<Arc<dyn EventHook>>) -> Bench {
@@ -19,17 +19,17 @@ fn labelled(pod: &Arc<Pod>, key: &str) -> bool {
 struct Half;
 
 impl EventHook for Half {
-    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+    fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
         if labelled(pod, "test") {
-            return Shown::Hidden;
+            return ObjectView::Hide;
         }
-        Shown::AsItIs
+        ObjectView::Unchanged
     }
-    fn node(&self, node: &Node, _: &Known) -> Shown<Node> {
+    fn node(&self, node: &Node, _: &EventContext) -> ObjectView<Node> {
         let mut half = node.clone();
         let cpu = half.allocatable.get(&Resource::Cpu);
         half.allocatable.set(Resource::Cpu, cpu / 2);
-        Shown::As(half)
+        ObjectView::Replace(half)
     }
 }
 
@@ -79,12 +79,12 @@ impl Word {
 }
 
 impl EventHook for Word {
-    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+    fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
         let words = pod.labels().get("words").unwrap_or_default();
         let known = crate::testing::pod(&pod.name).label("words", &format!("{words}{}", self.0));
-        Shown::As(known.build())
+        ObjectView::Replace(known.build())
     }
-    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
+    fn after(&self, event: &Input, known: &EventContext) -> Vec<HookAction> {
         if let Input::Pod(pod) = event {
             let words = pod.labels().get("words").unwrap_or_default();
             let waits = known.waiting().len();
@@ -107,15 +107,15 @@ fn hooks_have_an_order() {
 fn a_hook_cannot_make_another_object_of_one() {
     struct Liar;
     impl EventHook for Liar {
-        fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+        fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
             let other = crate::testing::pod("other");
-            Shown::As(match pod.labels().get("lie") {
+            ObjectView::Replace(match pod.labels().get("lie") {
                 Some("node") => crate::testing::pod(&pod.name).on("elsewhere").build(),
                 _ => other.build(),
             })
         }
-        fn node(&self, _: &Node, _: &Known) -> Shown<Node> {
-            Shown::As(crate::testing::node("other").build())
+        fn node(&self, _: &Node, _: &EventContext) -> ObjectView<Node> {
+            ObjectView::Replace(crate::testing::node("other").build())
         }
     }
     let mut bench = hooked(vec![Arc::new(Liar)]).nodes(&["n"]);
@@ -132,16 +132,16 @@ struct Doorkeeper {
 }
 
 impl EventHook for Doorkeeper {
-    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+    fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
         if !labelled(pod, "later") {
-            return Shown::AsItIs;
+            return ObjectView::Unchanged;
         }
         let mut outside = self.outside.lock().unwrap();
         outside.retain(|known| known.uid != pod.uid);
         outside.push(pod.clone());
-        Shown::Hidden
+        ObjectView::Hide
     }
-    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
+    fn after(&self, event: &Input, known: &EventContext) -> Vec<HookAction> {
         let Input::Object(Update::Service(service)) = event else {
             return Vec::new();
         };
@@ -149,12 +149,12 @@ impl EventHook for Doorkeeper {
         let waiting = known.waiting();
         let tried = waiting
             .iter()
-            .map(|ticket| Then::Try(ticket.pod.uid.clone()));
+            .map(|ticket| HookAction::Try(ticket.pod.uid.clone()));
         let larger = node(&service.name).allocatable("cpu=64").build();
         outside
             .into_iter()
-            .map(Then::Pod)
-            .chain([Then::Node(larger)])
+            .map(HookAction::Pod)
+            .chain([HookAction::Node(larger)])
             .chain(tried)
             .collect()
     }
@@ -182,21 +182,25 @@ fn reports_of_agents_are_shown_by_hooks_too() {
     /// Believes half of what agents say, and nothing once somebody gives a sign.
     struct Doubt;
     impl EventHook for Doubt {
-        fn report(&self, report: &CustomNodeResource, _: &Known) -> Shown<CustomNodeResource> {
+        fn report(
+            &self,
+            report: &CustomNodeResource,
+            _: &EventContext,
+        ) -> ObjectView<CustomNodeResource> {
             if report.allocatable.memory > 0 {
-                return Shown::Hidden;
+                return ObjectView::Hide;
             }
-            Shown::As(CustomNodeResource {
+            ObjectView::Replace(CustomNodeResource {
                 allocatable: Reclaimed::lent(report.allocatable.milli_cpu / 2, 0),
                 ..report.clone()
             })
         }
-        fn after(&self, event: &Input, _: &Known) -> Vec<Then> {
+        fn after(&self, event: &Input, _: &EventContext) -> Vec<HookAction> {
             match event {
-                Input::PodGone(_) => vec![Then::HideReport("n".into())],
+                Input::PodGone(_) => vec![HookAction::HideReport("n".into())],
                 Input::Object(Update::NodeGone(_)) => {
                     let lends = crate::testing::report("n").lends(7, 0);
-                    vec![Then::Report(lends.build())]
+                    vec![HookAction::Report(lends.build())]
                 }
                 _ => Vec::new(),
             }
@@ -227,13 +231,13 @@ fn reports_of_agents_are_shown_by_hooks_too() {
 fn a_hook_may_hide_what_is_known() {
     struct Curtain;
     impl EventHook for Curtain {
-        fn after(&self, event: &Input, _: &Known) -> Vec<Then> {
+        fn after(&self, event: &Input, _: &EventContext) -> Vec<HookAction> {
             match event {
                 Input::PodGone(uid) if **uid == *"sign" => vec![
-                    Then::HidePod("a".into()),
-                    Then::HidePod("nobody".into()),
-                    Then::HideNode("n".into()),
-                    Then::Try("nobody".into()),
+                    HookAction::HidePod("a".into()),
+                    HookAction::HidePod("nobody".into()),
+                    HookAction::HideNode("n".into()),
+                    HookAction::Try("nobody".into()),
                 ],
                 _ => Vec::new(),
             }

@@ -1,9 +1,9 @@
-//! What is said about a pod, in every state it can be in.
+//! The report about a pod, in every state it can be in.
 
 use super::extenders::{answer, extenders, kept};
 use super::hooks::rosy;
 use super::*;
-use crate::scheduler::{PodReport, PodState, Verdict};
+use crate::scheduler::{Decision, PodReport, PodState};
 
 impl Bench {
     /// Asking must change nothing, so the cluster is compared as text.
@@ -18,11 +18,11 @@ impl Bench {
 /// The nodes in short: `n* ok 50` for the pod's own node, `m Fit U Insufficient cpu`.
 fn nodes(report: &PodReport) -> Vec<String> {
     let line = |node: &crate::scheduler::NodeReport| {
-        let verdict = &node.said.verdict;
+        let verdict = &node.result.verdict;
         let mark = if node.is_its_node { "*" } else { "" };
         let by = verdict.plugin.map_or(String::new(), |by| format!(" {by}"));
-        let scores: i64 = node.said.scores.iter().map(|score| score.weighted).sum();
-        assert_eq!(scores, node.said.total);
+        let scores: i64 = node.result.scores.iter().map(|score| score.weighted).sum();
+        assert_eq!(scores, node.result.total);
         let total = match verdict.rejection {
             None => format!(" {scores}"),
             Some(_) => String::new(),
@@ -53,7 +53,7 @@ fn before_the_first_attempt() {
     let report = bench.explain("a");
     assert_eq!(report.state, PodState::Active);
     assert_eq!((report.attempts, report.last_attempt), (Some(0), None));
-    assert_eq!(report.verdict, Verdict::Node("n".into()));
+    assert_eq!(report.verdict, Decision::Node("n".into()));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_parked_pod() {
     assert_eq!(rejected_by, &["NodeResourcesFit"]);
     let last = report.last_attempt.as_ref().unwrap();
     assert_eq!((last.at, last.reason), (failed_at, "Unschedulable"));
-    assert_eq!(report.verdict, Verdict::NoNode(last.message.clone()));
+    assert_eq!(report.verdict, Decision::NoNode(last.message.clone()));
     assert!(
         last.message
             .starts_with("0/2 nodes are available: 2 Insufficient cpu. preemption: ")
@@ -104,7 +104,7 @@ fn a_pod_that_room_is_made_for() {
     assert_eq!(nominated, [true, false]);
     bench.wait(5);
     bench.gone("low");
-    assert_eq!(bench.explain("high").verdict, Verdict::Node("n".into()));
+    assert_eq!(bench.explain("high").verdict, Decision::Node("n".into()));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_pod_with_a_node_is_looked_at_as_if_it_had_none() {
     assert_eq!(bench.step(), "wait a n A");
     let ask = |bench: &Bench| {
         let report = bench.explain("a");
-        assert_eq!(report.verdict, Verdict::Node("n".into()));
+        assert_eq!(report.verdict, Decision::Node("n".into()));
         let fitting = nodes(&report);
         assert!(fitting[0].starts_with("n* ok "), "{fitting:?}");
         assert_eq!(fitting[1], "m NodeResourcesFit UU Insufficient cpu");
@@ -151,8 +151,8 @@ fn a_foreign_pod_on_a_node() {
     bench.pod(&foreign.with(|pod| pod.scheduler_name = "somebody".into()));
     let report = bench.explain("b");
     assert_eq!(report.state, PodState::Placed { node: "n".into() });
-    let want = "pod default/b is for scheduler `somebody`, which is none of ours";
-    assert_eq!(report.verdict, Verdict::Foreign(want.into()));
+    let want = "pod default/b belongs to scheduler `somebody`, which is not one of this process";
+    assert_eq!(report.verdict, Decision::Foreign(want.into()));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn what_extenders_said_is_kept_for_the_latest_pods() {
     let heard = bench.explain("a").extenders;
     assert_eq!((heard.len(), &*heard[0].extender), (1, "http://e"));
     assert_eq!(
-        heard[0].said,
+        heard[0].response,
         kept(&["y"], &[("x", "no"), ("z", "no")]).ok()
     );
     for number in 0..64 {
@@ -197,7 +197,7 @@ fn what_extenders_said_is_kept_for_the_latest_pods() {
 fn hooks_show_the_same_as_to_a_decision() {
     let mut bench = rosy(vec![Point::PreFilter, Point::Filter]);
     bench.pod(&cores("a", "16").label("rosy", "yes"));
-    assert_eq!(bench.explain("a").verdict, Verdict::Node("n".into()));
+    assert_eq!(bench.explain("a").verdict, Decision::Node("n".into()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Conversations with extenders.
+//! Calls of extenders.
 
 use super::*;
-use crate::extender::{Answer, Said};
+use crate::extender::{Answer, Response};
 
 pub(super) fn extenders(extenders: Vec<Extender>) -> Bench {
     Bench::with(Settings {
@@ -21,7 +21,7 @@ pub(super) fn answer(bench: &mut Bench, extender: usize, answer: Answer) {
 }
 
 pub(super) fn kept(nodes: &[&str], failed: &[(&str, &str)]) -> Answer {
-    Ok(Said::Filter {
+    Ok(Response::Filter {
         nodes: nodes.iter().map(|node| (*node).into()).collect(),
         failed: failed
             .iter()
@@ -52,7 +52,11 @@ fn extenders_are_asked_and_nothing_else_is_decided_meanwhile() {
     assert_eq!(bench.step(), "ask a: prioritize y z, prioritize y z");
     answer(&mut bench, 1, Err("down".into()));
     assert_eq!(bench.step(), "idle");
-    answer(&mut bench, 0, Ok(Said::Prioritize(vec![("z".into(), 7)])));
+    answer(
+        &mut bench,
+        0,
+        Ok(Response::Prioritize(vec![("z".into(), 7)])),
+    );
     assert_eq!(bench.step(), "bind a z");
     assert_eq!(bench.step(), "ask b: filter x y z");
 }
@@ -102,7 +106,7 @@ fn extenders_may_narrow_a_preemption_and_bind() {
     bench.pod(&cores("a", "4").priority(9));
     assert_eq!(bench.step(), "ask a: preempt x y z");
     let said = vec![("y".into(), vec!["on-y".into()], 0)];
-    answer(&mut bench, 0, Ok(Said::Preempt(said)));
+    answer(&mut bench, 0, Ok(Response::Preempt(said)));
     assert_eq!(bench.step(), "preempt a y: on-y / ");
     bench.wait(5);
     bench.gone("on-y");
@@ -135,7 +139,7 @@ fn preempts(ignorable: bool) -> Extender {
 
 fn evict(node: &str, uids: &[&str]) -> Answer {
     let uids = uids.iter().map(|uid| (*uid).into()).collect();
-    Ok(Said::Preempt(vec![(node.into(), uids, 0)]))
+    Ok(Response::Preempt(vec![(node.into(), uids, 0)]))
 }
 
 #[test]
@@ -268,7 +272,7 @@ fn when_extenders_leave_no_candidate_the_other_plugins_words_stay() {
     };
     for (said, want) in [
         (
-            Ok(Said::Preempt(Vec::new())),
+            Ok(Response::Preempt(Vec::new())),
             "no new claims to deallocate, preemption: no candidate node for preemption",
         ),
         (
@@ -305,6 +309,6 @@ fn scores_beyond_all_bounds_are_only_very_high() {
     assert_eq!(bench.step(), "ask a: prioritize x y z");
     let scores = [("x", i64::MIN), ("y", i64::MAX), ("nowhere", 5)];
     let scores = scores.map(|(node, score)| (node.into(), score));
-    answer(&mut bench, 0, Ok(Said::Prioritize(scores.to_vec())));
+    answer(&mut bench, 0, Ok(Response::Prioritize(scores.to_vec())));
     assert_eq!(bench.step(), "bind a y");
 }

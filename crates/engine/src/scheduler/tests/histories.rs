@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::hooks::{EventHook, EventHooks, Known, Shown, Then};
+use crate::hooks::{EventContext, EventHook, EventHooks, HookAction, ObjectView};
 use crate::model::{Node, Resource};
 
 #[derive(Debug, Clone)]
@@ -182,29 +182,29 @@ fn nowhere(_: &str) -> bool {
 struct Censor;
 
 impl Censor {
-    fn show_pod(pod: &Arc<Pod>) -> Shown<Arc<Pod>> {
+    fn show_pod(pod: &Arc<Pod>) -> ObjectView<Arc<Pod>> {
         let index = pod.name.as_bytes().last().copied().unwrap_or_default();
         let wants = pod.requests.wanted.get(&Resource::Cpu);
         match (wants, index % 3) {
-            (1_000, 0) => Shown::Hidden,
-            (2_000, 1) if pod.node.is_some() => Shown::Hidden,
-            (3_000, _) => Shown::As(Arc::new(Pod {
+            (1_000, 0) => ObjectView::Hide,
+            (2_000, 1) if pod.node.is_some() => ObjectView::Hide,
+            (3_000, _) => ObjectView::Replace(Arc::new(Pod {
                 priority: 20,
                 ..(**pod).clone()
             })),
-            _ => Shown::AsItIs,
+            _ => ObjectView::Unchanged,
         }
     }
 
-    fn show_node(node: &Node) -> Shown<Node> {
+    fn show_node(node: &Node) -> ObjectView<Node> {
         match (&*node.spec.name, node.allocatable.get(&Resource::Cpu)) {
-            ("n2", 6_000) => Shown::Hidden,
+            ("n2", 6_000) => ObjectView::Hide,
             ("n1", cpu) => {
                 let mut other = node.clone();
                 other.allocatable.set(Resource::Cpu, cpu + 1_000);
-                Shown::As(other)
+                ObjectView::Replace(other)
             }
-            _ => Shown::AsItIs,
+            _ => ObjectView::Unchanged,
         }
     }
 
@@ -212,14 +212,14 @@ impl Censor {
     fn told(input: Input) -> Input {
         match input {
             Input::Pod(pod) => match Self::show_pod(&pod) {
-                Shown::AsItIs => Input::Pod(pod),
-                Shown::As(other) => Input::Pod(other),
-                Shown::Hidden => Input::PodGone(pod.uid.clone()),
+                ObjectView::Unchanged => Input::Pod(pod),
+                ObjectView::Replace(other) => Input::Pod(other),
+                ObjectView::Hide => Input::PodGone(pod.uid.clone()),
             },
             Input::Object(Update::Node(node)) => Input::Object(match Self::show_node(&node) {
-                Shown::AsItIs => Update::Node(node),
-                Shown::As(other) => Update::Node(other),
-                Shown::Hidden => Update::NodeGone(node.spec.name.clone()),
+                ObjectView::Unchanged => Update::Node(node),
+                ObjectView::Replace(other) => Update::Node(other),
+                ObjectView::Hide => Update::NodeGone(node.spec.name.clone()),
             }),
             other => other,
         }
@@ -227,10 +227,10 @@ impl Censor {
 }
 
 impl EventHook for Censor {
-    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+    fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
         Self::show_pod(pod)
     }
-    fn node(&self, node: &Node, _: &Known) -> Shown<Node> {
+    fn node(&self, node: &Node, _: &EventContext) -> ObjectView<Node> {
         Self::show_node(node)
     }
 }
@@ -240,20 +240,20 @@ impl EventHook for Censor {
 struct Meddler(Mutex<Vec<Arc<Pod>>>);
 
 impl EventHook for Meddler {
-    fn pod(&self, pod: &Arc<Pod>, _: &Known) -> Shown<Arc<Pod>> {
+    fn pod(&self, pod: &Arc<Pod>, _: &EventContext) -> ObjectView<Arc<Pod>> {
         let mut kept = self.0.lock().unwrap();
         kept.retain(|known| known.uid != pod.uid);
         if pod.requests.wanted.get(&Resource::Cpu) != 2_000 || pod.node.is_some() {
-            return Shown::AsItIs;
+            return ObjectView::Unchanged;
         }
         kept.push(pod.clone());
-        Shown::Hidden
+        ObjectView::Hide
     }
 
-    fn after(&self, event: &Input, known: &Known) -> Vec<Then> {
-        let tried = |all: Vec<&Ticket>| -> Vec<Then> {
+    fn after(&self, event: &Input, known: &EventContext) -> Vec<HookAction> {
+        let tried = |all: Vec<&Ticket>| -> Vec<HookAction> {
             let uids = all.into_iter().map(|ticket| ticket.pod.uid.clone());
-            uids.map(Then::Try).collect()
+            uids.map(HookAction::Try).collect()
         };
         let mut kept = self.0.lock().unwrap();
         match event {
@@ -264,17 +264,17 @@ impl EventHook for Meddler {
                     let mut node = Node::clone(&entry.node);
                     let cpu = node.allocatable.get(&Resource::Cpu);
                     node.allocatable.set(Resource::Cpu, (cpu + 500).min(9_000));
-                    Then::Node(node)
+                    HookAction::Node(node)
                 });
-                grown.chain([Then::Try("nobody".into())]).collect()
+                grown.chain([HookAction::Try("nobody".into())]).collect()
             }
             Input::Object(Update::Node(_)) => {
-                let free = kept.drain(..).map(Then::Pod);
+                let free = kept.drain(..).map(HookAction::Pod);
                 free.chain(tried(known.waiting())).collect()
             }
             Input::Bound { .. } => tried(known.waiting()),
             // It does not come back before it is told again.
-            Input::Object(Update::NodeGone(_)) => vec![Then::HideNode("n0".into())],
+            Input::Object(Update::NodeGone(_)) => vec![HookAction::HideNode("n0".into())],
             _ => Vec::new(),
         }
     }

@@ -1,9 +1,9 @@
-//! Hooks fire around what really runs, and change what it sees.
+//! Probes are called around every point that runs; rewrites change what its plugins see.
 
 use super::extenders::{answer, kept};
 use super::*;
-use crate::evaluate::Asked;
-use crate::hooks::{Hook, Said};
+use crate::evaluate::Evaluations;
+use crate::hooks::{PointResult, Probe, Rewrite};
 use crate::model::{Node, Resource};
 
 /// Writes down what it sees.
@@ -19,31 +19,28 @@ impl Watcher {
     }
 }
 
-impl Hook for Watcher {
+impl Probe for Watcher {
     fn points(&self) -> Points {
         Points::ALL
-    }
-    fn rewrites(&self) -> bool {
-        false
     }
     fn before(&self, point: Point, pod: &Pod) {
         let text = format!("{} >{point:?}", pod.name);
         self.0.lock().unwrap().push(text);
     }
-    fn after(&self, point: Point, pod: &Pod, said: &Said) {
-        let said = match said {
-            Said::Fine => String::new(),
-            Said::Wait => " to wait".to_owned(),
-            Said::No(rejection) => format!(": {}", rejection.message()),
+    fn after(&self, point: Point, pod: &Pod, result: &PointResult) {
+        let result = match result {
+            PointResult::Success => String::new(),
+            PointResult::Wait => " to wait".to_owned(),
+            PointResult::Rejected(rejection) => format!(": {}", rejection.message()),
         };
-        let text = format!("{} <{point:?}{said}", pod.name);
+        let text = format!("{} <{point:?}{result}", pod.name);
         self.0.lock().unwrap().push(text);
     }
 }
 
 fn watched(settings: Settings) -> (Bench, Arc<Watcher>) {
     let watcher = Arc::new(Watcher::default());
-    let hooks = Hooks::new(vec![watcher.clone()]);
+    let hooks = Hooks::default().with_probe(watcher.clone());
     (Bench::with(Settings { hooks, ..settings }), watcher)
 }
 
@@ -183,13 +180,10 @@ fn rounds_with_extenders_end_what_they_begin() {
 
 /// Who was asked about how many nodes.
 #[derive(Default)]
-struct Census(Mutex<Vec<(Point, Asked)>>);
+struct Census(Mutex<Vec<(Point, Evaluations)>>);
 
-impl Hook for Census {
-    fn rewrites(&self) -> bool {
-        false
-    }
-    fn asked(&self, point: Point, _: &Pod, plugins: &[(usize, usize)]) {
+impl Probe for Census {
+    fn evaluated(&self, point: Point, _: &Pod, plugins: &[(usize, usize)]) {
         self.0.lock().unwrap().push((point, plugins.to_vec()));
     }
 }
@@ -198,7 +192,7 @@ impl Hook for Census {
 fn only_those_who_have_something_to_say_are_asked() {
     let census = Arc::new(Census::default());
     let settings = Settings {
-        hooks: Hooks::new(vec![census.clone()]),
+        hooks: Hooks::default().with_probe(census.clone()),
         ..Settings::default()
     };
     let native = |name: &str| Enabled::new(plugins::find(name).unwrap(), 1).unwrap();
@@ -267,7 +261,10 @@ fn watching_changes_nothing() {
 /// For pods with a label it tolerates everything, and shows nodes larger than they are, at some points.
 pub(super) struct Rose(pub(super) Vec<Point>);
 
-impl Hook for Rose {
+impl Rewrite for Rose {
+    fn points(&self) -> Points {
+        Points::of(&self.0)
+    }
     fn pod(&self, point: Point, pod: &Arc<Pod>) -> Option<Arc<Pod>> {
         let tolerant = crate::testing::pod(&pod.name)
             .tolerates("k", "v", "")
@@ -293,7 +290,7 @@ impl Hook for Rose {
 
 pub(super) fn rosy(points: Vec<Point>) -> Bench {
     let mut bench = Bench::with(Settings {
-        hooks: Hooks::new(vec![Arc::new(Rose(points))]),
+        hooks: Hooks::default().with_rewrite(Arc::new(Rose(points))),
         ..Settings::default()
     });
     bench.node(node("n").allocatable("cpu=4").taint("k", "v", "NoSchedule"));
@@ -334,7 +331,7 @@ fn each_point_has_a_view_of_its_own() {
         (vec![Point::Score], "bind a small"),
     ] {
         let mut bench = Bench::with(Settings {
-            hooks: Hooks::new(vec![Arc::new(Rose(points))]),
+            hooks: Hooks::default().with_rewrite(Arc::new(Rose(points))),
             ..Settings::default()
         });
         bench.node(node("small").allocatable("cpu=4 memory=4Gi"));
@@ -347,9 +344,12 @@ fn each_point_has_a_view_of_its_own() {
 #[test]
 fn the_chosen_node_is_shown_to_later_points() {
     struct Label;
-    impl Hook for Label {
-        fn rewrites_nodes(&self, point: Point, _: &Pod) -> bool {
-            point == Point::Permit
+    impl Rewrite for Label {
+        fn points(&self) -> Points {
+            Points::of(&[Point::Permit])
+        }
+        fn rewrites_nodes(&self, _: Point, _: &Pod) -> bool {
+            true
         }
         fn node(&self, _: Point, _: &Pod, node: &Node) -> Option<Node> {
             let mut other = node.clone();
@@ -388,7 +388,7 @@ fn the_chosen_node_is_shown_to_later_points() {
         enabled("Picky", &points, Picky(seen.clone())),
     ];
     let settings = Settings {
-        hooks: Hooks::new(vec![Arc::new(Label)]),
+        hooks: Hooks::default().with_rewrite(Arc::new(Label)),
         ..Settings::default()
     };
     let profile = Profile::new("default-scheduler", plugins);
@@ -413,20 +413,21 @@ fn the_chosen_node_is_shown_to_later_points() {
 /// Shows reclaimed pods as ordinary ones.
 struct Disguise;
 
-impl Hook for Disguise {
-    fn pod(&self, point: Point, pod: &Arc<Pod>) -> Option<Arc<Pod>> {
-        (point == Point::PostFilter).then(|| {
-            Arc::new(Pod {
-                level: crate::model::QosLevel::default(),
-                ..(**pod).clone()
-            })
-        })
+impl Rewrite for Disguise {
+    fn points(&self) -> Points {
+        Points::of(&[Point::PostFilter])
+    }
+    fn pod(&self, _: Point, pod: &Arc<Pod>) -> Option<Arc<Pod>> {
+        Some(Arc::new(Pod {
+            level: crate::model::QosLevel::default(),
+            ..(**pod).clone()
+        }))
     }
 }
 
 #[test]
 fn no_hook_lets_a_reclaimed_pod_evict_others() {
-    let hooks = Hooks::new(vec![Arc::new(Disguise)]);
+    let hooks = Hooks::default().with_rewrite(Arc::new(Disguise));
     let settings = Settings {
         hooks,
         ..Settings::default()

@@ -111,7 +111,7 @@ fn a_pod_of_an_unknown_class_waits_for_it_and_the_others_go_on() {
     assert_eq!(bench.step(), parked);
     assert_eq!(bench.step(), "bind b n");
     let report = bench.scheduler.explain("default", "a", bench.now).unwrap();
-    assert_eq!(report.verdict, Verdict::NoNode(UNKNOWN.to_owned()));
+    assert_eq!(report.verdict, Decision::NoNode(UNKNOWN.to_owned()));
     bench.class(class("other", 7));
     bench.node(node("new").allocatable("cpu=4 memory=16Gi"));
     bench.wait(60);

@@ -27,9 +27,9 @@ fn shows(name: &str, cpu: &str, top: u16) -> PodBuilder {
     cores(name, cpu).with(|pod| pod.show_scores = Some(top))
 }
 
-/// Decisions are made at once without hooks, and step by step with them.
+/// Without a probe and with one.
 fn benches() -> [Bench; 2] {
-    let hooks = Hooks::new(vec![Arc::new(Watcher::default())]);
+    let hooks = Hooks::default().with_probe(Arc::new(Watcher::default()));
     let watched = Settings {
         hooks,
         ..Settings::default()
@@ -128,7 +128,7 @@ fn what_extenders_left_is_shown_without_what_they_add() {
         weight: Some(1),
         ..Extender::default()
     };
-    let hooks = Hooks::new(vec![Arc::new(Watcher::default())]);
+    let hooks = Hooks::default().with_probe(Arc::new(Watcher::default()));
     for hooks in [Hooks::default(), hooks] {
         let settings = Settings {
             extenders: vec![extender()],
@@ -142,7 +142,7 @@ fn what_extenders_left_is_shown_without_what_they_add() {
         answer(&mut bench, 0, kept(&["y", "z"], &[("x", "no")]));
         assert!(bench.step().starts_with("ask a: prioritize"));
         assert_eq!(shown(&mut bench), "", "nothing is decided yet");
-        let said = crate::extender::Said::Prioritize(vec![("z".into(), 7)]);
+        let said = crate::extender::Response::Prioritize(vec![("z".into(), 7)]);
         answer(&mut bench, 0, Ok(said));
         assert_eq!(bench.step(), "bind a z");
         let found = shown(&mut bench);

@@ -1,7 +1,7 @@
 //! Answers of extenders, read as Go reads JSON: keys in any case, unknown fields ignored, `null` for any type. Any other
 //! value of the wrong type makes the whole answer invalid.
 
-use engine::extender::{Answer, Said};
+use engine::extender::{Answer, Response};
 use engine::model::Name;
 use serde_json::{Map, Value};
 
@@ -128,7 +128,7 @@ pub(super) fn filtered(answer: &Value, node_cache_capable: bool) -> Result<Answe
         let name = node.field("metadata")?.field("name")?;
         name.text().map(Name::from)
     })?;
-    let said = Said::Filter {
+    let said = Response::Filter {
         nodes: names
             .filter(|_| node_cache_capable)
             .or(whole)
@@ -148,7 +148,7 @@ pub(super) fn prioritized(answer: &Value) -> Result<Answer, WrongType> {
         let host = Name::from(score.field("Host")?.text()?);
         Ok((host, score.field("Score")?.integer()?))
     })?;
-    Ok(Ok(Said::Prioritize(scores.unwrap_or_default())))
+    Ok(Ok(Response::Prioritize(scores.unwrap_or_default())))
 }
 
 pub(super) fn preempted(answer: &Value) -> Result<Answer, WrongType> {
@@ -163,7 +163,7 @@ pub(super) fn preempted(answer: &Value) -> Result<Answer, WrongType> {
         let violations = usize::try_from(violations).unwrap_or(0);
         Ok((node, uids.unwrap_or_default(), violations))
     })?;
-    Ok(Ok(Said::Preempt(nodes)))
+    Ok(Ok(Response::Preempt(nodes)))
 }
 
 #[cfg(test)]
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn answers_of_any_case() {
-        let filter = |nodes: &[&str], failed: &[(&str, &str)]| Said::Filter {
+        let filter = |nodes: &[&str], failed: &[(&str, &str)]| Response::Filter {
             nodes: nodes.iter().map(|it| Name::from(*it)).collect(),
             failed: failed
                 .iter()
@@ -225,18 +225,18 @@ mod tests {
         }
         assert_eq!(
             prioritized(&json!([{"Host": "a", "Score": 7}, {"host": "b", "score": 1}])),
-            Ok(Ok(Said::Prioritize(vec![("a".into(), 7), ("b".into(), 1)])))
+            Ok(Ok(Response::Prioritize(vec![("a".into(), 7), ("b".into(), 1)])))
         );
         let victims = json!({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}});
         assert_eq!(
             preempted(&victims),
-            Ok(Ok(Said::Preempt(vec![("n".into(), vec!["u".into()], 2)])))
+            Ok(Ok(Response::Preempt(vec![("n".into(), vec!["u".into()], 2)])))
         );
     }
 
     #[test]
     fn null_is_empty_and_unknown_fields_are_ignored() {
-        let empty = Said::Filter {
+        let empty = Response::Filter {
             nodes: vec![],
             failed: vec![],
             unresolvable: vec![],
@@ -250,13 +250,13 @@ mod tests {
         }
         assert_eq!(
             prioritized(&json!([null, {"Host": "a", "Score": null}])),
-            Ok(Ok(Said::Prioritize(vec![("".into(), 0), ("a".into(), 0)])))
+            Ok(Ok(Response::Prioritize(vec![("".into(), 0), ("a".into(), 0)])))
         );
-        assert_eq!(prioritized(&json!(null)), Ok(Ok(Said::Prioritize(vec![]))));
+        assert_eq!(prioritized(&json!(null)), Ok(Ok(Response::Prioritize(vec![]))));
         let victims = json!({"NodeNameToMetaVictims": {"n": null}});
         assert_eq!(
             preempted(&victims),
-            Ok(Ok(Said::Preempt(vec![("n".into(), vec![], 0)])))
+            Ok(Ok(Response::Preempt(vec![("n".into(), vec![], 0)])))
         );
         assert_eq!(error(&json!(null)), Ok(Ok(())));
     }

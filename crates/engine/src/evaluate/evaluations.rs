@@ -1,38 +1,36 @@
-//! Which plugins had something to say about the pod, for those who count.
+//! Which plugins evaluated the pod, and how many nodes each, for probes that count.
 
-use super::prepare::Narrowed;
+use super::prepare::PreFilterResult;
 use super::scan::Scan;
 use crate::framework::Point;
 
-/// A plugin by its index in the profile, and how many nodes it was asked about: 1 where nodes are not asked about one by
-/// one.
-pub(crate) type Asked = Vec<(usize, usize)>;
+/// Plugins by their index in the profile, with the number of nodes each one evaluated: 1 at points that do not go through
+/// nodes.
+pub(crate) type Evaluations = Vec<(usize, usize)>;
 
 impl Scan<'_> {
-    /// Plugins that had something to say at PreFilter, up to the one that ended it.
-    pub(crate) fn asked_to_pre_filter(&self) -> Asked {
+    /// Plugins that did not skip PreFilter, up to the one that ended it.
+    pub(crate) fn evaluated_at_pre_filter(&self) -> Evaluations {
         let order = self.profile.at(Point::PreFilter);
         let name = |index: &usize| self.profile.plugins()[*index].name;
-        let last = match self.narrowed() {
-            Narrowed::All | Narrowed::Only { .. } => None,
-            Narrowed::None { plugins, .. } => order
+        let last = match self.pre_filter_result() {
+            PreFilterResult::All | PreFilterResult::Only { .. } => None,
+            PreFilterResult::Rejected { plugins, .. } => order
                 .iter()
                 .rposition(|index| plugins.contains(&name(index))),
-            Narrowed::Failed { by, .. } => order.iter().rposition(|index| name(index) == *by),
+            PreFilterResult::Failed { by, .. } => {
+                order.iter().rposition(|index| name(index) == *by)
+            }
         };
         let asked = &order[..last.map_or(order.len(), |last| last + 1)];
-        let speaks = |index: &&usize| !self.skips(Point::PreFilter, **index);
-        asked
-            .iter()
-            .filter(speaks)
-            .map(|index| (*index, 1))
-            .collect()
+        let runs = |index: &&usize| !self.skips(Point::PreFilter, **index);
+        asked.iter().filter(runs).map(|index| (*index, 1)).collect()
     }
 
-    /// Plugins that filtered, each asked about the nodes that the ones before it let pass.
-    pub(crate) fn asked_to_filter(&self) -> Asked {
+    /// Plugins that filtered, each one the nodes that passed the ones before it.
+    pub(crate) fn evaluated_at_filter(&self) -> Evaluations {
         let judged = self.judged();
-        // Only the nominated node was asked about if nothing was judged.
+        // Without results only the nominated node was evaluated.
         let mut nodes = judged.map_or(1, |judged| {
             judged.feasible.len() + judged.refused.iter().sum::<usize>()
         });
@@ -46,22 +44,22 @@ impl Scan<'_> {
         asked.collect()
     }
 
-    /// Plugins that had something to say at PreScore.
-    pub(crate) fn asked_to_pre_score(&self) -> Asked {
+    /// Plugins that did not skip PreScore.
+    pub(crate) fn evaluated_at_pre_score(&self) -> Evaluations {
         let order = self.profile.at(Point::PreScore).iter();
         let asked = order.filter(|index| !self.skips(Point::PreScore, **index));
         asked.map(|index| (*index, 1)).collect()
     }
 
     /// Plugins that scored so many nodes.
-    pub(crate) fn asked_to_score(&self, nodes: usize) -> Asked {
+    pub(crate) fn evaluated_at_score(&self, nodes: usize) -> Evaluations {
         let order = self.profile.at(Point::Score).iter();
         let asked = order.filter(|index| !self.skips(Point::PreScore, **index));
         asked.map(|index| (*index, nodes)).collect()
     }
 
-    /// Whether the plugin said at the first of two points that it has nothing to say at either. One that is not asked
-    /// there is asked at the second.
+    /// Whether the plugin skips two points, as it tells at the first of them. A plugin that is not enabled at the first
+    /// runs at the second.
     fn skips(&self, first: Point, index: usize) -> bool {
         let (plan, tallies) = (&self.plan.plugins[index], &self.places.tallies);
         self.profile.at(first).contains(&index)
