@@ -1,9 +1,9 @@
-//! The path of a pod. Read this first.
+//! The path of a pod through the scheduler. Start here, then read `cycle.rs`.
 //!
-//! The shell tells what happened ([`Scheduler::apply`]), asks for the next instruction ([`Scheduler::schedule_next`]),
-//! and sleeps when there is none ([`Scheduler::idle_until`]). One decision is made at a time, on the truth as it is; a
-//! pod that got a node holds its room from then on. What fails in the world comes back as an [`Input`], gives the room
-//! back and lets the pod wait again. No pod is ever forgotten: it is in the queue, under way, or gone.
+//! A driver reports what happened ([`Scheduler::apply`]), carries out the next instruction
+//! ([`Scheduler::schedule_next`]), and waits if there is none ([`Scheduler::idle_until`]). The scheduler makes one decision
+//! at a time, on the observed cluster state. A pod that got a node uses capacity there from then on. If the driver reports
+//! a failure, the pod releases the capacity and waits again. A pod is always in the queue, in its binding cycle, or gone.
 
 mod binding;
 mod cycle;
@@ -44,18 +44,18 @@ use crate::profile::{Profile, Profiles, ProfilesError, Unoffered};
 use crate::queue::{
     Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
 };
-use binding::{UnderWay, Wait};
+use binding::{BindingCycle, Wait};
 use extenders::Conversation;
 
-/// What a scheduler is made of besides its profiles.
+/// The settings of a scheduler besides its profiles.
 #[derive(Clone, Default)]
 pub struct Settings {
     pub timing: Timing,
-    /// Those that may be ignored after the others; each group in its order.
+    /// Ignorable extenders after the others; each group in its order.
     pub extenders: Vec<Extender>,
     pub hooks: Hooks,
     pub event_hooks: EventHooks,
-    /// For tests: panics at the first step after which [`Scheduler::check`] finds something.
+    /// For tests: panics after a step if [`Scheduler::check`] fails.
     pub checks_itself: bool,
 }
 
@@ -65,27 +65,27 @@ pub struct Scheduler {
     profiles: Profiles,
     extenders: Arc<[Extender]>,
     event_hooks: EventHooks,
-    /// Where the search for equals begins; moved by decisions that hold, and by nothing else.
+    /// Where the search for the best node starts.
     cursor: Cursor,
-    /// Pods that have a node and are not yet seen there.
-    under_way: IndexMap<Name, UnderWay>,
-    /// Until when plugins hold pods that are under way.
+    /// Pods that have a node and that the API server does not show there yet.
+    binding: IndexMap<Name, BindingCycle>,
+    /// When the time of pods that Permit holds is over.
     held: BTreeSet<(Timestamp, Name, &'static str)>,
-    /// The pod that extenders are being asked about.
+    /// The extender calls of the pod that is being scheduled.
     conversation: Option<Conversation>,
-    /// Pods that room is being made for, and the victim that goes last.
+    /// Pods that preempt others, and the victim that is evicted last.
     preempting: IndexMap<Name, Name>,
-    /// Pods whose nomination by us the API has not shown yet.
+    /// Pods whose nomination by this scheduler the API server does not show yet.
     unconfirmed: BTreeSet<Name>,
-    /// Whether a pod ever came without its priority filled in.
+    /// Whether there ever was a pod without a priority.
     has_open_priorities: bool,
-    /// Instructions not yet handed out.
+    /// Instructions for the driver.
     ready: VecDeque<Outcome>,
-    /// What extenders said in the latest conversations, for whoever asks.
+    /// The latest answers of extenders, for explanations.
     extender_reports: VecDeque<(Name, Vec<ExtenderReport>)>,
-    /// Of how many nodes the scores are told.
+    /// The number of nodes in a score table.
     show_scores: u16,
-    /// Behind the last decision, if somebody wants to see them.
+    /// The score table of the last decision.
     scores: Option<Box<Scores>>,
     checks_itself: bool,
 }
@@ -99,7 +99,7 @@ impl Scheduler {
             extenders: settings.extenders.into(),
             event_hooks: settings.event_hooks,
             cursor: Cursor::default(),
-            under_way: IndexMap::new(),
+            binding: IndexMap::new(),
             held: BTreeSet::new(),
             conversation: None,
             preempting: IndexMap::new(),
@@ -121,7 +121,7 @@ impl Scheduler {
         &self.profiles
     }
 
-    /// Resources that the configuration names and no node has; none while there are no nodes to tell.
+    /// Resources that the configuration names and no node has; empty while there are no nodes.
     pub fn unoffered(&self) -> Vec<Unoffered> {
         match self.cluster.nodes().is_empty() {
             true => Vec::new(),
@@ -133,20 +133,20 @@ impl Scheduler {
         self.cursor
     }
 
-    /// A pod that waits or is being decided about, with its history.
+    /// A pod that waits or is being scheduled, with its history.
     pub fn waiting(&self, uid: &str) -> Option<&Ticket> {
         self.queue.get(uid)
     }
 
-    /// The pod that waits longest. Looks at all of them.
+    /// The pod that waits longest. Goes through all of them.
     pub fn oldest(&self) -> Option<&Ticket> {
         self.queue.oldest()
     }
 
-    /// The history of a pod that waits, is being decided about, or is on its way to a node.
+    /// The history of a pod that waits, is being scheduled, or is in its binding cycle.
     pub fn ticket(&self, uid: &str) -> Option<&Ticket> {
-        let under_way = self.under_way.get(uid).and_then(UnderWay::ticket);
-        under_way.or_else(|| self.queue.get(uid))
+        let binding = self.binding.get(uid).and_then(BindingCycle::ticket);
+        binding.or_else(|| self.queue.get(uid))
     }
 
     /// How many pods wait, and where.
@@ -154,17 +154,17 @@ impl Scheduler {
         self.queue.sizes()
     }
 
-    /// How many pods have a node and are not yet seen there.
-    pub fn under_way(&self) -> usize {
-        self.under_way.len()
+    /// How many pods are in their binding cycle.
+    pub fn assumed_pods(&self) -> usize {
+        self.binding.len()
     }
 
-    /// How often pods came into which part of the queue, and why, since this was last asked.
+    /// How often pods entered each part of the queue, and why, since the last call.
     pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
         self.queue.take_arrivals()
     }
 
-    /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next news.
+    /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next input.
     pub fn schedule_next(&mut self, now: Timestamp) -> Option<Outcome> {
         let outcome = self.next_outcome(now);
         self.check_if_wanted();
@@ -196,7 +196,7 @@ impl Scheduler {
         }
     }
 
-    /// When there is something to do without news; `None` if never.
+    /// When there is something to do without an input; `None` if never.
     pub fn idle_until(&self, now: Timestamp) -> Option<Timestamp> {
         if !self.ready.is_empty()
             || self
@@ -214,7 +214,7 @@ impl Scheduler {
         permits.into_iter().chain(queue).min()
     }
 
-    /// The pod whose turn it is: the one that extenders answered about, or the first of the queue.
+    /// The next pod to schedule: the one whose extenders answered, or the first of the queue.
     fn next_pod(&mut self, now: Timestamp) -> Option<Arc<Pod>> {
         if let Some(conversation) = &self.conversation {
             match self.queue.get(&conversation.uid) {
@@ -227,7 +227,7 @@ impl Scheduler {
         Some(self.queue.pop(world)?.pod.clone())
     }
 
-    /// The pod needs no node any more: it is being deleted, or was seen on one.
+    /// The pod needs no node: it is being deleted, or it has one.
     fn drop_pod(&mut self, pod: Arc<Pod>, now: Timestamp) {
         self.conversation = None;
         let world = world(&self.profiles, &self.cluster, now);
@@ -242,7 +242,7 @@ impl Scheduler {
         }
     }
 
-    /// No node would take the pod: it waits again, perhaps for room that is made for it.
+    /// No node fits: the pod waits again, possibly for a preemption.
     fn park(
         &mut self,
         pod: Arc<Pod>,
@@ -263,14 +263,14 @@ impl Scheduler {
         }
     }
 
-    /// Back into the queue, with word to the shell. Nothing if the pod is gone meanwhile.
+    /// Puts the pod back into the queue and reports the failure. Does nothing if the pod is gone.
     fn fail(&mut self, failure: Failure, now: Timestamp) {
         if self.wait_again(&failure, &[], None, now) {
             self.ready.push_back(Outcome::Park(failure));
         }
     }
 
-    /// Returns false if the pod is gone. A pod that was already taken from the queue comes with its ticket.
+    /// Returns false if the pod is gone. `ticket` is that of a pod that already left the queue.
     fn wait_again(
         &mut self,
         failure: &Failure,
@@ -283,7 +283,7 @@ impl Scheduler {
             return false;
         };
         let known = known.pod.clone();
-        // Its class may have changed while it was under way.
+        // Its class may have changed during the binding cycle.
         let known = self.with_priority(known);
         let pod = self.nominate(&known, &failure.nomination);
         let rejectors = Rejectors {
@@ -312,7 +312,7 @@ impl Scheduler {
         true
     }
 
-    /// Writes down what became of a nomination, and returns the pod as it is then.
+    /// Records a nomination and returns the pod with it.
     fn nominate(&mut self, pod: &Arc<Pod>, nomination: &Nomination) -> Arc<Pod> {
         let node = match nomination {
             Nomination::Keep => pod.nominated_node.clone(),
@@ -355,31 +355,33 @@ impl Scheduler {
         }
     }
 
-    /// Every pod is where it should be, and every count follows from the objects. For tests; too slow for else.
+    /// Checks that every pod is where it should be, and that every count follows from the objects. For tests; slow.
     pub fn check(&self) -> Result<(), String> {
         self.queue.check()?;
         self.cluster.check().map_err(|error| error.to_string())?;
         let mut held = 0;
-        for (uid, under_way) in &self.under_way {
-            held += under_way.waits().len();
+        for (uid, binding) in &self.binding {
+            held += binding.waits().len();
             let known =
                 |(plugin, until, _): &Wait| self.held.contains(&(*until, uid.clone(), *plugin));
-            if !under_way.waits().iter().all(known) {
-                return Err(format!("pod {uid} is held and its time does not run"));
+            if !binding.waits().iter().all(known) {
+                return Err(format!("pod {uid} waits at Permit without a deadline"));
             }
             let assumed = self
                 .cluster
                 .placed(uid)
                 .is_some_and(|placed| placed.assumed);
             if !assumed {
-                return Err(format!("pod {uid} is under way and holds no room"));
+                return Err(format!("pod {uid} is in its binding cycle and not assumed"));
             }
-            if self.queue.get(uid).is_some() != under_way.is_waiting() {
-                return Err(format!("pod {uid} is under way and in the queue"));
+            if self.queue.get(uid).is_some() != binding.is_waiting() {
+                return Err(format!(
+                    "pod {uid} is in its binding cycle and in the queue"
+                ));
             }
         }
         if held != self.held.len() {
-            return Err("time runs for a pod that is not held".to_owned());
+            return Err("a pod that does not wait at Permit has a deadline".to_owned());
         }
         Ok(())
     }
@@ -416,7 +418,7 @@ impl Failure {
         }
     }
 
-    /// A no of one plugin about the node that was chosen.
+    /// A plugin rejected the chosen node.
     fn refused(pod: Arc<Pod>, point: &str, plugin: &'static str, rejection: &Rejection) -> Self {
         if rejection.status == Status::Error {
             let text = format!(

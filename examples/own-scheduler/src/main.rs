@@ -58,7 +58,7 @@ fn options(flags: &Flags) -> anyhow::Result<Options> {
     ]
     .concat();
     let (mut options, _) = Options::new(&configuration, &plugins, "own-scheduler")?;
-    options.settings.hooks = Hooks::new(vec![Arc::new(trial::Trial)]);
+    options.settings.hooks = Hooks::default().with_rewrite(Arc::new(trial::Trial));
     options.settings.event_hooks = EventHooks::new(vec![Arc::new(pause::Pause::default())]);
     Ok(options)
 }

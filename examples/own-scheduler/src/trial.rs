@@ -1,16 +1,16 @@
-//! A hook around extension points: pods with the trial label tolerate the trial taint without a toleration in their spec.
+//! A rewrite: pods with the trial label tolerate the trial taint without a toleration in their spec.
 
 use std::sync::Arc;
 
 use engine::framework::{Point, Points};
-use engine::hooks::Hook;
+use engine::hooks::Rewrite;
 use engine::model::{Pod, Toleration, TolerationOperator};
 
 const TRIAL: &str = "example.com/trial";
 
 pub(crate) struct Trial;
 
-impl Hook for Trial {
+impl Rewrite for Trial {
     fn points(&self) -> Points {
         Points::of(&[Point::PreFilter, Point::Filter])
     }

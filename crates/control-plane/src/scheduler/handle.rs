@@ -91,7 +91,7 @@ impl EngineStats {
     pub(super) fn update(&self, engine: &Scheduler, deciding: bool) {
         let sizes = engine.sizes();
         let cluster = engine.cluster();
-        let assumed = engine.under_way();
+        let assumed = engine.assumed_pods();
         for (place, count) in [
             (&self.nodes, cluster.nodes().len()),
             (&self.placed, cluster.placed_count().saturating_sub(assumed)),

@@ -171,7 +171,7 @@ async fn a_pod_whose_priority_class_is_unknown_waits_for_it() {
         fixture.events().await.pop().ok_or(())
     })
     .await;
-    let words = "PriorityClass \"high\" was not found: create it, or make the pod anew with a priorityClassName that exists";
+    let words = "PriorityClass \"high\" was not found: create it, or recreate the pod with a priorityClassName that exists";
     assert_eq!((&*reason, &*note), ("FailedScheduling", words));
     fixture.add_pod("low", "3").await;
     let placed = fixture.all_placed(1).await;

@@ -1,18 +1,24 @@
-//! How fast the engine decides, workload by workload: one JSON object per line.
+//! Measures the decisions of the engine, workload by workload: one JSON object per line.
 //!
-//! A decision runs from the queue to its outcome, the room is taken, and the next decision sees it. Time is the CPU time
-//! of this thread, so that other work on the machine disturbs little.
+//! A decision runs from the queue to its outcome; the pod takes its capacity, and the next decision sees it. Time is the
+//! CPU time of this thread, so that other work on the machine matters little. A probe measures every extension point, as
+//! in production.
 
 #![allow(clippy::print_stdout, reason = "its output is its purpose")]
 
 mod meter;
+mod probe;
 mod workload;
 
+use std::sync::Arc;
+
 use clap::Parser;
+use engine::hooks::Hooks;
 use engine::model::Timestamp;
 use engine::scheduler::{Input, Outcome, Scheduler};
 
 use meter::Meter;
+use probe::Timings;
 use workload::{Expected, Workload};
 
 #[derive(Parser)]
@@ -21,21 +27,24 @@ use workload::{Expected, Workload};
     about = "Measures decisions of the engine"
 )]
 struct Options {
-    /// One workload instead of all
+    /// Run only this workload
     #[arg(long, value_parser = Workload::parse)]
     workload: Option<Workload>,
-    /// Size of the cluster instead of 500 and 5,000
+    /// Number of nodes, instead of 500 and 5,000
     #[arg(long)]
     nodes: Option<usize>,
-    /// Where random choices start
+    /// Seed of random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Pods of other workloads that are on each node before
+    /// Pods of other workloads on each node
     #[arg(long, default_value_t = 2)]
     placed: usize,
-    /// How many decisions to measure; by default as many as take about a second
+    /// Number of decisions to measure; the default takes about a second
     #[arg(long)]
     decisions: Option<usize>,
+    /// Run without the probe that measures extension points
+    #[arg(long)]
+    no_probe: bool,
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
@@ -59,6 +68,7 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         "workload": workload.name(),
         "nodes": nodes,
         "evaluator": "scan",
+        "probe": !options.no_probe,
         "decisions_per_s": (1e9 / figures.mean_ns).round(),
         "ns_per_node": round(figures.mean_ns / nodes as f64),
         "p50_ns": figures.p50_ns,
@@ -71,7 +81,7 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         let ordinary = measured.ordinary.figures().p50_ns as f64;
         let quietly = quiet.ordinary.figures().p50_ns as f64;
         let borrowing = quiet.borrowing.figures().p50_ns as f64;
-        // What a reclaimed pod costs over an ordinary one, and what reports cost ordinary ones.
+        // The cost of a reclaimed pod relative to an ordinary one, and of reports for ordinary ones.
         line["reclaimed_ratio"] = (((borrowing / quietly) * 100.0).round() / 100.0).into();
         line["reports_ratio"] = (((ordinary / quietly) * 100.0).round() / 100.0).into();
     }
@@ -85,15 +95,20 @@ struct Measured {
     bytes: usize,
 }
 
-/// `news` are part of the decision they come before.
-fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> Measured {
+/// Applying an update is part of the decision that follows it.
+fn measure(workload: Workload, nodes: usize, options: &Options, updates: bool) -> Measured {
     let decisions = options
         .decisions
         .unwrap_or_else(|| workload.decisions(nodes));
     let before = meter::live_bytes();
-    let mut scheduler = workload::scheduler(workload);
+    let timings = (!options.no_probe).then(|| Arc::new(Timings::new()));
+    let hooks = match &timings {
+        Some(timings) => Hooks::default().with_probe(timings.clone()),
+        None => Hooks::default(),
+    };
+    let mut scheduler = workload::scheduler(workload, hooks);
     for update in workload.cluster(nodes, options.placed, options.seed) {
-        tell(&mut scheduler, update);
+        apply(&mut scheduler, update);
     }
     let mut measured = Measured {
         all: Meter::default(),
@@ -101,21 +116,24 @@ fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> M
         borrowing: Meter::default(),
         bytes: meter::live_bytes() - before,
     };
-    // The first ones find everything cold.
+    // The first decisions find cold caches.
     let warm_up = decisions / 10 + 1;
     for pod in workload.pods(warm_up + decisions, options.seed) {
-        tell(&mut scheduler, Input::Pod(pod));
+        apply(&mut scheduler, Input::Pod(pod));
     }
     for _ in 0..warm_up {
         let outcome = act(workload, &mut scheduler);
         settle(workload, &mut scheduler, outcome);
     }
-    let count = if news { decisions } else { 0 };
-    let mut news = workload.news(count, nodes, options.seed).into_iter();
+    let count = if updates { decisions } else { 0 };
+    let mut updates = workload.updates(count, nodes, options.seed).into_iter();
     for _ in 0..decisions {
         let (outcome, piece) = meter::measure(|| {
-            if let Some(news) = news.next() {
-                tell(&mut scheduler, news);
+            if let Some(update) = updates.next() {
+                apply(&mut scheduler, update);
+            }
+            if let Some(timings) = &timings {
+                timings.begin();
             }
             act(workload, &mut scheduler)
         });
@@ -129,12 +147,12 @@ fn measure(workload: Workload, nodes: usize, options: &Options, news: bool) -> M
     measured
 }
 
-/// What is measured: a decision, or the answer to a question that is given between two of them.
+/// The measured work: a decision, or a report that is made between two decisions.
 fn act(workload: Workload, scheduler: &mut Scheduler) -> Option<Outcome> {
     match workload {
         Workload::Explain => {
             let report = scheduler.explain("default", "pod-0", NOW);
-            assert!(std::hint::black_box(report).is_some(), "pod-0 is not known");
+            assert!(std::hint::black_box(report).is_some(), "no pod pod-0");
             None
         }
         Workload::Dump => {
@@ -149,13 +167,13 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-fn tell(scheduler: &mut Scheduler, input: Input) {
+fn apply(scheduler: &mut Scheduler, input: Input) {
     scheduler
         .apply(input, NOW)
-        .unwrap_or_else(|error| panic!("the workload is refused: {error}"));
+        .unwrap_or_else(|error| panic!("the engine rejects the workload: {error}"));
 }
 
-/// Makes sure that the workload is what it says, and does what the world would do next.
+/// Checks that the outcome is the expected one, and does what the API server would do next.
 fn settle(workload: Workload, scheduler: &mut Scheduler, outcome: Option<Outcome>) {
     match (workload.expected(), outcome) {
         (Expected::Node, Some(Outcome::Bind { .. }))
@@ -168,11 +186,11 @@ fn settle(workload: Workload, scheduler: &mut Scheduler, outcome: Option<Outcome
             }),
         ) => {
             for victim in victims {
-                tell(scheduler, Input::PodGone(victim.uid.clone()));
+                apply(scheduler, Input::PodGone(victim.uid.clone()));
             }
             let uid = failure.pod.uid.clone();
-            tell(scheduler, Input::PreemptionDone { uid, failed: false });
+            apply(scheduler, Input::PreemptionDone { uid, failed: false });
         }
-        (_, other) => panic!("{}: not expected: {other:?}", workload.name()),
+        (_, other) => panic!("{}: unexpected outcome: {other:?}", workload.name()),
     }
 }

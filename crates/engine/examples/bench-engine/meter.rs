@@ -1,9 +1,6 @@
 //! CPU time and allocations of pieces of work.
 
-#![allow(
-    unsafe_code,
-    reason = "counting allocations takes an allocator of one's own"
-)]
+#![allow(unsafe_code, reason = "counting allocations needs an allocator")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +15,12 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
-// SAFETY: every call is handed to the system's allocator unchanged.
+// SAFETY: passes every call to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller upholds the contract of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -62,7 +59,7 @@ pub(crate) struct Figures {
     pub(crate) allocations: f64,
 }
 
-/// What one piece of work took.
+/// The cost of one piece of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece {
     ns: u64,

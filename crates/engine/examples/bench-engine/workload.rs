@@ -1,9 +1,10 @@
-//! The workloads: what the cluster looks like, and which pods come.
+//! The workloads: the cluster, and the pods to schedule.
 
 use std::sync::Arc;
 
 use engine::cluster::Update;
 use engine::framework::{Entry, Point, Points};
+use engine::hooks::Hooks;
 use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
@@ -18,7 +19,7 @@ const LESSER: usize = 4;
 const PRIORITY: i32 = 1_000;
 const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
-/// Plugins that give way to those of co-location.
+/// Plugins that co-location replaces.
 const REPLACED: [&str; 2] = ["NodeResourcesBalancedAllocation", "DefaultPreemption"];
 const COLOCATION: [(&str, i64); 4] = [
     ("QoSAwareNodeResourcesFit", 4),
@@ -26,36 +27,36 @@ const COLOCATION: [(&str, i64); 4] = [
     ("QoSAwareTaintToleration", 1),
     ("QoSAwarePreemption", 0),
 ];
-/// Nobody is evicted but the lesser ones.
+/// Preemption evicts only pods of lower priority than these.
 const PLACED_PRIORITY: i32 = 2_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// One shape of pods that ask for cpu and memory.
+    /// Equal pods that request cpu and memory.
     Basic,
-    /// A hundred shapes of them in turn.
+    /// A hundred different requests in turn.
     Mixed100,
-    /// A zone required, a kind of disk preferred.
+    /// Requires a zone and prefers a kind of disk.
     NodeAffinity,
-    /// No two of them on a node.
+    /// Anti-affinity: at most one of them on a node.
     AntiAffinity,
     /// All of them in one zone.
     PodAffinity,
     SpreadHard,
     SpreadSoft,
-    /// Spread by nothing but their service.
+    /// Spread only by the default constraints, because of their Service.
     SpreadDefault,
-    /// More cpu than any node has.
+    /// Requests more cpu than any node has.
     Unschedulable,
-    /// Room for them must be made.
+    /// Each pod needs a preemption.
     Preemption,
-    /// The pods of `Basic`, with one scorer and nothing else: what that one costs.
+    /// The pods of `Basic` with a single scorer: the cost of that plugin.
     Scorer(&'static str),
-    /// Every second pod borrows what nodes lend, and one node lends more or less before every decision.
+    /// Every second pod is reclaimed, and the report of one node changes before every decision.
     Reclaimed,
-    /// What an explanation of a pod that waits takes from decisions.
+    /// The time of an explanation of a waiting pod.
     Explain,
-    /// What a copy of all accounts takes from them.
+    /// The time of a copy of all accounts.
     Dump,
 }
 
@@ -63,12 +64,12 @@ const FIT: &str = "NodeResourcesFit";
 const FIT_PLUS: &str = "NodeResourcesFitPlus";
 const AVOIDANCE: &str = "ScarceResourceAvoidance";
 
-/// What becomes of the pods.
+/// The expected outcome.
 pub(crate) enum Expected {
     Node,
     NoNode,
     Victims,
-    /// Nothing is decided.
+    /// No decision.
     Nothing,
 }
 
@@ -130,7 +131,7 @@ impl Workload {
         }
     }
 
-    /// About a second's worth. Of pods that keep apart a third of the nodes is filled at most.
+    /// About a second. Anti-affinity fills at most a third of the nodes.
     pub(crate) fn decisions(self, nodes: usize) -> usize {
         match self {
             Self::Preemption | Self::Explain => (500_000 / nodes).clamp(10, 100),
@@ -139,7 +140,7 @@ impl Workload {
         }
     }
 
-    /// Nodes, pods on them, and what else there is.
+    /// Nodes, pods on them, and other objects.
     pub(crate) fn cluster(self, nodes: usize, placed: usize, seed: u64) -> Vec<Input> {
         let mut random = Random(seed);
         let mut inputs = Vec::new();
@@ -170,7 +171,7 @@ impl Workload {
             inputs.extend((0..nodes).map(|at| lends(at, &mut random)));
         }
         match self {
-            // The first pod has somebody to be near to.
+            // The first pod needs a pod to be near to.
             Self::PodAffinity => {
                 let first = near(pod("first")).on(&node_name(0)).build();
                 inputs.push(Input::Pod(first));
@@ -185,8 +186,8 @@ impl Workload {
         inputs
     }
 
-    /// What happens before each decision.
-    pub(crate) fn news(self, count: usize, nodes: usize, seed: u64) -> Vec<Input> {
+    /// Updates before each decision.
+    pub(crate) fn updates(self, count: usize, nodes: usize, seed: u64) -> Vec<Input> {
         let mut random = Random(seed ^ 0xbeef);
         match self {
             Self::Reclaimed => (0..count)
@@ -235,14 +236,18 @@ impl Workload {
     }
 }
 
-/// The plugins that a workload is measured with.
-pub(crate) fn scheduler(workload: Workload) -> Scheduler {
+/// A scheduler with the plugins of the workload.
+pub(crate) fn scheduler(workload: Workload, hooks: Hooks) -> Scheduler {
     let profile = match workload {
         Workload::Scorer(name) => one_scorer(name),
         Workload::Reclaimed => colocation_profile(),
         _ => default_profile(plugins::DEFAULT),
     };
-    Scheduler::new(vec![profile], Settings::default()).unwrap_or_else(|error| panic!("{error}"))
+    let settings = Settings {
+        hooks,
+        ..Settings::default()
+    };
+    Scheduler::new(vec![profile], settings).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn one_scorer(name: &'static str) -> Profile {
@@ -272,7 +277,7 @@ fn one_scorer(name: &'static str) -> Profile {
         .with_order(Point::Filter, Vec::new())
 }
 
-/// The spreading profile of co-location.
+/// The profile of co-location that spreads pods.
 fn colocation_profile() -> Profile {
     let mut names = plugins::DEFAULT.to_vec();
     names.retain(|(name, _)| !REPLACED.contains(name));
@@ -280,7 +285,7 @@ fn colocation_profile() -> Profile {
     default_profile(&names)
 }
 
-/// Everything that Kubernetes enables by default, or something like it.
+/// The plugins that Kubernetes enables by default, or a similar list.
 fn default_profile(names: &[(&'static str, i64)]) -> Profile {
     let colocation = names.contains(&COLOCATION[0]);
     let enabled = names.iter().map(|(name, weight)| {
@@ -294,7 +299,7 @@ fn default_profile(names: &[(&'static str, i64)]) -> Profile {
     Profile::new("default-scheduler", enabled.collect())
 }
 
-/// NodeResourcesFit as co-location has it: it gives no scores, and what is lent is no matter of it.
+/// NodeResourcesFit as co-location configures it: without scores, ignoring reclaimed resources.
 fn filtering_fit(entry: &Entry) -> Enabled {
     let args = r#"{"ignoredResourceGroups":["katalyst.kubewharf.io"]}"#;
     let mut args = serde_json::Deserializer::from_str(args);
@@ -311,7 +316,7 @@ fn node_name(at: usize) -> String {
     format!("node-{at}")
 }
 
-/// Four of these leave less than what a pod of the workload asks for.
+/// Four of these leave less than a pod of the workload requests.
 fn lesser(node: usize, index: usize, random: &mut Random) -> Input {
     let pod = pod(&format!("lesser-{node}-{index}"))
         .label("app", "lesser")
@@ -321,7 +326,7 @@ fn lesser(node: usize, index: usize, random: &mut Random) -> Input {
     Input::Pod(pod.build())
 }
 
-/// A node's agent reports: more or less than before, and always enough.
+/// A report of a node's agent: more or less than before, and always enough.
 fn lends(node: usize, random: &mut Random) -> Input {
     let cores = 8 + random.below(8) as i64;
     let report = report(&node_name(node)).lends(1_000 * cores, cores << 32);
@@ -339,7 +344,7 @@ fn prefers(text: &str) -> PreferredNodeTerm {
     }
 }
 
-/// SplitMix64: the same numbers everywhere, for ever.
+/// SplitMix64: the same numbers on every machine.
 struct Random(u64);
 
 impl Random {

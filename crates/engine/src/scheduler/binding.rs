@@ -1,4 +1,4 @@
-//! From a decision to a bound pod: Reserve, Permit, PreBind, Bind; and back, when it comes to nothing.
+//! The binding cycle: Reserve, Permit, PreBind and Bind, and how it is undone if it fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use crate::hooks::PointResult;
 use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
 use crate::queue::{Audience, Ticket};
 
-/// The longest that a plugin may hold a pod.
+/// The longest time that a plugin can hold a pod at Permit.
 const LONGEST_PERMIT: Duration = Duration::from_secs(15 * 60);
 
-/// A pod that holds room on a node where it is not yet seen.
-pub(super) struct UnderWay {
+/// A pod that is assumed on a node where the API server does not show it yet.
+pub(super) struct BindingCycle {
     pub(super) pod: Arc<Pod>,
     node: Arc<Node>,
     profile: usize,
@@ -22,26 +22,26 @@ pub(super) struct UnderWay {
 }
 
 pub(super) enum Stage {
-    /// Plugins that have not allowed it yet. It is in flight in the queue.
+    /// Plugins of Permit that have not allowed it yet. The pod is in flight in the queue.
     Waiting(Vec<Wait>),
     Preparing(Ticket),
-    /// By whom; `None` until that is found out.
+    /// What binds it; `None` until that is known.
     Binding(Ticket, Option<Binder>),
-    /// Only not seen on its node yet.
+    /// Bound; the API server does not show it on its node yet.
     Bound(Ticket),
 }
 
-/// A plugin that makes the pod wait, until when, and how long that is.
+/// A plugin that holds the pod, until when, and for how long.
 pub(super) type Wait = (&'static str, Timestamp, Duration);
-/// The plugin that refused, what it is called in messages, and why.
+/// The name of the point in messages, the plugin that rejected the node, and its rejection.
 type Refused = (&'static str, &'static str, Rejection);
 
-impl UnderWay {
+impl BindingCycle {
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting(_))
     }
 
-    /// Who holds it.
+    /// The plugins that hold it.
     pub(super) fn waits(&self) -> &[Wait] {
         match &self.stage {
             Stage::Waiting(waits) => waits,
@@ -61,7 +61,7 @@ impl UnderWay {
         self.profile
     }
 
-    /// `None` while it is in the queue.
+    /// `None` while the pod is in the queue.
     pub(super) fn ticket(&self) -> Option<&Ticket> {
         match &self.stage {
             Stage::Waiting(_) => None,
@@ -97,7 +97,7 @@ impl UnderWay {
         }
     }
 
-    /// The pod changed in a way that matters only if it must wait again.
+    /// The pod changed; it matters only if the pod must wait again.
     pub(super) fn remember(&mut self, pod: Arc<Pod>) {
         if let Stage::Preparing(ticket) | Stage::Binding(ticket, _) | Stage::Bound(ticket) =
             &mut self.stage
@@ -108,7 +108,7 @@ impl UnderWay {
 }
 
 impl Scheduler {
-    /// The pod takes its room. Only now the search for equals moves on.
+    /// Assumes the pod on the node and starts its binding cycle. The cursor moves only here.
     pub(super) fn commit(&mut self, pod: Arc<Pod>, slot: usize, now: Timestamp) {
         let entry = self
             .cluster
@@ -145,13 +145,13 @@ impl Scheduler {
         let held = waits.iter();
         self.held
             .extend(held.map(|(plugin, until, _)| (*until, pod.uid.clone(), *plugin)));
-        let under_way = UnderWay {
+        let binding = BindingCycle {
             pod: pod.clone(),
             node,
             profile,
             stage: Stage::Waiting(waits),
         };
-        self.under_way.insert(pod.uid.clone(), under_way);
+        self.binding.insert(pod.uid.clone(), binding);
         if is_free {
             return self.prepare(&pod.uid, now);
         }
@@ -178,7 +178,7 @@ impl Scheduler {
         hooks.around(Point::Reserve, pod, run, point_result)
     }
 
-    /// In the reverse order, and for every plugin, whether it had its turn or not.
+    /// In reverse order, and for every plugin, whether it reserved or not.
     fn unreserve(&mut self, profile: usize, pod: &Pod, node: &NodeSpec) {
         let profile = self.profiles.get(profile);
         let hooks = self.profiles.hooks();
@@ -222,16 +222,16 @@ impl Scheduler {
         })
     }
 
-    /// Nobody holds the pod: what must be done before it can be bound?
+    /// Permit is over: collects the work of PreBind.
     pub(super) fn prepare(&mut self, uid: &Name, now: Timestamp) {
         let queue_world = world(&self.profiles, &self.cluster, now);
         let ticket = self.queue.take(uid, queue_world);
-        let (Some(ticket), Some(under_way)) = (ticket, self.under_way.get_mut(uid)) else {
+        let (Some(ticket), Some(binding)) = (ticket, self.binding.get_mut(uid)) else {
             return;
         };
-        under_way.stage = Stage::Preparing(ticket);
-        let (pod, node) = (under_way.pod.clone(), under_way.node.clone());
-        let profile = self.profiles.get(under_way.profile);
+        binding.stage = Stage::Preparing(ticket);
+        let (pod, node) = (binding.pod.clone(), binding.node.clone());
+        let profile = self.profiles.get(binding.profile);
         let hooks = self.profiles.hooks();
         let seen = hooks.pod(Point::PreBind, &pod);
         hooks.before(Point::PreBind, &seen);
@@ -275,7 +275,11 @@ impl Scheduler {
         result: Result<(), (Name, String)>,
         now: Timestamp,
     ) {
-        if !self.under_way.get(uid).is_some_and(UnderWay::is_preparing) {
+        if !self
+            .binding
+            .get(uid)
+            .is_some_and(BindingCycle::is_preparing)
+        {
             return;
         }
         match result {
@@ -290,19 +294,19 @@ impl Scheduler {
     }
 
     fn bind(&mut self, uid: &Name, now: Timestamp) {
-        let Some(under_way) = self.under_way.get_mut(uid) else {
+        let Some(binding) = self.binding.get_mut(uid) else {
             return;
         };
-        let Stage::Preparing(ticket) = &under_way.stage else {
+        let Stage::Preparing(ticket) = &binding.stage else {
             return;
         };
-        under_way.stage = Stage::Binding(ticket.clone(), None);
-        let (pod, node) = (under_way.pod.clone(), under_way.node.spec.name.clone());
+        binding.stage = Stage::Binding(ticket.clone(), None);
+        let (pod, node) = (binding.pod.clone(), binding.node.spec.name.clone());
         let hooks = self.profiles.hooks();
         hooks.end(Point::PreBind, &pod, PointResult::Success);
         let seen = hooks.pod(Point::Bind, &pod);
         hooks.before(Point::Bind, &seen);
-        let profile = self.profiles.get(under_way.profile);
+        let profile = self.profiles.get(binding.profile);
         let extender = self
             .extenders
             .iter()
@@ -322,25 +326,25 @@ impl Scheduler {
             let text = "every Bind plugin left the pod to the next one".to_owned();
             return self.break_off(uid, text, now);
         };
-        if let Stage::Binding(_, found) = &mut under_way.stage {
+        if let Stage::Binding(_, found) = &mut binding.stage {
             *found = Some(by);
         }
         self.ready.push_back(Outcome::Bind { pod, node, by });
     }
 
-    /// [`super::Input::Bound`]. A bound pod keeps its room; it is no longer under way once it is seen on its node.
+    /// [`super::Input::Bound`]. The binding cycle ends once the API server shows the pod on its node.
     pub(super) fn bound(&mut self, uid: &Name, result: Result<(), String>, now: Timestamp) {
-        let Some(under_way) = self.under_way.get_mut(uid) else {
+        let Some(binding) = self.binding.get_mut(uid) else {
             return;
         };
-        let Stage::Binding(ticket, by) = &under_way.stage else {
+        let Stage::Binding(ticket, by) = &binding.stage else {
             return;
         };
         match result {
             Ok(()) => {
-                under_way.stage = Stage::Bound(ticket.clone());
-                let (profile, pod) = (under_way.profile, under_way.pod.clone());
-                let node = under_way.node.clone();
+                binding.stage = Stage::Bound(ticket.clone());
+                let (profile, pod) = (binding.profile, binding.pod.clone());
+                let node = binding.node.clone();
                 self.post_bind(profile, &pod, &node);
             }
             Err(text) => {
@@ -369,40 +373,40 @@ impl Scheduler {
         hooks.around(Point::PostBind, pod, run, |()| PointResult::Success);
     }
 
-    /// The pod was seen on a node: whatever was under way has an end.
+    /// The API server shows the pod on a node: ends its binding cycle.
     pub(super) fn arrived(&mut self, uid: &str, node: Option<&Name>) {
-        let Some(under_way) = self.leave(uid) else {
+        let Some(binding) = self.leave(uid) else {
             return;
         };
-        let (profile, pod) = (under_way.profile, &under_way.pod);
-        if node != Some(&under_way.node.spec.name) {
-            self.close(&under_way, "somebody bound the pod to another node");
-            self.unreserve(profile, pod, &under_way.node.spec);
-        } else if matches!(under_way.stage, Stage::Binding(..)) {
-            // It was seen before it was reported.
-            self.post_bind(profile, pod, &under_way.node);
+        let (profile, pod) = (binding.profile, &binding.pod);
+        if node != Some(&binding.node.spec.name) {
+            self.close(&binding, "the pod was bound to another node");
+            self.unreserve(profile, pod, &binding.node.spec);
+        } else if matches!(binding.stage, Stage::Binding(..)) {
+            // The event came before the result of the binding.
+            self.post_bind(profile, pod, &binding.node);
         } else {
-            self.close(&under_way, "somebody else bound the pod");
+            self.close(&binding, "another scheduler bound the pod");
         }
     }
 
-    /// Ends a point that came to nothing.
-    fn close(&self, under_way: &UnderWay, text: &str) {
-        if let Some(point) = under_way.open_point() {
+    /// Reports the end of a point that did not finish.
+    fn close(&self, binding: &BindingCycle, text: &str) {
+        if let Some(point) = binding.open_point() {
             let hooks = self.profiles.hooks();
-            hooks.end(point, &under_way.pod, PointResult::error(text));
+            hooks.end(point, &binding.pod, PointResult::error(text));
         }
     }
 
     fn break_off(&mut self, uid: &Name, text: String, now: Timestamp) {
-        let Some(under_way) = self.under_way.get(uid) else {
+        let Some(binding) = self.binding.get(uid) else {
             return;
         };
-        let pod = under_way.pod.clone();
+        let pod = binding.pod.clone();
         self.come_to_nothing(uid, Failure::error(pod, text), now);
     }
 
-    /// Gives the room back and lets the pod wait again.
+    /// Ends the binding cycle; the pod waits again.
     pub(super) fn come_to_nothing(&mut self, uid: &Name, failure: Failure, now: Timestamp) {
         let Some(ticket) = self.give_room_back(uid, &failure.message, now) else {
             return;
@@ -412,17 +416,18 @@ impl Scheduler {
         }
     }
 
-    /// Returns the pod's ticket, if it has left the queue; `None` if there was nothing to give back.
+    /// Ends the binding cycle and forgets the assumed pod. Returns the pod's ticket, if it has left the queue; `None` if
+    /// there was no binding cycle.
     pub(super) fn give_room_back(
         &mut self,
         uid: &Name,
         why: &str,
         now: Timestamp,
     ) -> Option<Option<Ticket>> {
-        let under_way = self.leave(uid)?;
-        self.close(&under_way, why);
-        self.unreserve(under_way.profile, &under_way.pod, &under_way.node.spec);
-        // Refused if the pod was seen bound, and then it is not under way.
+        let binding = self.leave(uid)?;
+        self.close(&binding, why);
+        self.unreserve(binding.profile, &binding.pod, &binding.node.spec);
+        // Fails only for a pod that is known to be bound, which has no binding cycle.
         let events = self
             .cluster
             .apply(Update::Forget { uid: uid.clone() })
@@ -432,7 +437,7 @@ impl Scheduler {
             ..Audience::default()
         };
         self.notify(&events, &audience, now);
-        Some(match under_way.stage {
+        Some(match binding.stage {
             Stage::Waiting(_) => None,
             Stage::Preparing(ticket) | Stage::Binding(ticket, _) | Stage::Bound(ticket) => {
                 Some(ticket)
@@ -440,18 +445,18 @@ impl Scheduler {
         })
     }
 
-    /// The pod is under way no more, and nobody holds it.
-    fn leave(&mut self, uid: &str) -> Option<UnderWay> {
-        let (uid, under_way) = self.under_way.swap_remove_entry(uid)?;
-        for (plugin, until, _) in under_way.waits() {
+    /// Removes the binding cycle and its deadlines.
+    fn leave(&mut self, uid: &str) -> Option<BindingCycle> {
+        let (uid, binding) = self.binding.swap_remove_entry(uid)?;
+        for (plugin, until, _) in binding.waits() {
             self.held.remove(&(*until, uid.clone(), *plugin));
         }
-        Some(under_way)
+        Some(binding)
     }
 
-    pub(super) fn under_way_as(&self, is_it: impl Fn(&Pod) -> bool) -> Option<&Name> {
-        let mut under_way = self.under_way.iter();
-        Some(under_way.find(|(_, known)| is_it(&known.pod))?.0)
+    pub(super) fn binding_as(&self, is_it: impl Fn(&Pod) -> bool) -> Option<&Name> {
+        let mut binding = self.binding.iter();
+        Some(binding.find(|(_, known)| is_it(&known.pod))?.0)
     }
 }
 

@@ -186,8 +186,8 @@ impl Scheduler {
     /// `None` if no such pod waits for this scheduler or is on a node.
     pub fn explain(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodReport> {
         let is_it = |pod: &Pod| **pod.namespace() == *namespace && *pod.name == *name;
-        if let Some(uid) = self.under_way_as(is_it) {
-            return self.explain_under_way(uid, now);
+        if let Some(uid) = self.binding_as(is_it) {
+            return self.explain_binding(uid, now);
         }
         if let Some(ticket) = self.queue.find(namespace, name) {
             return self.explain_waiting(ticket, now);
@@ -225,19 +225,19 @@ impl Scheduler {
         Some(self.report(subject, state, Some(ticket), now))
     }
 
-    fn explain_under_way(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
-        let under_way = self.under_way.get(uid)?;
-        let (pod, node) = (&under_way.pod, &under_way.node().spec);
+    fn explain_binding(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
+        let binding = self.binding.get(uid)?;
+        let (pod, node) = (&binding.pod, &binding.node().spec);
         let mut cluster = self.cluster.clone();
-        let profile = self.profiles.get(under_way.profile());
+        let profile = self.profiles.get(binding.profile());
         for &index in profile.at(Point::Reserve).iter().rev() {
             let plugin = &profile.plugins()[index].plugin;
             plugin.unreserve(pod, node, cluster.catalog_mut());
         }
         cluster.remove_pod(uid);
-        let ticket = under_way.ticket().or_else(|| self.queue.get(uid));
+        let ticket = binding.ticket().or_else(|| self.queue.get(uid));
         let subject = Subject::without(cluster, pod, &node.name);
-        Some(self.report(subject, under_way.state(), ticket, now))
+        Some(self.report(subject, binding.state(), ticket, now))
     }
 
     fn report(

@@ -109,8 +109,8 @@ impl Scheduler {
     fn assumed_pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) {
         let uid = pod.uid.clone();
         if !pod.kind.terminating {
-            if let Some(under_way) = self.under_way.get_mut(&uid) {
-                under_way.remember(pod.clone());
+            if let Some(binding) = self.binding.get_mut(&uid) {
+                binding.remember(pod.clone());
             }
             // A name belongs to the pod that was seen with it last.
             if let Some(other) = self.queue.find(pod.namespace(), &pod.name)

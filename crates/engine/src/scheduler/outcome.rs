@@ -1,4 +1,4 @@
-//! What comes in and what goes out: news from the shell, and instructions that leave it nothing to decide.
+//! The inputs of the scheduler and its instructions to the driver, which leave the driver nothing to decide.
 
 use std::sync::Arc;
 
@@ -7,26 +7,26 @@ use crate::extender::{Answer, Question};
 use crate::framework::Preparation;
 use crate::model::{Name, Pod, Timestamp};
 
-/// News for the scheduler. News about pods that nothing is known of, or that came too late, changes nothing.
+/// What the driver reports. A result for a pod that is unknown, or that comes too late, changes nothing.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// A pod as the API shows it: pending or bound, ours or not.
+    /// A pod as the API server shows it: pending or bound, of this scheduler or another.
     Pod(Arc<Pod>),
-    /// A pod ended, finished or was deleted.
+    /// A pod finished or was deleted.
     PodGone(Name),
-    /// Anything else that became known.
+    /// Any other object.
     Object(Update),
-    /// [`Outcome::Bind`] was carried out, or was refused with these words.
+    /// The result of [`Outcome::Bind`]; an error has the message.
     Bound {
         uid: Name,
         result: Result<(), String>,
     },
-    /// [`Outcome::Prepare`] was carried out, or failed at this plugin with these words.
+    /// The result of [`Outcome::Prepare`]; an error has the plugin and the message.
     Prepared {
         uid: Name,
         result: Result<(), (Name, String)>,
     },
-    /// Somebody decided about a pod that waits on permit at this plugin.
+    /// A decision about a pod that this plugin holds at Permit.
     Permit {
         uid: Name,
         plugin: Name,
@@ -38,7 +38,7 @@ pub enum Input {
         extender: usize,
         answer: Answer,
     },
-    /// The evictions of [`Outcome::Preempt`] were asked for; not all of them, if it failed.
+    /// The evictions of [`Outcome::Preempt`] are requested; `failed` if not all of them.
     PreemptionDone { uid: Name, failed: bool },
 }
 
@@ -48,7 +48,7 @@ pub enum PermitVerdict {
     Reject(String),
 }
 
-/// An instruction. The pod is named by its uid; namespace and name are for the shell's requests.
+/// An instruction for the driver. The uid identifies the pod; namespace and name are for requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Bind the pod to the node, once, and report [`Input::Bound`].
@@ -64,7 +64,7 @@ pub enum Outcome {
         node: Name,
         work: Vec<(&'static str, Preparation)>,
     },
-    /// The pod holds its room until every one of these plugins allows it, or the first time is over. Write the node into
+    /// The pod waits at Permit until all of these plugins allow it, or the first time is over. Write the node into
     /// `status.nominatedNodeName`.
     Wait {
         pod: Arc<Pod>,
@@ -73,28 +73,28 @@ pub enum Outcome {
     },
     /// The pod waits again: write its condition and an event.
     Park(Failure),
-    /// The same, and room is made for it: evict the victims, the last one after all others, then report
+    /// The same, with a preemption: evict the victims, the last one after all others, then report
     /// [`Input::PreemptionDone`].
     Preempt {
         failure: Failure,
         node: Name,
-        /// Pods to evict, most important first; those that are on their way out, or not yet bound, are not in it.
+        /// Pods to evict, most important first, without those that terminate already or are not bound yet.
         victims: Vec<Arc<Pod>>,
-        /// Pods of lower priority that must wait for another node: clear their `status.nominatedNodeName`.
+        /// Pods of lower priority that lose their nomination: clear their `status.nominatedNodeName`.
         displaced: Vec<Arc<Pod>>,
     },
     /// The pod is being deleted: write an event, nothing else.
     Skip { pod: Arc<Pod>, message: String },
-    /// Something about the pod means nothing, and this is done instead: write an event, nothing else.
+    /// A setting of the pod is invalid and ignored: write an event, nothing else.
     Warn { pod: Arc<Pod>, message: String },
-    /// Ask these extenders, all at once, and report [`Input::Extender`] for each. Nothing else is decided before.
+    /// Call these extenders, all at once, and report [`Input::Extender`] for each. No other decision is made before.
     Ask {
         pod: Arc<Pod>,
         questions: Vec<Question>,
     },
 }
 
-/// Who writes the binding.
+/// What writes the binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binder {
     /// A Bind plugin: POST to pods/binding.
@@ -103,16 +103,16 @@ pub enum Binder {
     Extender(usize),
 }
 
-/// Why a pod waits again.
+/// A failed attempt: why a pod waits again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     pub pod: Arc<Pod>,
     pub reason: FailureReason,
-    /// In full; an event has room for 1,024 bytes of it.
+    /// The whole message; an event takes 1,024 bytes of it.
     pub message: String,
-    /// Plugins that said no; nobody if something broke.
+    /// Plugins that rejected the pod; empty after an error.
     pub rejected_by: Vec<&'static str>,
-    /// Those of them that only wait for something on its way.
+    /// Those of them that wait for something that is already on its way.
     pub pending: Vec<&'static str>,
     pub nomination: Nomination,
 }
@@ -133,7 +133,7 @@ impl FailureReason {
     }
 }
 
-/// What to write into `status.nominatedNodeName`.
+/// What becomes of `status.nominatedNodeName`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nomination {
     Keep,

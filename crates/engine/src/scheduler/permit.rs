@@ -1,8 +1,8 @@
-//! Pods that hold their room and wait until somebody allows them, for so long.
+//! Pods that wait at Permit until all plugins allow them or their time is over.
 
 use std::time::Duration;
 
-use super::binding::{Stage, UnderWay};
+use super::binding::{BindingCycle, Stage};
 use super::{Failure, PermitVerdict, Scheduler};
 use crate::framework::Rejection;
 use crate::model::{Name, Timestamp, write_duration};
@@ -16,10 +16,10 @@ impl Scheduler {
         verdict: PermitVerdict,
         now: Timestamp,
     ) {
-        let Some(under_way) = self.under_way.get_mut(uid) else {
+        let Some(binding) = self.binding.get_mut(uid) else {
             return;
         };
-        let Stage::Waiting(waits) = &mut under_way.stage else {
+        let Stage::Waiting(waits) = &mut binding.stage else {
             return;
         };
         let Some(position) = waits.iter().position(|(name, ..)| *name == plugin) else {
@@ -41,20 +41,20 @@ impl Scheduler {
     }
 
     fn permit_rejected(&mut self, uid: &Name, plugin: &'static str, text: String, now: Timestamp) {
-        let Some(under_way) = self.under_way.get(uid) else {
+        let Some(binding) = self.binding.get(uid) else {
             return;
         };
         let rejection = Rejection::unschedulable(text);
-        let failure = Failure::refused(under_way.pod.clone(), "Permit", plugin, &rejection);
+        let failure = Failure::refused(binding.pod.clone(), "Permit", plugin, &rejection);
         self.come_to_nothing(uid, failure, now);
     }
 
-    /// Pods that were held for too long.
+    /// Rejects pods whose time is over.
     pub(super) fn expire_permits(&mut self, now: Timestamp) {
         while self.held.first().is_some_and(|(until, ..)| *until <= now)
             && let Some((_, uid, plugin)) = self.held.pop_first()
         {
-            let waits = self.under_way.get(&uid).map_or(&[][..], UnderWay::waits);
+            let waits = self.binding.get(&uid).map_or(&[][..], BindingCycle::waits);
             let wait = waits.iter().find(|(name, ..)| *name == plugin);
             let time = wait.map_or(Duration::ZERO, |(.., time)| *time);
             let time = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);

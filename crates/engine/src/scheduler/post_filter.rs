@@ -172,13 +172,11 @@ impl Scheduler {
         let pod = failure.pod.clone();
         let mut victims = Vec::new();
         for victim in candidate.victims {
-            let cancelled = match self.under_way.get(&victim.uid) {
-                Some(under_way) if under_way.is_waiting() => {
+            let cancelled = match self.binding.get(&victim.uid) {
+                Some(binding) if binding.is_waiting() => {
                     Some("waiting on permit for pod: preempted")
                 }
-                Some(under_way) if under_way.is_preparing() => {
-                    Some("preempted by DefaultPreemption")
-                }
+                Some(binding) if binding.is_preparing() => Some("preempted by DefaultPreemption"),
                 _ => None,
             };
             match cancelled {

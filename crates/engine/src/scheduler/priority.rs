@@ -1,5 +1,5 @@
-//! Priorities that the API server left open: each pod has that of its class, and one whose class nobody knows waits for
-//! it. A priority that is filled in is never touched.
+//! Pods without a priority get that of their PriorityClass. A pod whose class does not exist waits for it. A priority that
+//! is set never changes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{Failure, Scheduler, world};
 use crate::cluster::UpdateError;
 use crate::model::{Pod, Timestamp};
 
-/// Whom a pod waits for whose class is unknown; it stands where plugins are named.
+/// Stands in the list of rejecting plugins if the class of the pod does not exist.
 const PRIORITY_CLASS: &str = "PriorityClass";
 
 impl Scheduler {
@@ -32,18 +32,18 @@ impl Scheduler {
         })
     }
 
-    /// What is said to whoever made a pod whose class nobody knows.
+    /// The message for a pod whose class does not exist.
     pub(super) fn unknown_class(&self, pod: &Pod) -> Option<String> {
         let class = pod.open_priority.as_ref()?.class.as_deref()?;
         let known = self.cluster.catalog().priority_class(Some(class));
         known.is_none().then(|| {
             format!(
-                "PriorityClass \"{class}\" was not found: create it, or make the pod anew with a priorityClassName that exists"
+                "PriorityClass \"{class}\" was not found: create it, or recreate the pod with a priorityClassName that exists"
             )
         })
     }
 
-    /// A class came, changed or went.
+    /// A class was added, changed or deleted.
     pub(super) fn priorities_changed(&mut self, now: Timestamp) -> Result<(), UpdateError> {
         if !self.has_open_priorities {
             return Ok(());
@@ -68,10 +68,10 @@ impl Scheduler {
             let uid = old.uid.clone();
             let is_known = self.unknown_class(&old).is_none();
             let pod = self.with_priority(old.clone());
-            // Whom it could not evict before, it may now.
+            // With a higher priority it can evict more pods.
             let rises =
                 pod.priority > old.priority || pod.preemption_policy != old.preemption_policy;
-            // One that has its room keeps the priority it got it with.
+            // An assumed pod keeps the priority that it was scheduled with.
             if !Arc::ptr_eq(&old, &pod) && self.cluster.placed(&uid).is_none() {
                 if let Some(node) = &pod.nominated_node {
                     self.cluster.nominate(pod.clone(), node.clone())?;

@@ -162,7 +162,7 @@ fn run(
         for index in &waiting {
             let uid = format!("p{index}");
             let known = bench.scheduler.queue.get(&uid).is_some()
-                || bench.scheduler.under_way.contains_key(&*uid)
+                || bench.scheduler.binding.contains_key(&*uid)
                 || elsewhere(&uid);
             assert!(known, "{uid} is lost after {event:?}");
         }

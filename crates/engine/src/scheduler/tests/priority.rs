@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::{OpenPriority, PriorityClass};
 
-const UNKNOWN: &str = "PriorityClass \"high\" was not found: create it, or make the pod anew with a priorityClassName that exists";
+const UNKNOWN: &str = "PriorityClass \"high\" was not found: create it, or recreate the pod with a priorityClassName that exists";
 
 fn open(name: &str, class: Option<&str>) -> PodBuilder {
     let open = OpenPriority {
