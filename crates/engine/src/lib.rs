@@ -10,12 +10,12 @@
 //! | [`framework`] | all that the author of a plugin reads |
 //! | [`plugins`] | one file per plugin, and the list of them |
 //! | [`profile`] | which plugins a scheduler name runs, where, in which order, with which weights |
-//! | [`evaluate`] | a pod and the truth in, a node or the reasons against every node out |
-//! | [`scheduler`] | the path of a pod, from news to instructions: read it first |
-//! | [`preemption`] | which pods would have to go so that another finds room |
+//! | [`evaluate`] | evaluates a pod against every node: feasible nodes, scores, reasons |
+//! | [`scheduler`] | the path of a pod, from inputs to instructions; `scheduler/cycle.rs` is the scheduling cycle. Start here |
+//! | [`preemption`] | the search for pods to evict so that another pod fits |
 //! | [`queue`] | pods that wait: whose turn it is, and what can help whom |
-//! | [`extender`] | what programs outside are asked and may answer |
-//! | [`hooks`] | code around the extension points and around events |
+//! | [`extender`] | extenders: the questions to them and their answers |
+//! | [`hooks`] | probes, rewrites and event hooks: code that a program adds around extension points and events |
 //! | [`kubelet`] | whether a node's kubelet would take a pod, in its own words |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 

@@ -1,7 +1,7 @@
-//! Random histories of the whole scheduler with every plugin that is on by default, good input and bad.
+//! Random histories of the whole scheduler with the default plugins, with valid and invalid input.
 //!
-//! After every step all invariants hold, no node that we chose holds more than it offers, no pod is lost, and the same
-//! history gives the same instructions, byte for byte.
+//! After every step all invariants hold, no chosen node is overcommitted, no pod is lost, and the same history gives the
+//! same instructions, byte for byte.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -40,7 +40,7 @@ enum Step {
         seen: usize,
     },
     PodGone(usize),
-    /// A binding that may never have been asked for.
+    /// The result of a binding, which may not have been requested.
     Bound {
         pod: usize,
         ok: bool,
@@ -117,7 +117,7 @@ fn shaped_pod(index: usize, shape: usize) -> PodBuilder {
         9 => small.terminating(),
         10 => small.with(|pod| pod.scheduling_gates = vec!["later".into()]),
         11 => small.with(|pod| pod.scheduler_name = "somebody-else".into()),
-        // What an API server would refuse.
+        // Invalid for an API server.
         12 => small.container("cpu=-5 memory=-9Gi example.com/x=-1"),
         13 => small
             .container("memory=8Ei")
@@ -166,7 +166,7 @@ impl Run {
         run
     }
 
-    /// Bad news is refused in words; it must not do harm.
+    /// Invalid input gives an error and changes nothing.
     fn apply(&mut self, input: Input) {
         if let Err(error) = self.scheduler.apply(input, self.now) {
             self.log += &format!("refused: {error}\n");
@@ -260,7 +260,7 @@ impl Run {
         }
     }
 
-    /// A node that was just chosen offers what all its pods together ask for of what the chosen pod asks for.
+    /// The chosen node has enough of each resource that the pod requests for all its pods together.
     fn fits(&self, outcome: &Outcome) {
         let Outcome::Bind { pod, node, .. } = outcome else {
             return;
@@ -277,7 +277,7 @@ impl Run {
                 .sum::<i128>()
         };
         for (resource, wanted) in pod.requests.wanted.iter() {
-            // Sums that no number can hold wrap, as they do in kube-scheduler.
+            // Sums that overflow wrap, as in kube-scheduler.
             let (taken, offered) = (taken(resource), entry.node.allocatable.get(resource));
             if wanted > 0 && i64::try_from(taken).is_ok() {
                 let name = resource.name();

@@ -1,7 +1,7 @@
-//! Random clusters of online and reclaimed pods, with reports that come, go and lie.
+//! Random clusters of online and reclaimed pods, with reports that appear, disappear and are wrong.
 //!
-//! A reclaimed pod evicts only reclaimed pods of lower priority, whoever looks for victims; and nobody gets a node that
-//! does not lend what all its pods borrow.
+//! A reclaimed pod evicts only reclaimed pods of lower priority, with every plugin that preempts. No pod gets a node whose
+//! reclaimed resources are less than the requests of its pods.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -27,7 +27,7 @@ const PODS: usize = 10;
 enum Step {
     Node {
         node: usize,
-        /// Room for so many pods; few, so that online pods stand in the way.
+        /// The number of pods; small, so that online pods fill the node.
         pods: usize,
     },
     NodeGone(usize),
@@ -51,7 +51,7 @@ struct Shape {
     wants: (u8, i64, i64),
     priority: i32,
     on: Option<usize>,
-    /// Where an earlier scheduler wanted it.
+    /// The nomination of an earlier scheduler.
     nominated: Option<usize>,
 }
 
@@ -77,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         2 => (0..NODES, 1..6_usize).prop_map(|(node, pods)| Step::Node { node, pods }),
         1 => (0..NODES).prop_map(Step::NodeGone),
-        // A report may come for a node that is never there.
+        // There may be a report for a node that never exists.
         4 => (0..NODES + 1, lent, prop::bool::weighted(0.1))
             .prop_map(|(node, lent, tainted)| Step::Report { node, lent, tainted }),
         1 => (0..NODES).prop_map(Step::ReportGone),
@@ -292,7 +292,7 @@ fn a_reclaimed_pod_evicts_only_reclaimed_pods_of_lower_priority() {
                 Ok(())
             })
             .unwrap_or_else(|error| panic!("{preemption}: {error}"));
-        // A test in which nobody evicts anybody says nothing.
+        // A run without evictions proves nothing.
         assert!(seen.evictions_by_reclaimed.get() > 50, "{preemption}");
         assert!(seen.evictions_by_online.get() > 50, "{preemption}");
         assert!(seen.loans.get() > 500, "{preemption}");

@@ -1,4 +1,4 @@
-//! The walls inside the crate, checked on the sources.
+//! Checks on the sources which modules of the crate may use which.
 #![expect(
     clippy::disallowed_methods,
     reason = "a test may read the sources it is about"
@@ -123,7 +123,7 @@ fn the_model_imports_nothing_of_the_crate() {
     assert_eq!(foreign_lines("model", &[]), Vec::<String>::new());
 }
 
-/// Nothing can be remembered of an opaque check, so of ours only those may be whose state is neither number nor count.
+/// Results of an opaque check cannot be kept, so only plugins whose state is neither a number nor a count may use one.
 #[test]
 fn only_some_plugins_are_opaque() {
     let mut files = Vec::new();

@@ -1,4 +1,5 @@
-//! Random histories of updates: the truth follows from the objects after every step, and what goes leaves no trace.
+//! Random histories of updates: after every step the cluster state follows from the objects, and removed objects leave
+//! nothing behind.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // One node more than ever exists, so that pods also go to unknown ones.
+    // One node more than ever exists, so that some pods are on unknown nodes.
     let (name, target, which, shape) = (0..NODES, 0..NODES + 1, 0..PODS, 0..6_usize);
     prop_oneof![
         3 => (name.clone(), shape.clone()).prop_map(|(name, shape)| Step::Node { name, shape }),
@@ -265,7 +266,7 @@ proptest! {
     fn the_truth_follows_from_the_objects_and_leaves_no_trace(steps in prop::collection::vec(step(), 1..60)) {
         let mut cluster = Cluster::new();
         for step in &steps {
-            // Some steps are refused (assuming a pod that is there); they must change nothing that the check sees.
+            // Some steps fail (assuming a pod that is placed); they must not change the state.
             let _refused = cluster.apply(update(step));
             if let Err(corruption) = cluster.check() {
                 panic!("{corruption} after {step:?}");
@@ -284,7 +285,7 @@ proptest! {
         prop_assert_eq!(cluster.kinds().of(None).count(), 0);
         prop_assert_eq!(cluster.catalog().terms().anti_affinity().count(), 0);
         prop_assert!(cluster.nodes().is_empty() && cluster.catalog().image("i").is_none());
-        // What comes afterwards finds everything as if it were the first.
+        // Later objects find the same state as the first ones.
         cluster.apply(Update::Node(shaped_node(0, 1).build())).unwrap();
         cluster.check().unwrap();
         prop_assert_eq!(cluster.nodes().slot("n0"), Some(0));

@@ -205,7 +205,7 @@ impl<'s, 'a> Trial<'s, 'a> {
     }
 
     /// With the nominated pods first, then without them; both must pass.
-    fn judge<T>(&mut self, say: impl Fn(&Self, CheckFailure) -> T) -> Result<(), T> {
+    fn judge<T>(&mut self, describe: impl Fn(&Self, CheckFailure) -> T) -> Result<(), T> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
             let own = self.pods.len()..self.pods.len() + nominated.len();
@@ -213,17 +213,17 @@ impl<'s, 'a> Trial<'s, 'a> {
                 self.push_share(pod, &Share::of(&pod.requests));
             }
             own.clone().for_each(|pod| self.charge(pod, 1));
-            let refused = self.refusal(&nominated).map(|found| say(self, found));
+            let refused = self.refusal(&nominated).map(|found| describe(self, found));
             own.for_each(|pod| self.charge(pod, -1));
             self.shares.truncate(self.pods.len() * self.width());
             self.nominated = nominated;
-            if let Some(said) = refused {
-                return Err(said);
+            if let Some(refusal) = refused {
+                return Err(refusal);
             }
         }
         match self.refusal(&[]) {
             None => Ok(()),
-            Some(found) => Err(say(self, found)),
+            Some(found) => Err(describe(self, found)),
         }
     }
 

@@ -96,9 +96,9 @@ impl EventHooks {
         self.0.is_empty()
     }
 
-    /// The event to apply instead of this one, or the end of the object if a hook hides it. Each hook gets the result of
-    /// the one before it. Ends of objects and results of instructions always stay as they are.
-    pub(crate) fn rewrite(&self, event: Input, context: &EventContext) -> Result<Input, Input> {
+    /// The event to apply instead of this one, and whether a hook hides the object: the event is its end then. Each hook
+    /// gets the result of the one before it. Ends of objects and results of instructions always stay as they are.
+    pub(crate) fn rewrite(&self, event: Input, context: &EventContext) -> (Input, bool) {
         let (shown, end) = match event {
             Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => {
                 let end = Input::PodGone(pod.uid.clone());
@@ -123,9 +123,9 @@ impl EventHooks {
                     Input::Object(end),
                 )
             }
-            other => return Ok(other),
+            other => return (other, false),
         };
-        shown.ok_or(end)
+        shown.map_or((end, true), |event| (event, false))
     }
 
     /// `None` if it is hidden. Ignores a replacement that is another object.

@@ -12,10 +12,10 @@ impl Scheduler {
         event: Input,
         now: Timestamp,
     ) -> Result<(), UpdateError> {
-        let event = match self.event_hooks.rewrite(event, &self.event_context(now)) {
-            Ok(event) => event,
-            Err(end) => return self.take_in(end, now),
-        };
+        let (event, is_hidden) = self.event_hooks.rewrite(event, &self.event_context(now));
+        if is_hidden {
+            return self.take_in(event, now);
+        }
         self.take_in(event.clone(), now)?;
         let actions = self.event_hooks.after(&event, &self.event_context(now));
         let mut result = Ok(());

@@ -32,7 +32,7 @@ impl Plugin for Path {
     }
 }
 
-/// Writes down its calls; pods say by their labels how it behaves.
+/// Records its calls; labels of pods control how it behaves.
 #[derive(Default)]
 struct Reserver {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! Hooks around events: what they show is what is known, and what they want is done.
+//! Event hooks: the scheduler knows what they show, and carries out their actions.
 
 use super::*;
 use crate::hooks::{EventContext, EventHook, EventHooks, HookAction, ObjectView};
@@ -15,7 +15,7 @@ fn labelled(pod: &Arc<Pod>, key: &str) -> bool {
     pod.labels().get(key).is_some()
 }
 
-/// Half of every node is kept for other things, and test pods are nobody's business.
+/// Halves every node, and hides test pods.
 struct Half;
 
 impl EventHook for Half {
@@ -42,7 +42,7 @@ fn what_is_shown_is_what_is_known() {
     assert!(bench.step().starts_with("park big"));
     bench.pod(&cores("small", "2"));
     assert_eq!(bench.step(), "bind small n");
-    // The end of an object is always told.
+    // The end of an object always reaches the scheduler.
     bench.apply(Input::Object(Update::NodeGone("n".into())));
     assert!(bench.scheduler.cluster().nodes().is_empty());
 }
@@ -69,7 +69,7 @@ fn what_is_hidden_later_is_gone() {
     assert_eq!(bench.step(), "bind b n");
 }
 
-/// Puts a word behind what it finds in a label, and writes down what it is told.
+/// Appends a word to a label, and records the events that it gets.
 struct Word(&'static str, Mutex<Vec<String>>);
 
 impl Word {
@@ -125,7 +125,7 @@ fn a_hook_cannot_make_another_object_of_one() {
     assert_eq!(bench.step(), "bind b n");
 }
 
-/// Keeps pods back until a service says that they may come, and then lets everybody try.
+/// Hides pods until a Service is added, and then has all pods tried.
 #[derive(Default)]
 struct Doorkeeper {
     outside: Mutex<Vec<Arc<Pod>>>,
@@ -172,14 +172,14 @@ fn what_hooks_want_is_done_in_order() {
         name: "n".into(),
         selector: Default::default(),
     })));
-    // The pod that was kept back is not kept back again; the other one came first.
+    // The hidden pod is not hidden again; the other one came first.
     let steps = [bench.step(), bench.step()];
     assert_eq!(steps, ["bind waits n", "bind late n"]);
 }
 
 #[test]
 fn reports_of_agents_are_shown_by_hooks_too() {
-    /// Believes half of what agents say, and nothing once somebody gives a sign.
+    /// Halves reports, and hides them after a sign.
     struct Doubt;
     impl EventHook for Doubt {
         fn report(

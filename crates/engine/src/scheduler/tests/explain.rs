@@ -6,7 +6,7 @@ use super::*;
 use crate::scheduler::{Decision, PodReport, PodState};
 
 impl Bench {
-    /// Asking must change nothing, so the cluster is compared as text.
+    /// A report must change nothing, so the cluster is compared as text.
     fn explain(&self, name: &str) -> PodReport {
         let before = format!("{:?}", self.scheduler.cluster());
         let report = self.scheduler.explain("default", name, self.now);
@@ -89,7 +89,7 @@ fn a_parked_pod() {
 }
 
 #[test]
-fn a_pod_that_room_is_made_for() {
+fn a_pod_that_preempts() {
     let mut bench = scored();
     bench.pod(&cores("low", "3").on("n").priority(1));
     bench.pod(&cores("high", "3").priority(9));
@@ -108,7 +108,7 @@ fn a_pod_that_room_is_made_for() {
 }
 
 #[test]
-fn a_pod_with_a_node_is_looked_at_as_if_it_had_none() {
+fn a_pod_with_a_node_is_evaluated_as_if_it_had_none() {
     let mut bench = scored();
     bench.pod(&cores("a", "3").label("hold", "A").label("prepare", "A"));
     assert_eq!(bench.step(), "wait a n A");
@@ -156,7 +156,7 @@ fn a_foreign_pod_on_a_node() {
 }
 
 #[test]
-fn what_extenders_said_is_kept_for_the_latest_pods() {
+fn answers_of_extenders_are_kept_for_the_latest_pods() {
     let filter = Extender {
         url: "http://e".into(),
         filters: true,
@@ -194,7 +194,7 @@ fn what_extenders_said_is_kept_for_the_latest_pods() {
 }
 
 #[test]
-fn hooks_show_the_same_as_to_a_decision() {
+fn rewrites_apply_as_in_a_decision() {
     let mut bench = rosy(vec![Point::PreFilter, Point::Filter]);
     bench.pod(&cores("a", "16").label("rosy", "yes"));
     assert_eq!(bench.explain("a").verdict, Decision::Node("n".into()));

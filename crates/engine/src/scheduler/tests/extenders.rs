@@ -32,7 +32,7 @@ pub(super) fn kept(nodes: &[&str], failed: &[(&str, &str)]) -> Answer {
 }
 
 #[test]
-fn extenders_are_asked_and_nothing_else_is_decided_meanwhile() {
+fn no_other_decision_is_made_before_extenders_answer() {
     let filter = Extender {
         filters: true,
         weight: Some(2),
@@ -62,7 +62,7 @@ fn extenders_are_asked_and_nothing_else_is_decided_meanwhile() {
 }
 
 #[test]
-fn what_extenders_say_against_nodes_is_in_the_message() {
+fn rejections_by_extenders_are_in_the_message() {
     let filter = |ignorable| Extender {
         filters: true,
         ignorable,
@@ -150,7 +150,7 @@ fn extenders_may_choose_other_victims() {
 }
 
 #[test]
-fn the_next_extender_sees_what_the_one_before_it_left() {
+fn the_next_extender_gets_what_the_previous_one_left() {
     let mut bench = full(vec![preempts(false), preempts(true), preempts(true)]);
     answer(&mut bench, 0, evict("y", &["small-y", "on-y"]));
     assert_eq!(bench.step(), "ask a: preempt y");
@@ -222,7 +222,7 @@ fn wrong_victims_are_refused_by_name() {
 }
 
 #[test]
-fn nodes_that_nobody_asked_about_are_refused_by_name() {
+fn nodes_that_were_not_in_the_question_are_rejected_by_name() {
     let filter = |ignorable| Extender {
         url: "http://e".into(),
         filters: true,
@@ -246,7 +246,7 @@ fn nodes_that_nobody_asked_about_are_refused_by_name() {
 }
 
 #[test]
-fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
+fn a_pod_that_goes_before_extenders_answer_ends_the_conversation() {
     let filter = Extender {
         filters: true,
         ..Extender::default()
@@ -262,7 +262,7 @@ fn a_pod_that_goes_while_extenders_think_ends_the_talk() {
 }
 
 #[test]
-fn when_extenders_leave_no_candidate_the_other_plugins_words_stay() {
+fn messages_of_other_plugins_stay_if_extenders_leave_no_candidate() {
     // With the defaults of Kubernetes, whose message this is; an error of an extender stands alone there.
     let default = || {
         let enabled = plugins::DEFAULT

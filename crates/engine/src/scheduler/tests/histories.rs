@@ -1,7 +1,8 @@
-//! Random histories: no pod is lost, no node is overbooked by us, and the same history gives the same instructions.
+//! Random histories: no pod is lost, the scheduler overcommits no node, and the same history gives the same instructions.
 
 use proptest::prelude::*;
 
+use super::hooks::Watcher;
 use super::*;
 use crate::hooks::{EventContext, EventHook, EventHooks, HookAction, ObjectView};
 use crate::model::{Node, Resource};
@@ -49,16 +50,16 @@ fn shaped(index: usize, shape: usize) -> PodBuilder {
     }
 }
 
-/// What the shell would do with instructions, and what it has not done yet.
+/// Instructions that the driver has not carried out yet.
 #[derive(Default)]
-struct Shell {
+struct Driver {
     binds: Vec<(Arc<Pod>, Name)>,
     waits: Vec<Arc<Pod>>,
     work: Vec<Arc<Pod>>,
     log: Vec<String>,
 }
 
-impl Shell {
+impl Driver {
     fn take(&mut self, outcome: Outcome) {
         self.log.push(short(&outcome));
         match outcome {
@@ -70,16 +71,16 @@ impl Shell {
     }
 }
 
-/// Plays a history and returns what was instructed. What the scheduler is told goes through `told`; pods that `elsewhere`
-/// knows are looked after by somebody else.
+/// Runs a history and returns the instructions. Inputs go through `told`; pods for which `elsewhere` is true are not
+/// expected in the scheduler.
 fn run(
     events: &[Event],
     mut bench: Bench,
     told: impl Fn(Input) -> Input,
     elsewhere: impl Fn(&str) -> bool,
 ) -> (Vec<String>, Bench) {
-    let mut shell = Shell::default();
-    // Pods of ours that exist and that the API does not show as bound.
+    let mut driver = Driver::default();
+    // Pods of this scheduler that the API server does not show as bound.
     let mut waiting: Vec<usize> = Vec::new();
     for event in events {
         match event {
@@ -113,11 +114,11 @@ fn run(
             }
             Event::Next => {
                 if let Some(outcome) = bench.next() {
-                    shell.take(outcome);
+                    driver.take(outcome);
                 }
             }
             Event::Bound { ok } => {
-                if let Some((pod, node)) = shell.binds.pop() {
+                if let Some((pod, node)) = driver.binds.pop() {
                     bench.bound(&pod.uid, if *ok { Ok(()) } else { Err("refused") });
                     let holds = bench.scheduler.cluster().placed(&pod.uid);
                     let assumed = holds.is_some_and(|placed| placed.assumed && placed.node == node);
@@ -132,7 +133,7 @@ fn run(
                 }
             }
             Event::Permit { ok } => {
-                if let Some(pod) = shell.waits.pop() {
+                if let Some(pod) = driver.waits.pop() {
                     let verdict = match ok {
                         true => PermitVerdict::Allow,
                         false => PermitVerdict::Reject("no".into()),
@@ -145,7 +146,7 @@ fn run(
                 }
             }
             Event::Prepared { ok } => {
-                if let Some(pod) = shell.work.pop() {
+                if let Some(pod) = driver.work.pop() {
                     let result = ok.then_some(()).ok_or(("B".into(), "failed".into()));
                     bench.apply(Input::Prepared {
                         uid: pod.uid.clone(),
@@ -167,7 +168,7 @@ fn run(
             assert!(known, "{uid} is lost after {event:?}");
         }
     }
-    (shell.log, bench)
+    (driver.log, bench)
 }
 
 fn as_it_is(input: Input) -> Input {
@@ -208,7 +209,7 @@ impl Censor {
         }
     }
 
-    /// What a scheduler without hooks would have to be told.
+    /// The input that gives a scheduler without hooks the same state.
     fn told(input: Input) -> Input {
         match input {
             Input::Pod(pod) => match Self::show_pod(&pod) {
@@ -235,7 +236,7 @@ impl EventHook for Censor {
     }
 }
 
-/// Keeps some pods back until something ends; lets others try, and grows nodes, at any time.
+/// Hides some pods until a node is added; tries others, and grows nodes, at any time.
 #[derive(Default)]
 struct Meddler(Mutex<Vec<Arc<Pod>>>);
 
@@ -273,7 +274,7 @@ impl EventHook for Meddler {
                 free.chain(tried(known.waiting())).collect()
             }
             Input::Bound { .. } => tried(known.waiting()),
-            // It does not come back before it is told again.
+            // It stays hidden until the next event about it.
             Input::Object(Update::NodeGone(_)) => vec![HookAction::HideNode("n0".into())],
             _ => Vec::new(),
         }
@@ -305,14 +306,19 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_and_everything_repeats(events in prop::collection::vec(event(), 1..100)) {
-        let play = || run(&events, Bench::new(), as_it_is, nowhere).0;
-        prop_assert_eq!(play(), play());
+        let play = |hooks| {
+            let settings = Settings { hooks, ..Settings::default() };
+            run(&events, Bench::with(settings), as_it_is, nowhere).0
+        };
+        // A probe changes nothing.
+        let watched = Hooks::default().with_probe(Arc::new(Watcher::default()));
+        prop_assert_eq!(play(Hooks::default()), play(watched));
     }
 
-    /// A scheduler with hooks does what one without does that is told what they show.
+    /// A scheduler with event hooks behaves like one without that gets the events as the hooks show them.
     #[test]
     fn the_state_follows_from_what_hooks_show(events in prop::collection::vec(event(), 1..100)) {
-        // Who waits is looked after only in the second run: in the first one, the hook knows.
+        // Only the second run checks that no pod is lost: in the first one the hook hides pods.
         let (hooked, with) = run(&events, with_events(Arc::new(Censor)), as_it_is, |_| true);
         let (plain, without) = run(&events, Bench::new(), Censor::told, nowhere);
         prop_assert_eq!(hooked, plain);

@@ -6,12 +6,12 @@ use crate::evaluate::Evaluations;
 use crate::hooks::{PointResult, Probe, Rewrite};
 use crate::model::{Node, Resource};
 
-/// Writes down what it sees.
+/// Records the calls.
 #[derive(Default)]
 pub(super) struct Watcher(Mutex<Vec<String>>);
 
 impl Watcher {
-    /// What was seen since the last time, but for QueueSort, which is asked as often as the heap likes.
+    /// The calls since the last time, without QueueSort, whose number depends on the heap.
     fn take(&self) -> Vec<String> {
         let mut seen = std::mem::take(&mut *self.0.lock().unwrap());
         seen.retain(|line| !line.contains("QueueSort"));
@@ -85,7 +85,7 @@ fn every_point_begins_and_ends_where_it_runs() {
     let bound = ["a <Bind", "a >PostBind", "a <PostBind"];
     assert_eq!(watcher.take(), bound);
     bench.pod(&cores("a", "1").on("x"));
-    assert_eq!(watcher.take(), [""; 0], "it was told already");
+    assert_eq!(watcher.take(), [""; 0], "it was reported already");
     bench.pod(&cores("b", "1"));
     assert!(bench.step().starts_with("bind b"));
     watcher.take();
@@ -112,7 +112,7 @@ fn queue_order_is_a_point_too() {
 }
 
 #[test]
-fn a_lone_node_is_taken_unscored() {
+fn a_single_node_is_not_scored() {
     let (bench, watcher) = watched(Settings::default());
     let mut bench = bench.nodes(&["x"]);
     bench.pod(&cores("a", "1"));
@@ -122,7 +122,7 @@ fn a_lone_node_is_taken_unscored() {
 }
 
 #[test]
-fn a_point_that_comes_to_nothing_ends_with_why() {
+fn a_point_that_fails_ends_with_the_message() {
     let (bench, watcher) = watched(Settings::default());
     let mut bench = bench.nodes(&["x"]);
     bench.pod(&cores("big", "5"));
@@ -178,7 +178,7 @@ fn rounds_with_extenders_end_what_they_begin() {
     );
 }
 
-/// Who was asked about how many nodes.
+/// Records the evaluations.
 #[derive(Default)]
 struct Census(Mutex<Vec<(Point, Evaluations)>>);
 
@@ -189,7 +189,7 @@ impl Probe for Census {
 }
 
 #[test]
-fn only_those_who_have_something_to_say_are_asked() {
+fn plugins_that_skip_are_not_counted() {
     let census = Arc::new(Census::default());
     let settings = Settings {
         hooks: Hooks::default().with_probe(census.clone()),
@@ -219,7 +219,7 @@ fn only_those_who_have_something_to_say_are_asked() {
         bench.step();
         std::mem::take(&mut *census.0.lock().unwrap())
     };
-    // Whoever is not asked at the first point of two is asked at the second.
+    // A plugin that is not enabled at the first of two points runs at the second.
     let filters = |nodes| (Point::Filter, vec![(name, 3), (taint, 3), (fit, nodes)]);
     let scores = [
         (Point::PreScore, vec![(taint, 1), (fit, 1)]),
@@ -231,7 +231,7 @@ fn only_those_who_have_something_to_say_are_asked() {
         asked(&cores("a", "1")),
         [&[first.clone(), filters(2)], &scores[..], &[idle]].concat()
     );
-    // A node that was rejected is nobody else's concern, and a lone one is taken unscored.
+    // No other plugin evaluates a rejected node, and a single node is not scored.
     let picky = asked(&cores("b", "1").node_selector("name", "x"));
     assert_eq!(picky[0], (Point::PreFilter, vec![(affinity, 1), (fit, 1)]));
     assert_eq!(picky[1].1, [(name, 3), (taint, 3), (affinity, 2), (fit, 0)]);
@@ -240,7 +240,7 @@ fn only_those_who_have_something_to_say_are_asked() {
     assert_eq!(big, [first, filters(2), room]);
 }
 
-/// Watching changes no decision, so a history with a watcher is one without.
+/// A probe changes no decision.
 #[test]
 fn watching_changes_nothing() {
     let steps = |mut bench: Bench| {
@@ -258,7 +258,7 @@ fn watching_changes_nothing() {
     assert_eq!(steps(watched(Settings::default()).0), plain);
 }
 
-/// For pods with a label it tolerates everything, and shows nodes larger than they are, at some points.
+/// For pods with a label, at some points: adds a toleration and shows nodes larger than they are.
 pub(super) struct Rose(pub(super) Vec<Point>);
 
 impl Rewrite for Rose {
@@ -314,7 +314,7 @@ fn hooks_change_what_plugins_see_and_nothing_else() {
 
 #[test]
 fn each_point_has_a_view_of_its_own() {
-    // The filters are what matters to this pod, so a hook around other points changes nothing.
+    // Only the filters matter for this pod, so a rewrite of other points changes nothing.
     for (points, fits) in [
         (vec![Point::Filter], true),
         (vec![Point::PreFilter], false),

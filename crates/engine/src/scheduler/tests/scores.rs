@@ -1,4 +1,4 @@
-//! The scores behind decisions, when somebody wants to see them.
+//! Score tables of decisions.
 
 use super::extenders::{answer, kept};
 use super::hooks::Watcher;
@@ -44,7 +44,7 @@ fn benches() -> [Bench; 2] {
 }
 
 #[test]
-fn nothing_is_told_unless_somebody_asks() {
+fn tables_are_disabled_by_default() {
     for mut bench in benches() {
         bench.pod(&cores("a", "1"));
         assert_eq!(bench.step(), "bind a large");
@@ -82,7 +82,7 @@ fn the_best_nodes_come_first_and_the_chosen_one_before_its_equals() {
 }
 
 #[test]
-fn a_pod_may_ask_for_itself_or_not_to_be_shown() {
+fn a_pod_may_enable_or_disable_its_table() {
     for mut bench in benches() {
         bench.pod(&shows("a", "3", 1));
         bench.step();
@@ -96,7 +96,7 @@ fn a_pod_may_ask_for_itself_or_not_to_be_shown() {
 }
 
 #[test]
-fn a_lone_node_and_a_nominated_one_are_shown_too() {
+fn a_single_node_and_a_nominated_one_have_scores_too() {
     for mut bench in benches() {
         bench.scheduler.show_scores(5);
         bench.pod(&cores("a", "4").on("large"));
@@ -122,7 +122,7 @@ fn a_pod_that_fits_nowhere_has_no_scores() {
 }
 
 #[test]
-fn what_extenders_left_is_shown_without_what_they_add() {
+fn scores_of_extenders_are_not_in_the_table() {
     let extender = || Extender {
         filters: true,
         weight: Some(1),
@@ -153,7 +153,7 @@ fn what_extenders_left_is_shown_without_what_they_add() {
 }
 
 #[test]
-fn only_sensible_numbers_are_read() {
+fn invalid_numbers_are_rejected() {
     for (text, want) in [
         ("10", Some(10)),
         (" 3\n", Some(3)),
