@@ -105,6 +105,16 @@ pub struct Status {
     pub message: String,
     #[prost(string, tag = "4")]
     pub reason: String,
+    #[prost(message, optional, tag = "5")]
+    pub details: Option<StatusDetails>,
     #[prost(int32, tag = "6")]
     pub code: i32,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message, serde::Deserialize)]
+#[serde(default)]
+pub struct StatusDetails {
+    /// The resource that the status is about, such as `namespaces`.
+    #[prost(string, tag = "3")]
+    pub kind: String,
 }

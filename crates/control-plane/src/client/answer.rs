@@ -27,6 +27,8 @@ pub(crate) enum Refusal {
     Refused {
         status: StatusCode,
         message: String,
+        /// The resource that the refusal is about, such as `namespaces`; may be empty.
+        resource: String,
         /// How long to wait before the next attempt.
         retry_after: Option<Duration>,
     },
@@ -130,6 +132,7 @@ fn refusal(code: StatusCode, headers: &HeaderMap, bytes: &Bytes) -> Refusal {
     Refusal::Refused {
         status: code,
         message,
+        resource: status.details.unwrap_or_default().kind,
         retry_after: seconds.map(Duration::from_secs),
     }
 }

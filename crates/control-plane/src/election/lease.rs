@@ -411,7 +411,7 @@ impl Candidate {
 }
 
 fn is_missing_namespace(refusal: &Refusal) -> bool {
-    refusal.status() == Some(StatusCode::NOT_FOUND) && refusal.to_string().contains("namespaces")
+    matches!(refusal, Refusal::Refused { status: StatusCode::NOT_FOUND, resource, .. } if resource == "namespaces")
 }
 
 #[cfg(test)]

@@ -161,6 +161,7 @@ mod tests {
                 message: "old".into(),
                 reason: "Expired".into(),
                 code: 410,
+                details: None,
             }),
         ];
         for size in 1..text.len() {
