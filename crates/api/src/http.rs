@@ -1,6 +1,6 @@
 //! The HTTP API of a scheduler: its paths, its answers and its errors, for the server and for the command line.
 //!
-//! Fields may be added; none is renamed. A missing field of [`Status`] has its default, because the two sides may have
+//! Fields may be added; none is renamed. A missing field of [`SchedulerStatus`] has its default, because the two sides may have
 //! different versions.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Answers a [`Status`].
+/// Answers a [`SchedulerStatus`].
 pub const STATUS: &str = "/apis/v1/status";
 /// Answers a [`CacheDump`]; with `/NODE` a [`NodeDump`].
 pub const CACHE: &str = "/debug/cache";
@@ -141,7 +141,7 @@ impl Role {
 /// The status of a running scheduler. It contains no secret.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Status {
+pub struct SchedulerStatus {
     pub version: String,
     /// `second`, `primary` or `observe`.
     pub mode: String,

@@ -11,7 +11,6 @@
 //! | [`election`] | leader election |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
 //! | `backoff` | exponential backoff |
-//! | `testing` | the captured log, for tests |
 
 mod backoff;
 pub mod client;

@@ -263,7 +263,7 @@ impl Scheduler {
             Err(why) if code_of(&why) == Code::Refused => return Ok(()),
             status => status?,
         };
-        let status: api::http::Status = serde_json::from_value(status).unwrap_or_default();
+        let status: api::http::SchedulerStatus = serde_json::from_value(status).unwrap_or_default();
         let found = &status.identity;
         if found.is_empty() || self.holders.iter().any(|it| it.identity == *found) {
             return Ok(());

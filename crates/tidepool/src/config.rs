@@ -13,6 +13,7 @@ use control_plane::scheduler::{DEFAULT_LEASE, DEFAULT_SCHEDULER, SECOND_LEASE, S
 use engine::plugins;
 
 use crate::exit::{Code, error};
+use crate::output::Format;
 
 /// Check, show or convert the configuration of a scheduler
 #[derive(Args)]
@@ -78,15 +79,8 @@ struct Input {
 #[derive(Args)]
 struct Output {
     /// Output format
-    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-    Yaml,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

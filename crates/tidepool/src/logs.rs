@@ -35,7 +35,7 @@ pub(crate) struct Flags {
         alias = "logging-format",
         global = true
     )]
-    log_format: Format,
+    log_format: LogFormat,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -48,7 +48,7 @@ pub(crate) enum Level {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum LogFormat {
     Text,
     Json,
 }
@@ -79,8 +79,8 @@ impl Flags {
         let filter = EnvFilter::new(format!("{others},kube_client=off,{asked},{ours}"));
         tracing_subscriber::fmt()
             .event_format(match self.log_format {
-                Format::Text => Lines::Text,
-                Format::Json => Lines::Json,
+                LogFormat::Text => Lines::Text,
+                LogFormat::Json => Lines::Json,
             })
             .with_writer(|| Stderr)
             .with_env_filter(filter)

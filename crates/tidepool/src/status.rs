@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, time::Duration};
 
 use anyhow::Result;
-use api::http::{Leader, Role, STATUS, Status, Waiting, Watch};
+use api::http::{Leader, Role, STATUS, SchedulerStatus, Waiting, Watch};
 use clap::Args;
 use http::Uri;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     })
 }
 
-fn table(status: &Status, server: &Uri) -> String {
+fn table(status: &SchedulerStatus, server: &Uri) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<10} {}", one_line(&value));
@@ -127,7 +127,7 @@ fn whole(seconds: f64) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(seconds.max(0.0) as u64))
 }
 
-fn role(status: &Status) -> String {
+fn role(status: &SchedulerStatus) -> String {
     let lease = status.lease.as_deref().unwrap_or("its Lease");
     let other = match &status.leader {
         None => "the Lease is free".to_owned(),

@@ -229,7 +229,7 @@ async fn read(mut body: RecvStream) -> Result<Bytes, BoxError> {
         // Lets the server send as much again.
         body.flow_control().release_capacity(piece.len())?;
         if all.len() + first.len() + piece.len() > LARGEST {
-            return Err(format!("the response is larger than {LARGEST} bytes").into());
+            return Err(format!("it is larger than {LARGEST} bytes").into());
         }
         // Most responses are one frame.
         if first.is_empty() && all.is_empty() {
@@ -453,7 +453,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "the answer broke off: it is larger than 4194304 bytes"
+            "the response is incomplete: it is larger than 4194304 bytes"
         );
     }
 }

@@ -17,7 +17,7 @@ use crate::scheduler::channel::{Channel, EngineDump, Query};
 use crate::scheduler::observe::metrics::{KindLabel, Metrics, QueueLabel, RoleLabel};
 use crate::serve::{Check, Component};
 use crate::watch::Progress;
-use api::http::{ClusterSize, Queue, SinceStart, Status, Watch};
+use api::http::{ClusterSize, Queue, SchedulerStatus, SinceStart, Watch};
 
 /// Queries that may wait for an answer at the same time.
 const MAX_QUERIES: usize = 8;
@@ -135,7 +135,7 @@ impl Handle {
         self.0.stopping.store(true, Ordering::Relaxed);
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SchedulerStatus {
         let inner = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (stats, counters) = (&inner.stats, &inner.counters);
@@ -151,7 +151,7 @@ impl Handle {
                 silent_seconds: kind.heard.map(|at| at.elapsed().as_secs_f64()),
                 trouble: kind.broken.map(|(_, why)| why),
             });
-        Status {
+        SchedulerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             mode: inner.info.mode.to_string(),
             role: inner.leadership.role(),
@@ -200,7 +200,7 @@ impl Handle {
 
     /// Logs the most important numbers at any log level, because the user asked for them by a signal.
     pub fn log_sizes(&self) {
-        let Status { cluster, queue, .. } = self.status();
+        let SchedulerStatus { cluster, queue, .. } = self.status();
         tracing::info!(
             target: "asked",
             nodes = cluster.nodes,
@@ -216,7 +216,7 @@ impl Handle {
     }
 
     /// The status with the engine's part.
-    pub async fn whole_status(&self) -> Status {
+    pub async fn whole_status(&self) -> SchedulerStatus {
         let mut status = self.status();
         if let Ok(_permit) = self.0.queries.try_acquire() {
             let (answer, answered) = oneshot::channel();

@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_a_cluster_with_kube_scheduler_is_told_what_its_lease_means() {
+    fn conflicts_with_the_lease_of_kube_scheduler_cause_warnings() {
         let its_own = "leaderElection: {resourceName: kube-scheduler}\n";
         let other = "leaderElection: {resourceName: other}\n";
         let elsewhere = "leaderElection: {resourceNamespace: infra}\n";
         let off = "leaderElection: {leaderElect: false, resourceName: kube-scheduler}\n";
-        let (stands_by, at_once) = (Some("stands by"), Some("active at the same time"));
+        let (stands_by, at_once) = (Some("does not schedule while"), Some("at the same time"));
         for (mode, text, want) in [
             (Mode::Second, "", None),
             (Mode::Second, its_own, stands_by),

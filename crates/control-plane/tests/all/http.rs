@@ -115,7 +115,7 @@ async fn health_status_and_configuration() {
     assert_eq!(pods["synced"], true);
     assert!(pods["silentSeconds"].as_f64().unwrap() < 60.0);
     // What is written down for others can be read back.
-    let read: api::http::Status = serde_json::from_value(status).unwrap();
+    let read: api::http::SchedulerStatus = serde_json::from_value(status).unwrap();
     assert_eq!(read.queue.unschedulable, 1);
 
     let (_, verbose) = get(&fixture, "/readyz?verbose").await;

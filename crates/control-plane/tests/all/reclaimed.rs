@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use api::config;
-use api::http::Status;
+use api::http::SchedulerStatus;
 use control_plane::scheduler::Options;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
@@ -233,7 +233,7 @@ async fn a_report_that_lends_more_wakes_a_job_at_once() {
     let mut fastest = Duration::MAX;
     for count in 1..=5 {
         fixture.create_pod(job(&format!("job-{count}"), "1k")).await;
-        let waits = |status: &Status| status.queue.unschedulable == 1;
+        let waits = |status: &SchedulerStatus| status.queue.unschedulable == 1;
         eventually("the job waits", || async {
             let status = fixture.running().handle().status();
             if waits(&status) { Ok(()) } else { Err(status) }

@@ -233,7 +233,7 @@ fn who_asks_by_a_signal_finds_the_numbers_in_the_log() {
         let line = log.next().unwrap().unwrap();
         for part in [
             "INFO asked: ",
-            "/debug/cache",
+            "tidepool debug cache",
             " nodes=",
             " assumed=",
             " gated=",
