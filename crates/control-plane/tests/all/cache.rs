@@ -1,4 +1,4 @@
-//! What the scheduler counts on nodes can be seen at any instant, is right, and holds up nothing.
+//! The cache dump is correct at any instant, and does not delay scheduling.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -198,7 +198,7 @@ async fn during_a_drain_every_dump_is_of_one_instant() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_go_on_while_somebody_reads_slowly() {
+async fn decisions_go_on_while_a_client_reads_slowly() {
     const NODES: usize = 100;
     const PODS: usize = 20;
     let mut fixture = serving().await;

@@ -1,4 +1,4 @@
-//! Programs outside that have a say.
+//! Extenders.
 
 use std::sync::{Arc, Mutex};
 
@@ -246,7 +246,7 @@ async fn an_extender_chooses_among_victims() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_goes_against_the_word_of_an_extender() {
+async fn the_answer_of_an_extender_is_final() {
     for (answer, ignorable, words) in [
         (
             r#"{"NodeNameToMetaVictims": {}}"#,

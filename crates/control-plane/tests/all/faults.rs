@@ -1,4 +1,4 @@
-//! Whatever the API server and the network do: nothing is lost, nothing is doubled.
+//! With faults of the API server and the network, no pod is lost or bound twice.
 
 use std::collections::BTreeMap;
 

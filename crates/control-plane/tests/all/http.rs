@@ -1,4 +1,4 @@
-//! What a scheduler answers over HTTP, and to whom.
+//! The HTTP API of a scheduler, and its authorization.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -209,7 +209,7 @@ async fn a_scheduler_that_knows_too_little_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_can_be_changed_and_nobody_waits_for_ever() {
+async fn writes_are_refused_and_silent_clients_are_disconnected() {
     let mut fixture = serving().await;
     let mut stream = TcpStream::connect(fixture.server()).await.unwrap();
     let request = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n";
@@ -227,7 +227,7 @@ async fn nothing_can_be_changed_and_nobody_waits_for_ever() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_machines_get_tls_and_must_say_who_they_are() {
+async fn other_addresses_than_loopback_need_tls_and_a_token() {
     let mut fixture = Fixture::new().await;
     let mut options = options();
     options.serve = Some(Serve {
@@ -379,7 +379,7 @@ profiles:
 
 /// TLS on loopback, so that callers are asked who they are; the reviews are answered by the test.
 #[tokio::test(flavor = "multi_thread")]
-async fn with_tls_the_api_server_says_who_may_see_what() {
+async fn with_tls_the_api_server_authorizes_callers() {
     let directory = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
     let names = vec!["localhost".to_owned()];

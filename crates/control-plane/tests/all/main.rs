@@ -4,16 +4,16 @@
 
 mod cache;
 mod controllers;
+mod election;
+mod events;
 mod extenders;
 mod faults;
 mod http;
-mod leading;
-mod measuring;
-mod placing;
+mod metrics;
+mod permissions;
 mod preemption;
 mod reclaimed;
-mod rights;
+mod scheduling;
 mod streaming;
 mod support;
-mod telling;
 mod volumes;

@@ -1,10 +1,10 @@
-//! Room is made for pods with a higher priority.
+//! Pods with a higher priority preempt others.
 
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
 
-use crate::measuring::{metrics, options, value};
+use crate::metrics::{metrics, options, value};
 use crate::support::{Fixture, condition, eventually, pod};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +68,7 @@ async fn victims_are_deleted_before_the_pod_is_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_victim_is_told_even_if_the_answer_to_its_deletion_is_lost() {
+async fn a_victim_gets_its_event_even_if_the_response_to_its_deletion_is_lost() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "1", 110).await;
     fixture.schedule();
@@ -96,7 +96,7 @@ async fn a_victim_is_told_even_if_the_answer_to_its_deletion_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_victim_of_two_pods_is_told_once() {
+async fn a_victim_of_two_pods_gets_one_event() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "1", 110).await;
     fixture.schedule_with_options(options());

@@ -1,4 +1,4 @@
-//! Reclaimed resources: reports of agents come through the API, in either layout, once the API knows them.
+//! Reclaimed resources: CustomNodeResources in either layout, once the API has the kind.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Everything there is comes as a stream where the server can, and in pages where it cannot.
+//! Lists are streamed where the server supports it, and read in pages elsewhere.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

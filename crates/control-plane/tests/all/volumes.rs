@@ -1,4 +1,4 @@
-//! Pods whose volumes are made or found for the node that was chosen.
+//! Pods whose volumes are provisioned or bound for the chosen node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::http::any_port;
-use crate::measuring::{options as metrics_options, under_way};
+use crate::metrics::{options as metrics_options, under_way};
 use crate::support::{Fixture, NAMESPACE, SCHEDULER, condition, eventually, object, pod};
 
 pub(crate) fn claims(fixture: &Fixture) -> Api<PersistentVolumeClaim> {
@@ -238,7 +238,7 @@ async fn a_pod_that_is_gone_is_not_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_whose_node_is_taken_away_or_that_goes_is_told_at_once() {
+async fn a_claim_that_loses_its_node_or_is_deleted_fails_the_pod_at_once() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "4", 110).await;
     fixture.schedule_with_options(metrics_options());

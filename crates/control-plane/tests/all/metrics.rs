@@ -1,4 +1,4 @@
-//! Every metric moves when what it counts happens.
+//! Every metric changes when its event happens.
 
 use std::time::Duration;
 

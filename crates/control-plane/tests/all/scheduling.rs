@@ -1,4 +1,4 @@
-//! Pods come to nodes.
+//! Pods are scheduled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What people are told.
+//! Events and conditions that the scheduler writes.
 
 use apiserver::faults::{Fault, Matching};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tower::ServiceExt;
 
-use crate::measuring::{metrics, options, value};
+use crate::metrics::{metrics, options, value};
 use crate::support::{Fixture, NAMESPACE, condition, eventually, object};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +111,7 @@ async fn without_nodes_a_pod_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_cannot_be_read_is_told_so_and_the_others_go_on() {
+async fn an_unreadable_pod_gets_an_event_and_the_others_are_scheduled() {
     let mut fixture = Fixture::new().await;
     fixture.add_node("node", "4", 110).await;
     // The API server would refuse such a quantity; another version of it may not.

@@ -1,4 +1,4 @@
-//! Of several schedulers one works, and the next one takes over where it stopped.
+//! Leader election: one of several schedulers works, and the next leader continues its work.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -205,7 +205,7 @@ async fn nothing_is_written_once_the_lease_may_be_anothers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_was_in_doubt_goes_on_and_tells_nobody() {
+async fn a_leader_that_renews_late_continues_without_an_event() {
     let fixture = Fixture::new().await;
     fixture.add_node("node", "8", 110).await;
     let running = fixture.start(patient("a")).unwrap();

@@ -1,4 +1,4 @@
-//! The manifests give the scheduler the rights that it uses, and no others.
+//! The manifests give the scheduler the permissions that it uses, and no others.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
