@@ -179,7 +179,7 @@ struct KeySeed<'a, K> {
     overrides: &'a VecDeque<ArgOverride>,
 }
 
-enum Key<T> {
+enum ArgKey<T> {
     Plugin(T),
     /// Of the override at this position.
     Overridden(usize),
@@ -188,21 +188,21 @@ enum Key<T> {
 }
 
 impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for KeySeed<'_, K> {
-    type Value = Key<K::Value>;
+    type Value = ArgKey<K::Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         let key = String::deserialize(deserializer)?;
         let mut overrides = self.overrides.iter();
         if let Some(i) = overrides.position(|given| given.field() == key) {
-            return Ok(Key::Overridden(i));
+            return Ok(ArgKey::Overridden(i));
         }
         match self.seed.take() {
-            Some(seed) if !matches!(&key[..], "apiVersion" | "kind") => {
-                seed.deserialize(key.into_deserializer()).map(Key::Plugin)
-            }
+            Some(seed) if !matches!(&key[..], "apiVersion" | "kind") => seed
+                .deserialize(key.into_deserializer())
+                .map(ArgKey::Plugin),
             seed => {
                 *self.seed = seed;
-                Ok(Key::Head)
+                Ok(ArgKey::Head)
             }
         }
     }
@@ -222,8 +222,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for ArgsMap<A> {
                 overrides: &self.overrides,
             })?;
             match key {
-                Some(Key::Plugin(key)) => return Ok(Some(key)),
-                Some(Key::Overridden(i)) => match &mut self.overrides[i] {
+                Some(ArgKey::Plugin(key)) => return Ok(Some(key)),
+                Some(ArgKey::Overridden(i)) => match &mut self.overrides[i] {
                     ArgOverride::Append(_, more) => {
                         let given: Option<Vec<String>> = self.map.next_value()?;
                         let given = given.unwrap_or_default();
@@ -232,7 +232,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for ArgsMap<A> {
                     }
                     _ => drop(self.map.next_value::<IgnoredAny>()?),
                 },
-                Some(Key::Head) => drop(self.map.next_value::<IgnoredAny>()?),
+                Some(ArgKey::Head) => drop(self.map.next_value::<IgnoredAny>()?),
                 None => self.is_at_end = true,
             }
         }

@@ -100,7 +100,7 @@ pub struct RawExtension {
 /// The status of a failed request or of a watch that ended.
 #[derive(Clone, PartialEq, Eq, prost::Message, serde::Deserialize)]
 #[serde(default)]
-pub struct Status {
+pub struct RequestStatus {
     #[prost(string, tag = "3")]
     pub message: String,
     #[prost(string, tag = "4")]

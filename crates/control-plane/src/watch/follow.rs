@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::wire::envelope::Status;
+use api::wire::envelope::RequestStatus;
 use api::wire::meta::Partial;
 use engine::scheduler::Input;
 use http::header::ACCEPT;
@@ -384,7 +384,7 @@ impl Follower {
     }
 
     /// What an error in the stream means.
-    fn ended(&self, status: &Status) -> Trouble {
+    fn ended(&self, status: &RequestStatus) -> Trouble {
         match (status.code, &status.reason[..]) {
             (410, _) | (_, "Expired" | "Gone") => Trouble::Expired,
             // An etcd that cannot say how far it is (before 3.5.13) is found out only here.

@@ -1,6 +1,6 @@
 //! Cuts the stream of a watch into events.
 
-use api::wire::envelope::{RawExtension, Status, WatchEvent, open};
+use api::wire::envelope::{RawExtension, RequestStatus, WatchEvent, open};
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub(crate) enum Event {
     Deleted(Raw),
     /// Only a version.
     Bookmark(Raw),
-    Error(Status),
+    Error(RequestStatus),
 }
 
 #[derive(Debug)]
@@ -99,7 +99,7 @@ fn read_protobuf(frame: Bytes) -> Result<Event, String> {
     let RawExtension { raw } = event.object;
     let message = open(&raw).map_err(|error| error.to_string())?;
     if event.kind == "ERROR" {
-        let status = Status::decode(message).map_err(|error| error.to_string())?;
+        let status = RequestStatus::decode(message).map_err(|error| error.to_string())?;
         return Ok(Event::Error(status));
     }
     event_of(&event.kind, Raw::Protobuf(message))
@@ -157,7 +157,7 @@ mod tests {
         let want = [
             Event::Changed(json(r#"{"a":1}"#)),
             Event::Deleted(json(r#"{"b":[2]}"#)),
-            Event::Error(Status {
+            Event::Error(RequestStatus {
                 message: "old".into(),
                 reason: "Expired".into(),
                 code: 410,
