@@ -1,6 +1,6 @@
-//! How much the embedded cluster takes: one large cluster made and bound in process, with a
-//! watcher on its pods. Prints one JSON line per figure; those per second of CPU time, watcher and
-//! client included, mean the same on a busy machine.
+//! Measures throughput and memory of the embedded cluster: creates one large cluster in process, with a watcher
+//! on its pods, and binds all pods. Prints one JSON line per metric. Rates per second of CPU time, watcher and
+//! client included, stay comparable on a busy machine.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 const NODES: usize = 5_000;
 const PODS: usize = 30_000;
-/// Requests that are under way at a time.
+/// Concurrent requests.
 const CONCURRENCY: usize = 64;
 
 #[tokio::main(worker_threads = 2)]
@@ -72,7 +72,7 @@ fn report(metric: &str, value: f64, unit: &str) {
     );
 }
 
-/// POSTs so many bodies, some at a time, and reports how fast that was.
+/// POSTs `count` bodies concurrently, and prints the rate.
 async fn run(metric: &str, client: &Client, count: usize, make: impl Fn(usize) -> (String, Value)) {
     let requests: Vec<_> = (0..count)
         .map(|at| {

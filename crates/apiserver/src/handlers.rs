@@ -32,7 +32,7 @@ pub(crate) use create::create_at_start;
 pub(crate) use delete::delete_all;
 pub(crate) use write::format_time;
 
-/// The manager of what the server writes itself.
+/// The field manager of the server's own writes.
 pub(crate) const SERVER: &str = "kube-apiserver";
 
 /// A request on a resource that exists.

@@ -17,7 +17,7 @@
 //! | `store` | objects by key, revisions and history | `object`, `table` |
 //!
 //! A request goes through `server::router` to the handler of its verb. The handler decodes the object (`objects`),
-//! applies the rules of its kind ([`Rules`](kinds::kind::Rules)), writes it to the `store` and returns a response.
+//! applies the rules of its kind (`kinds::kind::Rules`), writes it to the `store` and returns a response.
 
 mod custom;
 mod handlers;

@@ -233,7 +233,7 @@ impl Store {
         }
     }
 
-    /// Forgets all history: older watches and lists of the past answer 410 from now on.
+    /// Drops all history: older watches and lists of the past get 410 from now on.
     pub(crate) fn compact(&self) {
         let mut state = self.write();
         let revision = state.revision;

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::validation_schema::ValidationSchema;
 
-/// Defaults go into objects that are there, at every depth. A `null` where the schema has a
-/// default and takes no `null` counts as absent.
+/// Sets defaults in present objects, at every depth. A `null` where the schema has a
+/// default and does not allow `null` counts as absent.
 pub(super) fn fill(value: &mut Value, shape: &ValidationSchema) {
     match value {
         Value::Object(fields) => {

@@ -19,7 +19,7 @@ enum Step {
     },
 }
 
-/// No path, or more of JSONPath than is understood here.
+/// Not a path, or an unsupported part of JSONPath.
 #[derive(Debug, PartialEq)]
 pub(super) struct UnsupportedPath;
 

@@ -171,7 +171,7 @@ fn content(object: &JsonObject, counted: impl Fn(&str) -> bool) -> Vec<(&String,
     content
 }
 
-/// Through `status` nothing else changes, metadata included; who wrote is recorded all the same.
+/// A write to `status` changes nothing else, not even metadata, except `managedFields`.
 fn keep_all_but_status(object: &mut JsonObject, old: &Value) {
     let status = object.shift_remove("status");
     let managed = object
@@ -186,7 +186,7 @@ fn keep_all_but_status(object: &mut JsonObject, old: &Value) {
     put(open(object, "metadata"), "managedFields", managed.as_ref());
 }
 
-/// A value as its column's type has it; nothing where the two do not agree.
+/// The value in the type of its column; null if it has another type.
 fn cell(value: &Value, kind: &str, now: Timestamp) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,

@@ -19,7 +19,7 @@ pub(super) fn paths(version: &Value) -> Option<ScalePaths> {
     })
 }
 
-/// What stands where the subresource will look must be a number of replicas.
+/// The values at the paths of the subresource must be numbers of replicas.
 pub(super) fn check(object: &Value, paths: &ScalePaths, errors: &mut Vec<FieldError>) {
     for path in [&paths.spec_replicas, &paths.status_replicas] {
         let field = format!(".{path}");

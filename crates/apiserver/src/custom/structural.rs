@@ -10,7 +10,7 @@ use crate::objects::status::{FieldError, FieldErrors};
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const LIST_TYPES: [&str; 3] = ["atomic", "set", "map"];
-/// What a value alternative may not repeat: it belongs to the one structure.
+/// Fields that alternatives (`allOf`, `anyOf`, ...) may not have: they belong to the structure.
 const STRUCTURE: [&str; 6] = [
     "type",
     "default",
@@ -20,7 +20,7 @@ const STRUCTURE: [&str; 6] = [
     "additionalProperties",
 ];
 
-/// Checks a whole schema that stands at `field`.
+/// Checks the whole schema at `field`.
 pub(super) fn check(schema: &Value, field: &str, errors: &mut FieldErrors) {
     match text(schema, "type") {
         "" => {
@@ -245,7 +245,7 @@ fn check_alternatives(schema: &Value, field: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// A default must itself obey the schema.
+/// A default must match its schema.
 fn check_default(schema: &Value, field: &str, errors: &mut FieldErrors) {
     let Some(default) = schema.get("default").filter(|default| !default.is_null()) else {
         return;

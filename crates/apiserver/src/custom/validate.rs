@@ -18,14 +18,14 @@ const STOPS_RULES: [FieldReason; 5] = [
     FieldReason::TooMany,
 ];
 
-/// What is wrong with a value on its own, as with a default; fields are named from it on.
+/// Checks a single value, such as a default; the paths of fields start at it.
 pub(super) fn validate_part(value: &Value, shape: &ValidationSchema) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check(value, None, shape, "", &mut errors);
     errors
 }
 
-/// What is wrong with an object. What `old` already had is not complained about again.
+/// Checks an object. Errors that `old` already had are not reported again.
 pub(super) fn validate(
     object: &Value,
     old: Option<&Value>,

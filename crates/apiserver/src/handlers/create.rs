@@ -26,7 +26,7 @@ pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
     warn(created, decoded.warnings)
 }
 
-/// Creates an object that exists from the start, through the ordinary rules.
+/// Creates an object of a new cluster, with the normal rules.
 pub(crate) fn create_at_start(server: &Arc<ServerState>, object: Value) -> Result<(), Status> {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();

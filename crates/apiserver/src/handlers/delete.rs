@@ -98,7 +98,7 @@ impl DeleteOptions {
     }
 }
 
-/// Clients write the options under the version of whatever they delete, or without any.
+/// Clients send the options with the version of the object they delete, or without any.
 fn decode_options(call: &Call) -> Result<Value, Status> {
     let schema = Schema::builtin("v1", "DeleteOptions")
         .ok_or_else(|| Status::internal("the schema of DeleteOptions is missing"))?;
@@ -153,7 +153,7 @@ pub(super) fn delete(call: &Call) -> Result<ApiResponse, Status> {
     Ok(answer.with_warnings(warnings))
 }
 
-/// What became of an object that was to be deleted.
+/// The result of a deletion.
 pub(super) enum Deleted {
     /// It waits for its grace period or its finalizers.
     Kept(Content),
@@ -243,7 +243,7 @@ impl Call {
             let stored = store.replace(served.table, current, draft)?;
             return Ok(Deleted::Kept(Content::Object(Arc::clone(served), stored)));
         }
-        // A pod without grace is seen deleting before it is seen gone.
+        // Watchers see a pod without a grace period as deleting before it is removed.
         if grace.is_some() && !unchanged {
             let draft = served.draft(Change::Modified, &marked);
             let stored = store.replace(served.table, current, draft)?;
@@ -255,7 +255,7 @@ impl Call {
     }
 }
 
-/// Sets the marks of a deletion: time, grace, finalizers of the policy.
+/// Sets the fields of a deletion: time, grace period, finalizers of the policy.
 fn mark(served: &ServedKind, object: &mut Value, grace: Option<i64>, options: &DeleteOptions) {
     let now = Timestamp::now();
     if is_deleting(object) {
@@ -285,7 +285,7 @@ fn mark(served: &ServedKind, object: &mut Value, grace: Option<i64>, options: &D
     mark_propagation(served, object, options);
 }
 
-/// A repeated deletion can only hurry.
+/// A repeated deletion can only shorten the grace period.
 fn shorten_grace(object: &mut Value, grace: i64) {
     let metadata = metadata_mut(object);
     let old = metadata

@@ -76,7 +76,7 @@ fn decode_eviction(call: &Call, options: &WriteOptions) -> Result<Value, Status>
     Ok(decoded.object)
 }
 
-/// Pods that do no work yet or any more disrupt nothing.
+/// Pods that do not run yet or any more need no budget.
 fn ignores_budgets(pod: &Value) -> bool {
     let phase = pod["status"]["phase"].as_str().unwrap_or_default();
     matches!(phase, "Pending" | "Succeeded" | "Failed") || is_deleting(pod)
@@ -127,7 +127,7 @@ fn is_ready(pod: &Value) -> bool {
     conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// Whether the budget lets pods go that are not ready anyway.
+/// Whether the budget allows the eviction of pods that are not ready.
 fn spares_unready(budget: &Value) -> bool {
     let status = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
     budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
@@ -223,7 +223,7 @@ fn with_disruption(budget: &Value, pod: &str) -> Value {
 }
 
 impl Call {
-    /// The same request, turned to another object of the same namespace.
+    /// The same request for another object of the same namespace.
     pub(super) fn on(&self, group: &str, plural: &str, name: &str) -> Result<Call, Status> {
         let registry = self.server.registry();
         let served = registry.find_resource(group, plural);

@@ -71,7 +71,7 @@ impl Call {
         self.check_namespace(object)
     }
 
-    /// A namespace in the body is that of the path; kinds without one do not care.
+    /// A namespace in the body must be that of the path, for namespaced kinds.
     pub(super) fn check_namespace(&self, object: &Value) -> Result<(), Status> {
         let namespace = meta_text(object, "namespace");
         let wanted = &self.path.namespace;
@@ -130,7 +130,7 @@ impl Call {
         ))
     }
 
-    /// Where the real server keeps objects of the kind; some are called as they were at first.
+    /// The key prefix of the kind in the real server's storage; some have an older name.
     fn registry_path(&self) -> String {
         let kind = &self.served.kind;
         match &*kind.plural {

@@ -29,7 +29,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// The real server picks between 30 and 60 minutes.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
-/// A client may ask for more seconds than a clock can count.
+/// A client may request more seconds than an `Instant` can hold.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 pub(super) fn watch(call: &Call) -> Result<ApiResponse, Status> {
@@ -80,7 +80,7 @@ pub(super) fn watch(call: &Call) -> Result<ApiResponse, Status> {
     Ok(ApiResponse::raw(stream_response(lines)))
 }
 
-/// What comes before the live events.
+/// The events before the live events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchStart {
     /// Nothing (more): live events after `seen`.
@@ -187,7 +187,7 @@ impl Watcher {
         self.initial_bookmark = bookmark;
     }
 
-    /// Looks at what happened, or waits for something to happen.
+    /// Reads the next changes, or waits for them.
     async fn send_live(&mut self) {
         // Before reading the changes, so that a change right after it wakes the watcher.
         self.changes.borrow_and_update();
@@ -264,7 +264,7 @@ impl Watcher {
     }
 }
 
-/// How this watcher wants its objects.
+/// Writes objects in the form that the watch requests.
 struct EventEncoder {
     served: Arc<ServedKind>,
     accept: Accept,

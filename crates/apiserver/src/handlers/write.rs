@@ -22,7 +22,7 @@ use crate::store::object::{Change, Draft, Object};
 
 /// How the field owners change with a write.
 pub(super) enum Ownership<'a> {
-    /// The writer takes what it changed.
+    /// The writer owns the fields it changed.
     Update(Writer<'a>),
     /// Server-side apply has set them already.
     AlreadySet,
@@ -224,7 +224,7 @@ impl Call {
         Ok(())
     }
 
-    /// Nothing is made in a namespace that is not there or on its way out.
+    /// Objects cannot be created in a namespace that does not exist or is being deleted.
     fn check_namespace_is_live(&self, object: &Value) -> Result<(), Status> {
         use crate::kinds::kind::Lookup;
         let name = &self.path.namespace;
@@ -324,7 +324,7 @@ impl Call {
         Ok(stored.map(|stored| answer(Content::Object(Arc::clone(served), stored))))
     }
 
-    /// An object on its way out may lose finalizers, not gain them.
+    /// An object that is being deleted may lose finalizers, not gain them.
     fn check_finalizers(&self, new: &Value, old: &Value) -> Result<(), Status> {
         if !is_deleting(old) {
             return Ok(());
@@ -385,7 +385,7 @@ fn check_depth(object: &Value) -> Result<(), Status> {
     )))
 }
 
-/// The real server's store takes no more in one request.
+/// The limit of the real server's store for one request.
 fn check_size(draft: &Draft) -> Result<(), Status> {
     const LIMIT: usize = 3 << 19;
     if draft.size() > LIMIT {
@@ -409,7 +409,7 @@ fn generate_name(base: &str) -> String {
     base[..end].chars().chain(suffix).collect()
 }
 
-/// Puts back what only the server writes.
+/// Restores the fields that only the server writes.
 fn keep_server_metadata(new: &mut Value, old: &Value) {
     const KEPT: [&str; 9] = [
         "name",

@@ -98,7 +98,7 @@ impl Rules for Pod {
     }
 
     fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
-        // Pods are changed by programs, which read no warnings.
+        // Programs update pods, and do not read warnings.
         if old.is_some() {
             return Vec::new();
         }

@@ -195,6 +195,10 @@ mod tests {
         ] {
             assert_eq!(port_name(name).is_empty(), ok, "{name}");
         }
-        assert_eq!(qualified_name("").len(), 2, "empty is also no word");
+        assert_eq!(
+            qualified_name("").len(),
+            2,
+            "an empty name also has no valid characters"
+        );
     }
 }

@@ -35,14 +35,14 @@ impl User {
     }
 }
 
-/// Bearer tokens of the users that may come over the network.
+/// The bearer tokens of the users.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BearerTokens {
     users: HashMap<String, User>,
 }
 
 impl BearerTokens {
-    /// A fresh random token per name, in the order of the names.
+    /// Generates a random token per name, in the order of the names.
     pub(crate) fn generate<'a>(names: impl IntoIterator<Item = &'a str>) -> (Self, Vec<String>) {
         let mut tokens = Self::default();
         let mut list = Vec::new();

@@ -73,8 +73,8 @@ impl Accept {
         })
     }
 
-    /// How errors are written to a client whose `Accept` may be the very error: as the first entry
-    /// for whole objects has it, else indented.
+    /// The format of errors, which must not depend on a valid `Accept`: that of the first entry
+    /// for whole objects, else indented JSON.
     pub(crate) fn for_errors(headers: &HeaderMap, query: &Query) -> Self {
         let list = header(headers, ACCEPT.as_str());
         let pretty = wants_indentation(headers, query);
@@ -147,7 +147,7 @@ fn wants_indentation(headers: &HeaderMap, query: &Query) -> bool {
         .any(|tool| agent.starts_with(tool))
 }
 
-/// The value of a header, or nothing when absent or not text.
+/// The value of a header; empty if it is absent or not text.
 pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     let value = headers.get(name).and_then(|value| value.to_str().ok());
     value.unwrap_or_default()

@@ -46,7 +46,7 @@ pub(crate) struct ResourcePath {
 }
 
 impl Path {
-    /// `None` when it has too many parts or bytes that are not UTF-8: nothing is there.
+    /// `None` for a path with too many parts or bytes that are not UTF-8.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let mut segments = Vec::new();
         for segment in path.split('/').filter(|segment| !segment.is_empty()) {
@@ -125,7 +125,7 @@ impl Query {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Given with any value but `false` and `0`, even empty, is true.
+    /// True for every value but `false` and `0`, even for an empty one.
     pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         let value = self.find(name)?;
         Some(!matches!(

@@ -19,7 +19,7 @@ use crate::store::object::Object;
 
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer: a whole one, a long list in pieces, or a watch.
+/// The body of a response: complete, a long list in pieces, or a watch.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Lists are written in pieces of this size, so that a large one is never in memory twice.
@@ -35,7 +35,7 @@ pub(crate) struct ApiResponse {
 pub(crate) enum Content {
     /// A stored object.
     Object(Arc<ServedKind>, Arc<Object>),
-    /// An object that is not stored (dry runs, what was deleted), or of no kind of its own.
+    /// An object that is not stored (a dry run, a deleted object), or one without a served kind.
     Value(Option<Arc<ServedKind>>, Value),
     List(ListPage),
     /// A response that is already complete: discovery, watches.
@@ -104,7 +104,7 @@ fn warn(response: &mut Response<Body>, warnings: &[String]) {
     }
 }
 
-/// Every answer has these headers.
+/// Sets the headers that every response has.
 pub(crate) fn finish(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers
@@ -134,7 +134,7 @@ pub(crate) fn text_response(code: StatusCode, text: impl Into<Bytes>) -> Respons
     finish(response)
 }
 
-/// What a table row carries: `?includeObject=`.
+/// The object in a table row: `?includeObject=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     Metadata,

@@ -18,9 +18,9 @@ pub(crate) struct ServedKind {
     pub(crate) table: TableId,
     pub(crate) selectable: Vec<Name>,
     pub(crate) custom: bool,
-    /// `"kind":"Pod","apiVersion":"v1",`: what a stored object leaves out and an answer begins with.
+    /// `"kind":"Pod","apiVersion":"v1",`: a response starts with it, a stored object omits it.
     head: String,
-    /// The head under which objects are stored; another one where this kind is a second view.
+    /// The head of the stored objects; an alias stores them with the head of another kind.
     stored_head: String,
 }
 
@@ -122,7 +122,7 @@ impl ServedKind {
             "metadata.namespace" => return namespace.to_owned(),
             _ => {}
         }
-        // The index holds what the first view selects by.
+        // The index has the fields of the stored kind only.
         let indexed = self.selectable.iter().filter(|_| self.kind.alias.is_none());
         let at = indexed.into_iter().position(|known| known == path);
         match at.and_then(|at| object.index.fields.get(at)) {
@@ -143,7 +143,7 @@ impl ServedKind {
         }
     }
 
-    /// The object in this view, to change or to look into.
+    /// The object in the form of this kind.
     pub(crate) fn value(&self, object: &Object) -> Value {
         let mut value = object.to_value();
         if let Some(alias) = &self.kind.alias {
@@ -188,7 +188,7 @@ impl ServedKind {
         }
     }
 
-    /// The watch line; shared where this kind's view is the stored one.
+    /// The watch line; shared if this kind shows the stored bytes.
     pub(crate) fn line(&self, object: &Object, change: Change) -> Bytes {
         if self.shows_stored_bytes()
             && object.head() == self.head.as_bytes()

@@ -7,7 +7,7 @@ use crate::objects::status::Status;
 use crate::resources::registry::ServedKind;
 use crate::store::object::Object;
 
-/// What a list or watch keeps.
+/// The selectors of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,

@@ -45,7 +45,7 @@ impl ServerState {
             .unwrap_or_else(PoisonError::into_inner) = registry;
     }
 
-    /// Held while the custom kinds are worked out anew.
+    /// Locks out concurrent updates of the custom kinds.
     pub(crate) fn lock_definitions(&self) -> MutexGuard<'_, ()> {
         self.definitions
             .lock()

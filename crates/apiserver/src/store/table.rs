@@ -20,7 +20,7 @@ pub(crate) struct WatchEvent {
     at: Instant,
 }
 
-/// Objects of this table go after a while.
+/// Objects of this table expire.
 struct Expiry {
     after: Duration,
     /// Versions in the order of their last write; one is stale when the object moved on.

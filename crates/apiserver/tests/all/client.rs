@@ -1,4 +1,4 @@
-//! A small HTTP client over the in-process service: a request is one line, an answer is JSON.
+//! A small HTTP client for the in-process service: a request is one line, a response is JSON.
 
 use apiserver::{ApiService, Cluster, Options};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Custom kinds, from their definition to their end.
+//! Custom kinds, from their definition to their deletion.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ async fn defined() -> Client {
 }
 
 #[tokio::test]
-async fn a_definition_is_served_as_soon_as_it_is_made() {
+async fn a_definition_is_served_at_once() {
     let client = Client::new();
     assert_eq!(
         client.get(WIDGETS).await.expect(404).text,
@@ -98,7 +98,7 @@ async fn objects_are_defaulted_pruned_and_checked() {
 }
 
 #[tokio::test]
-async fn status_and_scale_are_paths_of_their_own() {
+async fn status_and_scale_are_separate_paths() {
     let client = defined().await;
     client
         .post(WIDGETS, widget("w", json!({"color": "red"})))
@@ -169,7 +169,7 @@ async fn columns_and_selectors_come_from_the_definition() {
 }
 
 #[tokio::test]
-async fn a_definition_goes_after_its_last_object() {
+async fn a_definition_is_deleted_after_its_last_object() {
     let client = defined().await;
     let mut held = widget("held", json!({"color": "red"}));
     held["metadata"]["finalizers"] = json!(["x.io/hold"]);
@@ -196,7 +196,7 @@ async fn a_definition_goes_after_its_last_object() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_waits_for_its_holder() {
+async fn a_taken_name_is_accepted_when_its_owner_is_deleted() {
     let client = defined().await;
     let mut rival = definition();
     rival["metadata"]["name"] = json!("gadgets.x.io");

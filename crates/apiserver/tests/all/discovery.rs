@@ -1,4 +1,4 @@
-//! What clients read before they do anything: discovery, openapi, version, health.
+//! Discovery, OpenAPI, version and health.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ async fn plain_discovery_names_groups_and_resources() {
 }
 
 #[tokio::test]
-async fn aggregated_discovery_is_one_answer_with_a_tag() {
+async fn aggregated_discovery_is_one_response_with_a_tag() {
     let client = Client::new();
     let accept = format!("Accept: {AGGREGATED},application/json");
     let answer = client.send("GET /api", &[&accept], "").await.expect(200);
@@ -85,7 +85,7 @@ async fn aggregated_discovery_is_one_answer_with_a_tag() {
 }
 
 #[tokio::test]
-async fn the_openapi_check_of_kubectl_finds_what_it_needs() {
+async fn openapi_v3_has_what_kubectl_checks() {
     let client = Client::new();
     let index = client.get("/openapi/v3?timeout=32s").await.expect(200);
     let url = index.body["paths"]["api/v1"]["serverRelativeURL"]
@@ -103,7 +103,7 @@ async fn the_openapi_check_of_kubectl_finds_what_it_needs() {
 
 /// kubectl asks for it before it applies a `List`, takes protobuf whatever the content type, and skips kinds without a schema.
 #[tokio::test]
-async fn the_openapi_of_old_is_there_and_empty() {
+async fn openapi_v2_exists_and_is_empty() {
     let client = Client::new();
     let json = client.get("/openapi/v2?timeout=32s").await.expect(200);
     assert_eq!(json.headers["content-type"], "application/json");
@@ -147,7 +147,7 @@ fn fields(mut message: &[u8]) -> BTreeMap<u8, &[u8]> {
 }
 
 #[tokio::test]
-async fn version_and_health_answer_everybody_who_may_ask() {
+async fn version_and_health_are_served() {
     let client = Client::new();
     let version = client.get("/version").await.expect(200);
     for field in [

@@ -65,7 +65,7 @@ async fn a_refused_request_is_not_carried_out() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_the_object_behind() {
+async fn a_request_with_a_lost_answer_is_carried_out() {
     let (faults, faulty, direct) = cluster();
     faults.next(1, Matching::new("create", ""), Fault::LostAnswer);
     assert_eq!(

@@ -13,7 +13,7 @@ use crate::client::{Client, configmap, pod};
 
 const REQUESTS: usize = 6_000;
 
-/// A small generator of its own, so that a failing seed fails everywhere.
+/// A small random generator, so that a failing seed fails on every platform.
 struct Dice(u64);
 
 impl Dice {
@@ -363,7 +363,7 @@ fn body(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// What the real server passes on as 500 or 504; the answer may be JSON or YAML.
+/// Errors that the real server too returns as 500 or 504; the response may be JSON or YAML.
 fn is_expected(answer: &str) -> bool {
     const EXPECTED: &[&str] = &[
         "resourceVersion should not be set on objects to be created",

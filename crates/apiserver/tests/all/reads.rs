@@ -1,4 +1,4 @@
-//! Get and list: pages, revisions, selectors and forms.
+//! Get and list: pages, revisions, selectors and representations.
 
 use serde_json::json;
 
@@ -48,7 +48,7 @@ async fn pages_show_the_state_of_the_first_one() {
 }
 
 #[tokio::test]
-async fn an_expired_page_offers_to_go_on_inconsistently() {
+async fn an_expired_page_offers_an_inconsistent_continuation() {
     let client = with_configmaps(4).await;
     let first = client.get(&format!("{CONFIGMAPS}?limit=2")).await;
     client.post(CONFIGMAPS, configmap("c9")).await.expect(201);
@@ -99,7 +99,7 @@ async fn an_exact_list_shows_the_past_and_revision_zero_ignores_the_limit() {
 }
 
 #[tokio::test]
-async fn a_revision_from_the_future_is_waited_for_and_then_refused() {
+async fn a_read_of_a_future_revision_waits_and_then_fails() {
     let client = Client::new();
     for path in [
         format!("{CONFIGMAPS}?resourceVersion=99999"),
@@ -116,7 +116,7 @@ async fn a_revision_from_the_future_is_waited_for_and_then_refused() {
 }
 
 #[tokio::test]
-async fn selectors_choose_by_labels_and_fields() {
+async fn selectors_select_by_labels_and_fields() {
     let client = Client::new();
     for (name, app) in [("a", "web"), ("b", "db"), ("c", "web")] {
         let mut object = pod(name);
@@ -205,7 +205,7 @@ async fn the_same_object_comes_in_every_form() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_apart() {
+async fn missing_objects_resources_and_paths_get_different_errors() {
     let client = Client::new();
     for (path, text) in [
         ("/nope", "404 page not found\n"),

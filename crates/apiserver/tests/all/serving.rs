@@ -1,4 +1,4 @@
-//! The cluster over TLS: tokens, both HTTP versions, kubeconfigs and a clean end.
+//! The cluster over TLS: tokens, both HTTP versions, kubeconfigs and shutdown.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_kubeconfig_is_all_a_client_needs() {
 }
 
 #[tokio::test]
-async fn without_a_good_token_there_is_nothing() {
+async fn requests_without_a_valid_token_are_refused() {
     let serving = serve().await;
     let good = config(&serving, "admin").await;
     for token in [None, Some("wrong")] {
@@ -62,7 +62,7 @@ async fn without_a_good_token_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn a_busy_port_is_one_clear_error_and_shutdown_frees_it() {
+async fn a_busy_port_is_an_error_and_shutdown_frees_it() {
     let serving = serve().await;
     let address = serving.address();
     let options = ServeOptions {
@@ -77,7 +77,7 @@ async fn a_busy_port_is_one_clear_error_and_shutdown_frees_it() {
         Err(other) => panic!("expected a busy port, got {other}"),
         Ok(_) => panic!("two servers on one port"),
     }
-    // A watch is open and must not hold up the end.
+    // An open watch must not delay the shutdown.
     let client = Client::try_from(config(&serving, "admin").await).unwrap();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let _watch = api.watch(&Default::default(), "0").await.unwrap();

@@ -50,7 +50,7 @@ async fn changes_come_in_order_and_a_resumed_watch_sees_exactly_the_rest() {
 }
 
 #[tokio::test]
-async fn a_watch_from_nothing_begins_with_what_is_there() {
+async fn a_watch_without_a_revision_starts_with_the_present_objects() {
     let client = Client::new();
     for name in ["a", "b"] {
         client.post(CONFIGMAPS, configmap(name)).await.expect(201);
@@ -89,7 +89,7 @@ async fn a_watch_from_nothing_begins_with_what_is_there() {
 }
 
 #[tokio::test]
-async fn selectors_turn_changes_into_comings_and_goings() {
+async fn objects_that_enter_or_leave_a_selector_are_added_or_deleted() {
     let client = Client::new();
     let path = format!("{PODS}?watch=true&fieldSelector=spec.nodeName%3D");
     let mut unbound = client.watch(&path, &[]).await;
@@ -128,7 +128,7 @@ async fn selectors_turn_changes_into_comings_and_goings() {
 }
 
 #[tokio::test]
-async fn a_watch_that_is_too_old_says_so_in_an_event() {
+async fn a_watch_from_an_expired_revision_sends_an_error_event() {
     let client = Client::new();
     let old = client.get(CONFIGMAPS).await.revision();
     client.post(CONFIGMAPS, configmap("a")).await.expect(201);
@@ -148,7 +148,7 @@ async fn a_watch_that_is_too_old_says_so_in_an_event() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_in_time_with_a_last_bookmark() {
+async fn a_watch_ends_at_its_timeout_with_a_last_bookmark() {
     let client = Client::new();
     let start = client.get(CONFIGMAPS).await.revision();
     let query = format!("watch=true&resourceVersion={start}&timeoutSeconds=3");
@@ -164,7 +164,7 @@ async fn a_watch_ends_in_time_with_a_last_bookmark() {
 }
 
 #[tokio::test]
-async fn half_a_streaming_list_is_refused() {
+async fn incomplete_streaming_list_options_are_refused() {
     let client = Client::new();
     for query in [
         "watch=true&sendInitialEvents=true",

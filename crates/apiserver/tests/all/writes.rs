@@ -1,11 +1,11 @@
-//! Create, update, patch and delete, binding and eviction: what is common to kinds.
+//! Create, update, patch, delete, binding and eviction: behaviour that all kinds share.
 
 use serde_json::{Value, json};
 
 use crate::client::{CONFIGMAPS, Client, PODS, configmap, pod};
 
 #[tokio::test]
-async fn the_server_fills_in_what_is_its_own() {
+async fn the_server_sets_its_own_metadata() {
     let client = Client::new();
     let mut object = configmap("a");
     object["metadata"]["uid"] = json!("mine");
@@ -32,7 +32,7 @@ async fn the_server_fills_in_what_is_its_own() {
 }
 
 #[tokio::test]
-async fn a_create_that_cannot_be_is_refused() {
+async fn invalid_creates_are_refused() {
     let client = Client::new();
     let cases = [
         (
@@ -66,7 +66,7 @@ async fn a_create_that_cannot_be_is_refused() {
 }
 
 #[tokio::test]
-async fn a_dry_run_leaves_nothing_behind() {
+async fn a_dry_run_stores_nothing() {
     let client = Client::new();
     let dry = client
         .post(&format!("{CONFIGMAPS}?dryRun=All"), configmap("a"))
@@ -162,7 +162,7 @@ async fn finalizers_hold_an_object_until_they_are_gone() {
 }
 
 #[tokio::test]
-async fn a_deletion_says_what_went_and_keeps_to_its_preconditions() {
+async fn a_deletion_returns_the_object_and_checks_preconditions() {
     let client = Client::new();
     let path = format!("{CONFIGMAPS}/a");
     let made = client.post(CONFIGMAPS, configmap("a")).await.expect(201);
@@ -192,7 +192,7 @@ async fn a_deletion_says_what_went_and_keeps_to_its_preconditions() {
 }
 
 #[tokio::test]
-async fn propagation_is_a_finalizer_for_the_collector() {
+async fn propagation_policies_become_finalizers() {
     let client = Client::new();
     for (name, policy, want) in [
         ("f", "Foreground", "foregroundDeletion"),
@@ -209,7 +209,7 @@ async fn propagation_is_a_finalizer_for_the_collector() {
 }
 
 #[tokio::test]
-async fn a_collection_goes_by_selector() {
+async fn a_collection_is_deleted_by_selector() {
     let client = Client::new();
     for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut object = configmap(name);
@@ -228,7 +228,7 @@ async fn a_collection_goes_by_selector() {
 }
 
 #[tokio::test]
-async fn a_bound_pod_gets_its_grace_and_can_be_hurried() {
+async fn a_bound_pod_gets_a_grace_period_that_can_be_shortened() {
     let client = Client::new();
     let path = format!("{PODS}/p");
     client.post(PODS, pod("p")).await.expect(201);
@@ -324,7 +324,7 @@ async fn a_binding_is_one_guarded_update() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn writers_at_once_lose_nothing() {
+async fn concurrent_writes_lose_nothing() {
     let client = std::sync::Arc::new(Client::new());
     client.post(CONFIGMAPS, configmap("a")).await.expect(201);
     let writers = (0..8).map(|writer| {
@@ -402,7 +402,7 @@ async fn a_deep_object_is_refused_or_can_be_read_again() {
 }
 
 #[tokio::test]
-async fn the_largest_numbers_are_numbers() {
+async fn the_largest_numbers_are_kept() {
     let client = Client::new();
     let mut object = configmap("a");
     object["metadata"]["generation"] = json!(i64::MAX);
@@ -417,7 +417,7 @@ async fn the_largest_numbers_are_numbers() {
 }
 
 #[tokio::test]
-async fn warnings_come_with_changes_and_refusals() {
+async fn warnings_come_with_success_and_errors() {
     let client = Client::new();
     let path = "/apis/apps/v1/namespaces/default/deployments";
     let mut deployment = json!({

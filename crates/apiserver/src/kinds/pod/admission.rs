@@ -47,8 +47,8 @@ fn spec_of(pod: &mut Value) -> Option<&mut JsonObject> {
     inside(pod.as_object_mut()?, "spec")
 }
 
-/// The account must exist. A namespace without an account `default` has no controller that creates accounts
-/// (a controller does): pods there do without.
+/// The account must exist, if the namespace has an account `default`. If it has none, no controller creates
+/// accounts in this cluster, and any name is accepted.
 fn set_service_account(pod: &mut Value, others: &dyn Lookup) -> Result<(), String> {
     let namespace = text(pod, "metadata.namespace");
     let exists = |name: &str| others.get("", "serviceaccounts", namespace, name).is_some();

@@ -103,7 +103,7 @@ impl PodSummary {
         view
     }
 
-    /// Whether one of them is still at work; it then gives the status.
+    /// Whether an init container is still running; it then determines the status.
     fn count_init_containers(&mut self, pod: &Value, sidecars: &[&str]) -> bool {
         let total = items(pod, "spec.initContainers").len();
         for (i, container) in items(pod, "status.initContainerStatuses")

@@ -1,4 +1,4 @@
-//! How sure a pod may be of its cpu and memory.
+//! The QoS class of a pod.
 
 use serde_json::Value;
 

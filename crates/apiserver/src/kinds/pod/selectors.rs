@@ -1,4 +1,4 @@
-//! `matchLabelKeys`: terms that mean "pods with the same value as mine" are written out.
+//! `matchLabelKeys`: adds the pod's own label values to the selectors of its terms.
 
 use serde_json::{Value, json};
 

@@ -6,10 +6,10 @@ use crate::kinds::quantity;
 use crate::objects::fields::{JsonObject, at, each, fill, inside, is_empty, items, open, text};
 
 pub(super) const GRACE_SECONDS: i64 = 30;
-/// Read by its owner, read by the others: the mode of files that come from the API.
+/// The default mode of files from the API: 0644.
 const FILE_MODE: i64 = 0o644;
 const TOKEN_SECONDS: i64 = 3600;
-/// Seconds that a pod stays on a node that vanished.
+/// How many seconds a pod stays on a node that is not ready or not reachable.
 const EVICTION_SECONDS: i64 = 300;
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
@@ -87,7 +87,7 @@ fn default_container(container: &mut JsonObject, host_network: bool) {
     }
 }
 
-/// A tag that can move is pulled again.
+/// Images with the tag `latest`, or without tag and digest, are always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or_default();
     let pinned = name.contains('@');
@@ -172,7 +172,7 @@ fn default_volume(volume: &mut JsonObject) {
     }
 }
 
-/// A pod-level limit without a request asks for what the containers ask for, else for the limit.
+/// The request of a pod-level limit without one: what the containers request, else the limit.
 fn request_for_the_pod(spec: &mut JsonObject) {
     let limits: Vec<String> = spec
         .get("resources")
@@ -191,7 +191,7 @@ fn request_for_the_pod(spec: &mut JsonObject) {
     request_what_is_limited(spec);
 }
 
-/// What must be there at the same time: containers and sidecars together, or one init container.
+/// What is needed at the same time: containers and sidecars together, or one init container.
 fn requested_by_containers(spec: &JsonObject, resource: &str) -> Option<String> {
     let mut running = 0;
     let mut peak = 0;
@@ -218,7 +218,7 @@ fn requested_by_containers(spec: &JsonObject, resource: &str) -> Option<String> 
         .map(|amount| quantity::text(amount, resource == "cpu"))
 }
 
-/// A limit without a request asks for all of the limit.
+/// The request of a limit without one is the limit.
 fn request_what_is_limited(container: &mut JsonObject) {
     let Some(resources) = inside(container, "resources") else {
         return;
@@ -232,7 +232,7 @@ fn request_what_is_limited(container: &mut JsonObject) {
     }
 }
 
-/// Every pod stays for a while on a node that is not ready or not reachable.
+/// Every pod tolerates nodes that are not ready or not reachable for a while.
 pub(super) fn tolerate_brief_outages(spec: &mut JsonObject) {
     for key in [
         "node.kubernetes.io/not-ready",

@@ -1,4 +1,4 @@
-//! What of a pod may still change once it exists.
+//! Which fields of an existing pod may change.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ fn check_gates(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A deadline can be set and come nearer.
+/// The deadline may be set or shortened.
 fn check_deadline(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let field = "spec.activeDeadlineSeconds";
     let now = at(spec, "activeDeadlineSeconds");
@@ -97,7 +97,7 @@ fn check_tolerations(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// While it is gated, the choice of nodes can get smaller, never larger.
+/// The node selection of a gated pod may get narrower, never wider.
 fn check_narrowing(spec: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let now = at(spec, "nodeSelector");
     let kept = |(key, value): (&String, &Value)| now.get(key) == Some(value);

@@ -1,4 +1,4 @@
-//! What the server refuses in a pod spec, in a pod or in the template of a workload.
+//! Validation of pod specs, in pods and in the templates of workloads.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ pub(super) fn validate_new_pod(pod: &Value) -> FieldErrors {
     errors
 }
 
-/// The template of a workload, which stands at `field`.
+/// The template of a workload, at `field`.
 pub(in crate::kinds) fn validate_template(template: &Value, field: &str) -> FieldErrors {
     let mut errors = Vec::new();
     let labels = format!("{field}.labels");

@@ -6,7 +6,7 @@ use super::spec::containers;
 use crate::kinds::quantity::{is_whole, nanos};
 use crate::objects::fields::{at, items, text};
 
-/// Warnings about a spec that stands at `field`.
+/// Warnings about the spec at `field`.
 pub(in crate::kinds) fn warnings(spec: &Value, field: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     for (i, constraint) in items(spec, "topologySpreadConstraints").iter().enumerate() {

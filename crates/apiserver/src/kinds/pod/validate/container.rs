@@ -12,7 +12,7 @@ const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
-/// Resources of a vendor: counted in whole units and never promised twice.
+/// Extended resources: whole units, without overcommitment.
 pub(in crate::kinds) fn is_extended(resource: &str) -> bool {
     match resource.split_once('/') {
         Some((domain, _)) => domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
@@ -73,7 +73,7 @@ pub(super) fn check(
     );
 }
 
-/// An init container that ends has nothing to probe.
+/// Only restartable init containers have probes.
 pub(super) fn check_init(found: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     for probe in PROBES {
         if found.get(probe).is_some() {
@@ -219,7 +219,7 @@ fn check_resources(resources: &Value, path: &dyn Fn() -> String, errors: &mut Fi
     }
 }
 
-/// Huge pages alone do not run anything.
+/// Huge pages need cpu or memory beside them.
 fn check_huge_pages(resources: &Value, path: &dyn Fn() -> String, errors: &mut FieldErrors) {
     let sides = [at(resources, "limits"), at(resources, "requests")];
     let names = || {

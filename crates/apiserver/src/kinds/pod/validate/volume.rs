@@ -6,7 +6,7 @@ use crate::objects::fields::{items, text};
 use crate::objects::names::dns_label;
 use crate::objects::status::{FieldError, FieldErrors};
 
-/// What a source cannot be without.
+/// The required field of a volume source.
 const NEEDED: [(&str, &str); 4] = [
     ("hostPath", "path"),
     ("configMap", "name"),
@@ -55,7 +55,7 @@ pub(super) fn check(spec: &Value, field: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// A token speaks for an account.
+/// A service account token needs a service account.
 pub(super) fn check_tokens(spec: &Value, errors: &mut FieldErrors) {
     if !text(spec, "serviceAccountName").is_empty() {
         return;
