@@ -111,9 +111,9 @@ fn differences(documented: &Graph, actual: &Graph) -> Vec<String> {
                     .iter()
                     .map(|it| format!("{what} `{it}`, but ARCHITECTURE.md does not allow it"));
                 let missing = documented - actual;
-                let missing = missing.iter().map(|it| {
-                    format!("ARCHITECTURE.md says that {what} `{it}`, but that is not so")
-                });
+                let missing = missing
+                    .iter()
+                    .map(|it| format!("{what} no `{it}`, but ARCHITECTURE.md lists it"));
                 extra.chain(missing).collect::<Vec<_>>()
             };
             let normal = format!("crate `{name}` uses");
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(
             differences(&documented(table), &actual(&metadata)),
             [
-                "ARCHITECTURE.md says that the tests of crate `api` use `apiserver`, but that is not so",
+                "the tests of crate `api` use no `apiserver`, but ARCHITECTURE.md lists it",
                 "crate `apiserver` is not in ARCHITECTURE.md's table",
                 "the tests of crate `engine` use `api`, but ARCHITECTURE.md does not allow it",
                 "ARCHITECTURE.md names crate `gone`, which does not exist",

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::process;
 
-/// What `/version` of the built binaries says; the module version in `e2e/go.mod`.
+/// The version that the built binaries report; the module version in `e2e/go.mod`.
 const KUBERNETES: &str = "v1.36.4";
 
 /// File name and Go package, slowest to compile first: the later ones share its packages.
@@ -116,7 +116,7 @@ pub(crate) fn go_build(module: &Path, output: &Path) -> Command {
 }
 
 fn linker_flags() -> String {
-    // Without the stamp `/version` says v0.0.0-master and kubectl warns.
+    // Without it the version is v0.0.0-master, and kubectl warns.
     let version = "k8s.io/component-base/version";
     format!(
         "-s -w -X {version}.gitVersion={KUBERNETES} -X {version}.gitMajor=1 -X {version}.gitMinor=36"

@@ -2,7 +2,7 @@
 //! results compared.
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
-//! `verdicts` says what is compared and `selection` of which plugins, `coverage` what was exercised,
+//! `verdicts` has what is compared and `selection` the plugins, `coverage` what was exercised,
 //! `known` which differences stay, and `shrink` makes a difference small enough to read.
 
 mod coverage;
@@ -250,7 +250,7 @@ impl Run {
             "{:.0} cases/s",
             self.cases as f64 / started.elapsed().as_secs_f64()
         );
-        // What one plugin exercises alone says nothing about the others.
+        // A run of one plugin does not exercise the others.
         let below = if self.selection.is_all() {
             print!("{coverage}");
             coverage.below_floor()

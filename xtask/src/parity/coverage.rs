@@ -11,7 +11,7 @@ use super::verdicts::{Cycle, Verdicts};
 /// Runs below this size are too small to judge.
 pub(crate) const ENOUGH_CASES: usize = 1000;
 
-/// Cases per 1,000 in which each message must be seen and each scorer must tell nodes apart.
+/// Cases per 1,000 in which each message must be seen and each scorer must give nodes different scores.
 const FLOOR: usize = 50;
 
 /// Cases per 1,000 for what happens between plugins.
@@ -92,7 +92,7 @@ const MESSAGES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The score plugins that can tell nodes apart. Not DynamicResources (0 without claims) and not
+/// The score plugins that can give nodes different scores. Not DynamicResources (0 without claims) and not
 /// VolumeBinding (its scorer needs a feature gate that is off).
 const SCORERS: &[&str] = &[
     "TaintToleration",
@@ -163,21 +163,29 @@ const BEHAVIOURS: &[Behaviour] = &[
     ("a disruption budget is violated", |v| {
         any_candidate(v, |_, violations| violations > 0)
     }),
-    ("a kubelet says OutOfpods", |v| kubelet_says(v, "OutOfpods")),
-    ("a kubelet says OutOfcpu", |v| kubelet_says(v, "OutOfcpu")),
-    ("a kubelet says OutOfmemory", |v| {
-        kubelet_says(v, "OutOfmemory")
+    ("a kubelet rejects with OutOfpods", |v| {
+        kubelet_rejects_with(v, "OutOfpods")
     }),
-    ("a kubelet says OutOfephemeral-storage", |v| {
-        kubelet_says(v, "OutOfephemeral-storage")
+    ("a kubelet rejects with OutOfcpu", |v| {
+        kubelet_rejects_with(v, "OutOfcpu")
     }),
-    ("a kubelet says NodeAffinity", |v| {
-        kubelet_says(v, "NodeAffinity")
+    ("a kubelet rejects with OutOfmemory", |v| {
+        kubelet_rejects_with(v, "OutOfmemory")
     }),
-    ("a kubelet says NodeName", |v| kubelet_says(v, "NodeName")),
-    ("a kubelet says NodePorts", |v| kubelet_says(v, "NodePorts")),
-    ("a kubelet says TaintToleration", |v| {
-        kubelet_says(v, "TaintToleration")
+    ("a kubelet rejects with OutOfephemeral-storage", |v| {
+        kubelet_rejects_with(v, "OutOfephemeral-storage")
+    }),
+    ("a kubelet rejects with NodeAffinity", |v| {
+        kubelet_rejects_with(v, "NodeAffinity")
+    }),
+    ("a kubelet rejects with NodeName", |v| {
+        kubelet_rejects_with(v, "NodeName")
+    }),
+    ("a kubelet rejects with NodePorts", |v| {
+        kubelet_rejects_with(v, "NodePorts")
+    }),
+    ("a kubelet rejects with TaintToleration", |v| {
+        kubelet_rejects_with(v, "TaintToleration")
     }),
 ];
 
@@ -398,7 +406,7 @@ fn any_candidate(verdicts: &Verdicts, holds: fn(victims: usize, violations: i64)
     })
 }
 
-fn kubelet_says(verdicts: &Verdicts, reason: &str) -> bool {
+fn kubelet_rejects_with(verdicts: &Verdicts, reason: &str) -> bool {
     let mut answers = verdicts.kubelet.iter();
     answers.any(|answer| answer.reason == reason)
 }

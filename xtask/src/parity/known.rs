@@ -1,6 +1,6 @@
 //! Differences that stay: faults of others that the engine does not copy.
 //!
-//! Each has a case that shows it, which every run asks first, and a matcher for that shape alone, so that nothing else
+//! Each has a case that shows it, which every run evaluates first, and a matcher for that shape alone, so that nothing else
 //! can hide behind it.
 
 mod katalyst;
@@ -19,7 +19,7 @@ pub(crate) struct Known {
 }
 
 pub(crate) const KUBE: &[Known] = &[Known {
-    // kube-scheduler keeps the ports of a node as a set. Two pods of one node can only share a port if somebody else
+    // kube-scheduler keeps the ports of a node as a set. Two pods of one node can only share a port if another scheduler
     // bound them. Taking one of them away, in a dry run of preemption, then frees the port that the other still has.
     name: "a port that two pods use is freed when one of them goes",
     case: include_str!("known/port-used-twice.json"),
@@ -30,18 +30,18 @@ pub(crate) const KOORDINATOR: &[Known] = &[
     Known {
         // Its sum of a pod's requests takes the largest of init containers and the rest, also for those that go on
         // running beside the rest.
-        name: "sidecars do not add to what a pod asks for",
+        name: "sidecars do not add to the requests of a pod",
         case: include_str!("known/koordinator-sidecar.json"),
         matches: sidecar,
     },
     Known {
-        // The API server rounds amounts to thousandths before anybody sees them, so that only made-up pods differ.
+        // The API server rounds amounts to thousandths, so that only generated pods differ.
         name: "less than a thousandth of a core is rounded up in every container, not once for the pod",
         case: include_str!("known/koordinator-rounding.json"),
         matches: rounding,
     },
     Known {
-        // It asks for a feature gate that Kubernetes no longer has.
+        // It reads a feature gate that Kubernetes no longer has.
         name: "a pod with overhead makes the scorer panic",
         case: include_str!("known/koordinator-overhead.json"),
         matches: overhead,
@@ -64,7 +64,7 @@ fn sidecar(case: &Case, differences: &[String]) -> bool {
         && differences.iter().all(|line| is_about_plus(line))
 }
 
-/// Several containers of the pod ask for so many billionths of a core that they are no thousandths.
+/// Several containers of the pod request so many billionths of a core that they are no thousandths.
 fn rounding(case: &Case, differences: &[String]) -> bool {
     let spec = &case.0["pod"]["spec"];
     let all = list(spec, "containers").chain(list(spec, "initContainers"));

@@ -13,9 +13,9 @@ const NEEDED: &[&str] = &["PrioritySort", "DefaultBinder"];
 /// The plugins that are compared; none named means all of a case's profile.
 pub(crate) struct Selection {
     named: Vec<String>,
-    /// Whether kubelets are asked as well.
+    /// Whether the kubelet's admission is compared too.
     kubelets: bool,
-    /// Whether plugins are asked what may help a pod that they rejected.
+    /// Whether queueing hints for rejected pods are compared.
     hints: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a judge says about a case, and how two judges differ.
+//! The results for a case, and the differences between two of them.
 //!
 //! The field names are those of `e2e/oracle-kube/protocol.go`, which also explains each field.
 
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Everything kube-scheduler, or our engine, says about one case.
+/// All results of kube-scheduler, or of our engine, for one case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Verdicts {
@@ -148,8 +148,8 @@ pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
     }
     // It looks at several nodes at once, so it may name any of their invalid scores.
     if let (Some(ours), Some(theirs)) = (&ours.cycle.failure, &mut theirs.cycle.failure)
-        && let Some(said) = invalid_score(ours)
-        && invalid_score(theirs) == Some(said)
+        && let Some(text) = invalid_score(ours)
+        && invalid_score(theirs) == Some(text)
     {
         theirs.clone_from(ours);
     }
@@ -167,7 +167,7 @@ pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
     lines
 }
 
-/// What such a failure says before and after the score.
+/// The text of such a failure before and after the score.
 fn invalid_score(failure: &str) -> Option<(&str, &str)> {
     let (before, rest) = failure.split_once(" returns an invalid score ")?;
     let after = rest.trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());

@@ -131,7 +131,7 @@ fn container(random: &mut Random, number: usize, reclaimed: bool) -> Value {
     container
 }
 
-/// Reclaimed pods may ask for both; others for what nodes have.
+/// Reclaimed pods may request both; others only native resources.
 fn requests(random: &mut Random, reclaimed: bool) -> Value {
     let mut all = Map::new();
     if reclaimed {

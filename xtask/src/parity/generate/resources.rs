@@ -1,4 +1,4 @@
-//! Quantities: what nodes offer and what containers ask for, in all the ways to write a number.
+//! Quantities: capacities of nodes and requests of containers, in all notations.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub(super) fn allocatable(draft: &mut Draft) -> Value {
         list["attachable-volumes-csi-csi.example.com"] = json!("3");
     }
     if random.chance(5) {
-        list["storage"] = json!("10Gi"); // In no class of names: nobody counts it.
+        list["storage"] = json!("10Gi"); // In no class of names: no plugin counts it.
     }
     list
 }
@@ -148,7 +148,7 @@ pub(super) fn incoming_requests(draft: &mut Draft) -> Value {
     list
 }
 
-/// `spec.resources` of a pod: what it asks for as a whole.
+/// `spec.resources` of a pod: the requests of the whole pod.
 pub(super) fn pod_level(draft: &mut Draft) -> Value {
     let random = &mut draft.random;
     let mut list = json!({});

@@ -29,7 +29,7 @@ pub(crate) fn scored(seed: u64, index: u64) -> Case {
         own.insert(list.into(), whole[list].clone());
     }
     let mut own = Value::Object(own);
-    // Nothing but scores is asked for, so nothing may keep nodes from being scored.
+    // Only scores are compared, so no filter may reject a node.
     if let Some(status) = own["pod"]["status"].as_object_mut() {
         status.remove("nominatedNodeName");
     }

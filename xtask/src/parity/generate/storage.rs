@@ -1,6 +1,6 @@
 //! Volumes: classes, claims and volumes in every state, CSI limits and capacity, inline disks.
 //!
-//! The claims have fixed names that say what is special about them; what varies is which nodes,
+//! The claims have fixed names for what is special about them; what varies is which nodes,
 //! zones and sizes they mean.
 
 mod in_tree;

@@ -9,7 +9,7 @@ const NO_REPORT: &str = "node not found in the extended cache";
 
 pub(crate) const KATALYST: &[Known] = &[
     Known {
-        // One node without a report aborts the cycle of every reclaimed pod that asks for nothing; ours scores 0 there.
+        // One node without a report aborts the cycle of every reclaimed pod without requests; ours scores 0 there.
         name: "a node without a report cannot be scored",
         case: include_str!("katalyst-no-report.json"),
         matches: unscored,
@@ -21,8 +21,8 @@ pub(crate) const KATALYST: &[Known] = &[
         matches: reworded,
     },
     Known {
-        // So a pod without the annotation takes what is lent to others, and nobody counts it.
-        name: "who is not reclaimed may ask for reclaimed resources without end",
+        // So a pod without the annotation uses lent resources that no account counts.
+        name: "a pod that is not reclaimed may request reclaimed resources without limit",
         case: include_str!("katalyst-unannotated.json"),
         matches: unannotated,
     },
@@ -56,7 +56,7 @@ fn reworded(case: &Case, differences: &[String]) -> bool {
         && hosts.any(|node| !has_report(node))
         && differences.iter().all(|line| {
             let place = place(line);
-            // Only the words: a node that was refused is refused.
+            // Only the message differs: a rejected node stays rejected.
             place == "cycle.message"
                 || ((place.starts_with("filter[") || place.starts_with("cycle.rejected["))
                     && place.contains("reasons")
