@@ -4,18 +4,24 @@
 //! parse matches nothing) are tolerated here too, in the form that the engine expects.
 
 mod katalyst;
+#[macro_use]
+mod manifest;
 mod pod;
 mod selector;
 mod storage;
 
+use std::sync::Arc;
+
+use engine::kinds::{Kind, Object};
 use engine::model::{
-    Amounts, Budget, Effect, Image, Labels, Name, Node, NodeSpec, Owner, PreemptionPolicy,
-    PriorityClass, Quantities, Quantity, QuantityError, Resource, Selector, Service, Taint,
-    Timestamp, Workload, WorkloadKind, fingerprint,
+    Amounts, Budget, Effect, Image, Labels, Name, Namespace, Node, NodeSpec, Owner,
+    PreemptionPolicy, PriorityClass, Quantities, Quantity, QuantityError, ReplicaSet,
+    ReplicationController, Resource, Selector, Service, StatefulSet, Taint, Timestamp, Workload,
+    fingerprint,
 };
 
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
-use crate::wire::{core, workload};
+use crate::wire::{core, katalyst as katalyst_wire, storage as storage_wire, workload};
 
 pub use katalyst::custom_node_resource;
 pub use pod::pod;
@@ -23,6 +29,43 @@ pub use selector::node_selector;
 pub use storage::{
     claim, csi_driver, csi_limits, storage_capacity, storage_class, volume, volume_attachment,
 };
+
+manifests! {
+    Node(core::Node) "/api/v1/nodes" => |it, _| Ok(node(it)?.into()),
+    Pod(core::Pod) "/api/v1/pods" => |it, _| Ok(Arc::new(pod(it)?).into()),
+    Namespace(core::Namespace) "/api/v1/namespaces" => |it, _| Ok(namespace(it).into()),
+    Service(workload::Service) "/api/v1/services" => |it, _| Ok(service(it).into()),
+    ReplicationController(workload::ReplicationController) "/api/v1/replicationcontrollers" =>
+        |it, _| Ok(replication_controller(it).into()),
+    ReplicaSet(workload::SelectingWorkload) "/apis/apps/v1/replicasets" =>
+        |it, _| Ok(ReplicaSet(workload(it)).into()),
+    StatefulSet(workload::SelectingWorkload) "/apis/apps/v1/statefulsets" =>
+        |it, _| Ok(StatefulSet(workload(it)).into()),
+    PodDisruptionBudget(workload::PodDisruptionBudget) "/apis/policy/v1/poddisruptionbudgets" =>
+        |it, _| Ok(budget(it).into()),
+    PriorityClass(workload::PriorityClass) "/apis/scheduling.k8s.io/v1/priorityclasses" =>
+        |it, _| Ok(priority_class(it).into()),
+    PersistentVolume(storage_wire::PersistentVolume) "/api/v1/persistentvolumes" =>
+        |it, _| Ok(volume(it)?.into()),
+    PersistentVolumeClaim(storage_wire::PersistentVolumeClaim) "/api/v1/persistentvolumeclaims" =>
+        |it, _| Ok(claim(it)?.into()),
+    StorageClass(storage_wire::StorageClass) "/apis/storage.k8s.io/v1/storageclasses" =>
+        |it, _| Ok(storage_class(it).into()),
+    CsiNode(storage_wire::CsiNode) "/apis/storage.k8s.io/v1/csinodes" =>
+        |it, _| Ok(csi_limits(it).into()),
+    CsiDriver(storage_wire::CsiDriver) "/apis/storage.k8s.io/v1/csidrivers" =>
+        |it, _| Ok(csi_driver(it).into()),
+    CsiStorageCapacity(storage_wire::CsiStorageCapacity) "/apis/storage.k8s.io/v1/csistoragecapacities" =>
+        |it, _| Ok(storage_capacity(it)?.into()),
+    VolumeAttachment(storage_wire::VolumeAttachment) "/apis/storage.k8s.io/v1/volumeattachments" =>
+        |it, _| Ok(volume_attachment(it).into()),
+    CustomNodeResource(katalyst_wire::CustomNodeResource)
+        "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources" => |it, warnings| {
+            let (report, wrong) = custom_node_resource(it);
+            warnings.extend(wrong);
+            Ok(report.into())
+        },
+}
 
 /// An invalid object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -173,11 +216,11 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
     })
 }
 
-pub fn namespace(namespace: &core::Namespace) -> (Name, Labels) {
-    (
-        name(&namespace.metadata.name),
-        labels(&namespace.metadata.labels),
-    )
+pub fn namespace(namespace: &core::Namespace) -> Namespace {
+    Namespace {
+        name: name(&namespace.metadata.name),
+        labels: labels(&namespace.metadata.labels),
+    }
 }
 
 pub fn service(service: &workload::Service) -> Service {
@@ -188,24 +231,24 @@ pub fn service(service: &workload::Service) -> Service {
     }
 }
 
-pub fn replication_controller(controller: &workload::ReplicationController) -> Workload {
+pub fn replication_controller(
+    controller: &workload::ReplicationController,
+) -> ReplicationController {
     let pairs = controller
         .spec
         .selector
         .as_ref()
         .map(|map| Selector::pairs(&labels(map)));
-    Workload {
-        kind: WorkloadKind::ReplicationController,
+    ReplicationController(Workload {
         namespace: name(&controller.metadata.namespace),
         name: name(&controller.metadata.name),
         selector: pairs.unwrap_or(Selector::EVERYTHING),
-    }
+    })
 }
 
 /// A ReplicaSet or a StatefulSet.
-pub fn workload(kind: WorkloadKind, workload: &workload::SelectingWorkload) -> Workload {
+pub fn workload(workload: &workload::SelectingWorkload) -> Workload {
     Workload {
-        kind,
         namespace: name(&workload.metadata.namespace),
         name: name(&workload.metadata.name),
         selector: selector_or_nothing(workload.spec.selector.as_ref()),

@@ -27,6 +27,7 @@ pub(crate) mod claim_waits;
 mod decide;
 mod handle;
 mod http;
+mod kinds;
 mod mode;
 pub mod observe;
 mod options;
@@ -56,9 +57,10 @@ use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::observe::metrics::Metrics;
 use crate::scheduler::pods::PendingPods;
 use crate::serve::{Serve, ServeError};
-use crate::watch::{self, Progress, Sink};
+use crate::watch::{self, Progress};
 use handle::{EngineStats, SchedulerInfo};
 pub use handle::{Handle, QueryError};
+use kinds::Inbox;
 pub use mode::{DEFAULT_LEASE, DEFAULT_SCHEDULER, Mode, ModeError, SECOND_LEASE, SECOND_SCHEDULER};
 use observe::attempts::Attempts;
 pub(crate) use observe::scores::ScoreRecorder;
@@ -85,8 +87,8 @@ const IDLE_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_GOODBYE: Duration = Duration::from_secs(1);
 /// The first lists wait so long for the first attempt to take the Lease: lists that begin after winning pass the fence.
 const FIRST_TRY: Duration = Duration::from_secs(1);
-/// Unreadable objects that wait for the executor.
-const MOST_UNREADABLE: usize = 1_000;
+/// Invalid objects that wait for the executor.
+const MOST_PROBLEMS: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -197,7 +199,7 @@ impl Running {
             pods: Arc::new(PendingPods::new(names)),
             claim_waits: Arc::default(),
             counters: Arc::default(),
-            progress: Arc::default(),
+            progress: Arc::new(kinds::progress()),
             leadership: Arc::new(Leadership::new(role)),
             metrics: metrics.clone(),
         };
@@ -393,17 +395,18 @@ async fn run_io(
     };
     // Watches begin in any case.
     let _ = tokio::time::timeout(FIRST_TRY, shared.leadership.tried()).await;
-    let (report_unreadable, unreadable) = mpsc::channel(MOST_UNREADABLE);
-    let sink = Sink {
+    let (sender, problems) = mpsc::channel(MOST_PROBLEMS);
+    let inbox = Inbox {
         channel: shared.channel.clone(),
         pods: shared.pods.clone(),
         claim_waits: shared.claim_waits.clone(),
-        unreadable: report_unreadable,
-        progress: shared.progress.clone(),
+        problems: sender,
     };
-    let mut followers = tokio::task::JoinSet::new();
-    for kind in watch::ALL {
-        followers.spawn(watch::follow(kind, clients.watch.clone(), sink.clone()));
+    let mut reflectors = tokio::task::JoinSet::new();
+    for (kind, resource) in kinds::WATCHED {
+        let (client, inbox) = (clients.watch.clone(), inbox.clone().of(*kind));
+        let progress = shared.progress.clone();
+        reflectors.spawn(watch::reflect(resource, client, inbox, progress));
     }
     if mode == Mode::Primary {
         tokio::spawn(resource_claims::warn(clients.write.clone()));
@@ -415,10 +418,10 @@ async fn run_io(
         let _ = stopped.await;
     };
     tokio::select! {
-        () = executor.run(unreadable) => {}
+        () = executor.run(problems) => {}
         () = channel.closed() => {}
         () = stopped => {}
-        _ = followers.join_next() => return Err(Ended::Thread(IO_THREAD)),
+        _ = reflectors.join_next() => return Err(Ended::Thread(IO_THREAD)),
     }
     if tokio::time::timeout(LONGEST_STOP, executor.finish())
         .await

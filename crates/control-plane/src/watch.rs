@@ -1,56 +1,98 @@
-//! What the cluster looks like, as a stream of news for the engine.
+//! Reflectors: each lists and watches the objects of one kind for a component of the process.
 //!
-//! Every kind has one follower ([`follow`]): it has everything streamed (or lists in pages, where the server is too old
-//! for that), then watches, resumes where it stood when the stream ends, and lists again when the server has forgotten
-//! that place. Objects are read into the engine's types at once and
-//! dropped; what is kept per object is its name, uid and version, to find what vanished while nobody was watching.
-//! Nothing is decided here.
+//! A component gives the list of its [`Resource`]s, and a [`Handler`] for each. A reflector has the server stream all
+//! objects (or lists them in pages if the server is too old for that), then watches. It resumes where it stopped when the
+//! stream ends, and lists again when the server has compacted that resource version. The handler parses every object at
+//! once. A reflector keeps only the name, uid and version of each object, to find those that were deleted meanwhile.
+//! Nothing here knows what the objects are for.
 
-mod follow;
 mod frames;
-mod kinds;
-mod known;
 mod pages;
 mod progress;
+mod reflector;
+mod store;
 
-use std::sync::Arc;
+use std::fmt::Display;
 
-use engine::scheduler::Input;
-use tokio::sync::mpsc;
+use bytes::Bytes;
+use engine::kinds::Key;
+use engine::model::Name;
 
-use crate::scheduler::channel::{Channel, Message};
-use crate::scheduler::claim_waits::ClaimWaits;
-use crate::scheduler::pods::PendingPods;
+pub use progress::{KindProgress, Progress};
+pub(crate) use reflector::reflect;
 
-pub(crate) use follow::follow;
-pub(crate) use kinds::{ALL, Unreadable, Whom};
-pub use progress::{Kind as KindProgress, Progress};
-
-/// Where followers put what they see.
-#[derive(Clone)]
-pub(crate) struct Sink {
-    pub(crate) channel: Arc<Channel>,
-    pub(crate) pods: Arc<PendingPods>,
-    pub(crate) claim_waits: Arc<ClaimWaits>,
-    pub(crate) unreadable: mpsc::Sender<Unreadable>,
-    pub(crate) progress: Arc<Progress>,
+/// A kind, as a component watches it.
+#[derive(Debug)]
+pub struct Resource {
+    /// Where the API lists its objects.
+    pub path: &'static str,
+    /// Percent-encoded; empty for all objects.
+    pub field_selector: &'static str,
+    /// Whether to ask for protobuf.
+    pub protobuf: bool,
+    /// Whether the component runs without the kind if it has no permission to read it.
+    pub optional: bool,
 }
 
-impl Sink {
-    /// Waits while the engine is too far behind.
-    async fn tell(&self, inputs: Vec<Input>) {
-        if !inputs.is_empty() {
-            self.claim_waits.observe(&inputs);
-            let news = inputs.into_iter().map(Message::Input).collect();
-            self.channel.send(news).await;
+impl Resource {
+    pub const fn at(path: &'static str) -> Self {
+        Self {
+            path,
+            field_selector: "",
+            protobuf: false,
+            optional: false,
         }
     }
 
-    fn complain(&self, unreadable: Unreadable) {
-        tracing::warn!("{}", unreadable.text);
-        let is_told = !matches!(unreadable.whom, Whom::Nobody);
-        if is_told && self.unreadable.try_send(unreadable).is_err() {
-            tracing::warn!("too many objects cannot be read: some get no event");
-        }
+    /// The plural, for messages: `csinodes`.
+    pub fn name(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
+}
+
+/// An object as it was received.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RawObject {
+    Json(Bytes),
+    /// The message without its envelope.
+    Protobuf(Bytes),
+}
+
+/// An object that was parsed.
+pub(crate) struct Observed<T, P> {
+    pub(crate) key: Key,
+    pub(crate) uid: Name,
+    pub(crate) resource_version: String,
+    /// `None` if the object has ended: for the component it is deleted.
+    pub(crate) object: Option<T>,
+    /// Values of the object that were left out.
+    pub(crate) problem: Option<P>,
+}
+
+/// A difference from what a component has seen before.
+pub(crate) enum ObjectChange<T> {
+    Applied(T),
+    Deleted { key: Key, uid: Name },
+}
+
+/// What a component does with the objects of one kind.
+pub(crate) trait Handler: Send + Sync + 'static {
+    type Object: Send;
+    /// Why an object, or a part of it, cannot be used.
+    type Problem: Display + Send;
+
+    /// Parses an object. What is known of an object that cannot be parsed stays as it was.
+    fn parse(
+        &self,
+        raw: &RawObject,
+    ) -> Result<Observed<Self::Object, Self::Problem>, Self::Problem>;
+
+    /// Takes changes in their order. The reflector waits until this returns.
+    fn deliver(&self, changes: Vec<ObjectChange<Self::Object>>) -> impl Future<Output = ()> + Send;
+
+    /// All objects were delivered once, or there are none.
+    fn synced(&self, kind: &'static str) -> impl Future<Output = ()> + Send;
+
+    /// Called once for each object and text.
+    fn report(&self, problem: Self::Problem);
 }

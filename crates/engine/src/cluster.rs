@@ -1,17 +1,17 @@
-//! The truth: nodes, the pods on them, and what else decisions look at, kept from typed updates.
+//! The observed cluster state: nodes, the pods on them, and the other objects that decisions look at.
 //!
-//! One writer applies updates in their order; a test, a watch and a simulation do it alike. Nothing here decides. Late,
-//! repeated and contradictory updates are normal: the last word about an object holds, and no update can leave a count
-//! that does not follow from the objects ([`Cluster::check`] says so, and tests call it after every step).
+//! One writer applies [`Update`]s in their order; a test, a watch and a simulation do it alike. Nothing here decides. Late,
+//! repeated and contradictory updates are normal: the last update of an object holds, and no update can leave a count
+//! that does not follow from the objects ([`Cluster::check`] verifies it, and tests call it after every step). What the
+//! scheduler itself adds (assumed and nominated pods) has methods of its own.
 
 mod accounts;
 mod catalog;
 mod check;
 mod domains;
-mod events;
-mod kinds;
 mod lending;
 mod nodes;
+mod pod_classes;
 mod storage;
 mod view;
 
@@ -20,43 +20,45 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
+pub use crate::kinds::Update;
 pub(crate) use accounts::Share;
 pub use accounts::{Accounts, Part};
 pub use catalog::{Catalog, ImageState, Terms};
 pub use check::Corruption;
-pub use events::{Update, pod_actions};
-pub use kinds::{Kind, KindId, Kinds};
 pub use nodes::{NodeEntry, Nodes};
+pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 pub use view::{AccountState, NodeState, PodRef, ReclaimedState, UnknownNode, View};
 
+use crate::framework::Event;
+use crate::kinds;
 use crate::model::{CustomNodeResource, Name, Node, Pod, Resource, Timestamp};
 
 /// A pod in the table of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId(usize);
 
-/// A pod that takes room.
+/// A pod that takes capacity of a node.
 #[derive(Debug, Clone)]
 pub struct Placed {
     pub pod: Arc<Pod>,
     /// Where it really is; for an assumed pod, where it is going.
     pub node: Name,
-    /// Decided by us and not yet seen bound.
+    /// The scheduler chose the node, and the pod was not yet observed there.
     pub assumed: bool,
     /// Of the pod, at hand where many pods are looked at.
     pub(crate) priority: i32,
     pub(crate) started: Option<Timestamp>,
     pub(crate) share: Share,
-    kind: KindId,
+    class: PodClassId,
 }
 
-/// A pod that waits for room that is being made for it.
+/// A pod that waits for a node on which preemption makes capacity for it.
 #[derive(Debug, Clone)]
 pub struct Nominated {
     pub pod: Arc<Pod>,
     pub node: Name,
-    kind: KindId,
+    class: PodClassId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,12 +83,12 @@ pub struct Cluster {
     pods: Vec<Option<Placed>>,
     free_pods: Vec<usize>,
     by_uid: HashMap<Name, PodId>,
-    kinds: Kinds,
+    classes: PodClasses,
     /// Pods on nodes that are not known (yet, or any more).
     stray: HashMap<Name, Vec<PodId>>,
     nominated: IndexMap<Name, Nominated>,
     nominated_to: HashMap<Name, Vec<Name>>,
-    /// What agents say, by the name of the node, whether the node is known or not.
+    /// Reports of agents by the name of the node, whether the node is known or not.
     reports: HashMap<Name, Arc<CustomNodeResource>>,
     /// How many of them are of nodes that are not known.
     homeless_reports: usize,
@@ -112,8 +114,13 @@ impl Cluster {
         &mut self.catalog
     }
 
-    pub fn kinds(&self) -> &Kinds {
-        &self.kinds
+    pub fn pod_classes(&self) -> &PodClasses {
+        &self.classes
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<&Arc<Node>> {
+        let entry = self.nodes.get(self.nodes.slot(name)?)?;
+        Some(&entry.node)
     }
 
     pub fn pod(&self, id: PodId) -> Option<&Placed> {
@@ -124,7 +131,7 @@ impl Cluster {
         self.pod(*self.by_uid.get(uid)?)
     }
 
-    /// Every pod that takes room, wherever.
+    /// Every pod that takes capacity, also on nodes that are not known.
     pub fn all_placed(&self) -> impl Iterator<Item = &Placed> {
         self.pods.iter().flatten()
     }
@@ -198,7 +205,7 @@ impl Cluster {
         self.catalog.node_count = self.nodes.len();
     }
 
-    /// A node is gone. Pods on it are kept aside, because their own end is told separately.
+    /// A node is gone. Pods on it are kept aside until they are deleted themselves.
     pub fn remove_node(&mut self, name: &str) {
         let Some(slot) = self.nodes.slot(name) else {
             return;
@@ -254,11 +261,11 @@ impl Cluster {
         }
         let placed = self.pods[id.0].take()?;
         self.free_pods.push(id.0);
-        self.kinds.leave(placed.kind, &mut self.catalog.terms);
+        self.classes.leave(placed.class, &mut self.catalog.terms);
         Some(placed.pod)
     }
 
-    /// We decided: the pod takes its room at once, and is nominated no more.
+    /// The scheduler chose a node: the pod takes its capacity at once, and its nomination ends.
     pub fn assume(&mut self, pod: Arc<Pod>, node: Name) -> Result<(), UpdateError> {
         check_uid(&pod)?;
         if let Some(placed) = self.placed(&pod.uid) {
@@ -274,18 +281,19 @@ impl Cluster {
         Ok(())
     }
 
-    /// The decision came to nothing. Forgetting a pod that is not here is no fault.
-    pub fn forget(&mut self, uid: &str) -> Result<Option<Arc<Pod>>, UpdateError> {
+    /// The pod was not bound after all. Returns what waiting pods may care about. Forgetting a pod that is not here has no
+    /// effect.
+    pub fn forget(&mut self, uid: &str) -> Result<Vec<Event>, UpdateError> {
         match self.placed(uid) {
             Some(placed) if !placed.assumed => Err(UpdateError::NotAssumed {
                 uid: uid.into(),
                 node: placed.node.clone(),
             }),
-            _ => Ok(self.remove_pod(uid)),
+            _ => Ok(kinds::assigned_pod_events(self.remove_pod(uid), None)),
         }
     }
 
-    /// Room is being made for a waiting pod. A later nomination replaces an earlier one; placed pods get none.
+    /// Preemption makes capacity on the node for a waiting pod. A later nomination replaces an earlier one; placed pods get none.
     pub fn nominate(&mut self, pod: Arc<Pod>, node: Name) -> Result<(), UpdateError> {
         check_uid(&pod)?;
         if let Some(placed) = self.placed(&pod.uid) {
@@ -297,13 +305,13 @@ impl Cluster {
             });
         }
         self.denominate(&pod.uid.clone());
-        let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
+        let class = self.classes.enter(&pod.kind, &mut self.catalog.terms);
         self.nominated_to
             .entry(node.clone())
             .or_default()
             .push(pod.uid.clone());
         self.nominated
-            .insert(pod.uid.clone(), Nominated { pod, node, kind });
+            .insert(pod.uid.clone(), Nominated { pod, node, class });
         Ok(())
     }
 
@@ -315,7 +323,7 @@ impl Cluster {
                 self.nominated_to.remove(&nominated.node);
             }
         }
-        self.kinds.leave(nominated.kind, &mut self.catalog.terms);
+        self.classes.leave(nominated.class, &mut self.catalog.terms);
         Some(nominated.pod)
     }
 
@@ -323,7 +331,7 @@ impl Cluster {
         if pod.requests.reclaimed.is_some() {
             self.open_lending();
         }
-        let kind = self.kinds.enter(&pod.kind, &mut self.catalog.terms);
+        let class = self.classes.enter(&pod.kind, &mut self.catalog.terms);
         let uid = pod.uid.clone();
         let placed = Some(Placed {
             node: node.clone(),
@@ -331,7 +339,7 @@ impl Cluster {
             priority: pod.priority,
             started: pod.started,
             share: Share::of(&pod.requests),
-            kind,
+            class,
             pod,
         });
         let id = match self.free_pods.pop() {
@@ -355,7 +363,7 @@ impl Cluster {
         let Some(placed) = self.pods[id.0].as_ref() else {
             return;
         };
-        self.kinds.arrive(placed.kind, slot);
+        self.classes.arrive(placed.class, slot);
         self.catalog
             .accounts
             .charge(self.nodes.row_mut(slot), &placed.pod.requests, 1);
@@ -368,7 +376,7 @@ impl Cluster {
         let Some(placed) = self.pods[id.0].as_ref() else {
             return;
         };
-        self.kinds.depart(placed.kind, slot);
+        self.classes.depart(placed.class, slot);
         self.catalog
             .accounts
             .charge(self.nodes.row_mut(slot), &placed.pod.requests, -1);

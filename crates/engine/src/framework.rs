@@ -42,7 +42,7 @@ mod verdict;
 
 pub use crate::cluster::{Catalog, ImageState, Part, Storage};
 pub use config_rules::{AddedArg, ArgOverride, Companion, ConfigRules, ConfigVersion, Successor};
-pub use event::{Actions, Change, Changed, Event, EventPattern, Watched};
+pub use event::{Actions, Change, Changed, Event, EventPattern, Kind};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
 pub use path::{Permit, PostFilter, Preparation, Step};
 pub use place::{Feasible, Place, PlaceFilter, PlaceScore, PlaceTier, Places, Tally};

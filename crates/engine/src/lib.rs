@@ -5,8 +5,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`model`] | the words: quantities, pods, nodes, selectors, taints; no behaviour of plugins |
-//! | [`cluster`] | the truth, kept from typed events |
+//! | [`model`] | the types: quantities, pods, nodes, selectors, taints; no behaviour of plugins |
+//! | [`kinds`] | one file per watched kind, and the list of them |
+//! | [`cluster`] | the observed cluster state, kept from typed updates |
 //! | [`framework`] | all that the author of a plugin reads |
 //! | [`plugins`] | one file per plugin, and the list of them |
 //! | [`profile`] | which plugins a scheduler name runs, where, in which order, with which weights |
@@ -24,6 +25,7 @@ pub mod evaluate;
 pub mod extender;
 pub mod framework;
 pub mod hooks;
+pub mod kinds;
 pub mod kubelet;
 pub mod model;
 pub mod plugins;

@@ -1,14 +1,14 @@
-//! The words of the engine: what pods, nodes and other objects are, once they are parsed.
+//! Objects of the cluster as the engine sees them, once they are parsed.
 //!
-//! Nothing here knows a plugin, a cluster or a wire format. Everything is parsed at the edge, once: a value of these
-//! types is valid, and text that could not be parsed is kept only where Kubernetes keeps it too.
+//! Nothing here knows a plugin or a wire format. Everything is parsed once, when it is received: a value of these types is
+//! valid, and text that could not be parsed is kept only where Kubernetes keeps it too. The models of small objects are in
+//! the files of their kinds.
 
 mod affinity;
 mod labels;
 mod names;
 mod node;
 mod node_selector;
-mod objects;
 mod pod;
 mod priority;
 mod qos;
@@ -16,10 +16,10 @@ mod quantity;
 mod reclaimed;
 mod requests;
 mod resource;
-mod storage;
 mod taint;
 mod time;
 
+pub use crate::kinds::models::*;
 pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
 pub use names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
@@ -28,26 +28,19 @@ pub use node_selector::{
     FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
     RequiredNodes, TopologyTerm,
 };
-pub use objects::{Budget, Owner, Service, Workload, WorkloadKind};
 pub use pod::{
-    Disk, Enhancements, HostPort, Inclusion, Pod, PodKind, PreemptionPolicy, SpreadConstraint,
-    Unsatisfiable, Volume, VolumeSource,
+    Disk, Enhancements, HostPort, Inclusion, Owner, Pod, PodKind, PreemptionPolicy,
+    SpreadConstraint, Unsatisfiable, Volume, VolumeSource,
 };
-pub use priority::{OpenPriority, PriorityClass};
+pub use priority::OpenPriority;
 pub use qos::{QosClass, QosError, QosLabels, QosLevel};
 pub use quantity::{Quantity, QuantityError};
-pub use reclaimed::{
-    CustomNodeResource, QosTaint, RECLAIMED_GROUPS, Reclaimed, ReclaimedRequests, ReclaimedResource,
-};
+pub use reclaimed::{QosTaint, RECLAIMED_GROUPS, Reclaimed, ReclaimedRequests, ReclaimedResource};
 pub use requests::{
     ContainerResources, DEFAULT_MEMORY, DEFAULT_MILLI_CPU, NonZero, PodRequests, PodResources,
     Quantities, StatusResources,
 };
 pub use resource::{Amounts, Resource};
-pub use storage::{
-    BindingMode, Claim, ClaimPhase, ClaimRef, CsiDriver, CsiLimits, PersistentVolume,
-    StorageCapacity, StorageClass, VolumeAttachment, VolumeHandle, VolumePhase,
-};
 pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
 pub use time::{DurationError, Timestamp, parse_duration, write_duration};
 

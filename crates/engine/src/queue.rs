@@ -26,8 +26,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use crate::cluster::{Catalog, pod_actions};
+use crate::cluster::Catalog;
 use crate::framework::{Change, Changed, Event};
+use crate::kinds::pod_actions;
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Hint, Profiles};
 use arrivals::Arrivals;

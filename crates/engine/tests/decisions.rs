@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::cluster::Update;
+use engine::kinds::{Kind, Update};
 use engine::model::{
     Name, NodeSelector, NodeTerm, Pod, Resource, Service, Timestamp, Unsatisfiable,
 };
@@ -158,7 +158,7 @@ impl Run {
             log: String::new(),
             pending: Vec::new(),
         };
-        run.apply(Input::Object(Update::Service(Service {
+        run.apply(Input::Object(Update::from(Service {
             namespace: "default".into(),
             name: "web".into(),
             selector: Some([("app", "web")].into_iter().collect()),
@@ -177,9 +177,12 @@ impl Run {
         match step {
             Step::Node { node, shape } => {
                 let node = shaped_node(*node, *shape).build();
-                self.apply(Input::Object(Update::Node(node)));
+                self.apply(Input::Object(Update::from(node)));
             }
-            Step::NodeGone(node) => self.apply(Input::Object(Update::NodeGone(node_name(*node)))),
+            Step::NodeGone(node) => self.apply(Input::Object(Update::Delete(
+                Kind::Node,
+                node_name(*node).into(),
+            ))),
             Step::Pod {
                 pod,
                 shape,

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::cluster::Update;
+use engine::kinds::{Kind, Update};
 use engine::model::{Name, Pod, QosLevel, ReclaimedResource, Timestamp};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
@@ -171,9 +171,11 @@ impl Run<'_> {
         match step {
             Step::Node { node: index, pods } => {
                 let built = node(&node_name(*index)).allocatable(&format!("cpu=4 pods={pods}"));
-                self.object(Update::Node(built.build()));
+                self.object(Update::from(built.build()));
             }
-            Step::NodeGone(node) => self.object(Update::NodeGone(node_name(*node))),
+            Step::NodeGone(node) => {
+                self.object(Update::Delete(Kind::Node, node_name(*node).into()))
+            }
             Step::Report {
                 node,
                 lent,
@@ -187,7 +189,10 @@ impl Run<'_> {
                 };
                 self.object(built.into());
             }
-            Step::ReportGone(node) => self.object(Update::CustomNodeResourceGone(node_name(*node))),
+            Step::ReportGone(node) => self.object(Update::Delete(
+                Kind::CustomNodeResource,
+                node_name(*node).into(),
+            )),
             Step::Pod(shape) => self.apply(Input::Pod(shape.build().build())),
             Step::PodGone(pod) => self.apply(Input::PodGone(format!("p{pod}").into())),
             Step::Next => {

@@ -1,9 +1,9 @@
-//! Random histories of updates: after every step the cluster state follows from the objects, and removed objects leave
-//! nothing behind.
+//! Random histories of updates: the cluster state follows from the objects after every step, and what goes leaves no trace.
 
 use std::sync::Arc;
 
-use engine::cluster::{Cluster, Storage, Update, UpdateError};
+use engine::cluster::{Cluster, Storage, UpdateError};
+use engine::kinds::{Key, Kind, Update};
 use engine::model::{
     CsiDriver, CsiLimits, Name, Pod, PodTerm, PreferredPodTerm, Selector, StorageCapacity,
     VolumeAttachment,
@@ -119,24 +119,34 @@ fn shaped_pod(index: usize, on: Option<usize>, shape: usize) -> Arc<Pod> {
     }
 }
 
-fn update(step: &Step) -> Update {
+/// Some steps are refused (assuming a pod that is there); they must change nothing that the check sees.
+fn take_step(step: &Step, cluster: &mut Cluster) {
     let uid = |index: &usize| Name::from(format!("p{index}"));
-    match step {
-        Step::Node { name, shape } => Update::Node(shaped_node(*name, *shape).build()),
-        Step::NodeGone(name) => Update::NodeGone(node_name(*name)),
-        Step::Bound { pod, node, shape } => Update::PodBound(shaped_pod(*pod, Some(*node), *shape)),
-        Step::PodGone(pod) => Update::PodGone(uid(pod)),
-        Step::Assume { pod, node, shape } => Update::Assume {
-            pod: shaped_pod(*pod, None, *shape),
-            node: node_name(*node),
-        },
-        Step::Forget(pod) => Update::Forget { uid: uid(pod) },
-        Step::Nominate { pod, node, shape } => Update::Nominate {
-            pod: shaped_pod(*pod, None, *shape),
-            node: node_name(*node),
-        },
-        Step::Denominate(pod) => Update::Denominate { uid: uid(pod) },
-    }
+    let _refused = match step {
+        Step::Node { name, shape } => cluster
+            .apply(shaped_node(*name, *shape).build().into())
+            .map(drop),
+        Step::NodeGone(name) => cluster
+            .apply(Update::Delete(Kind::Node, node_name(*name).into()))
+            .map(drop),
+        Step::Bound { pod, node, shape } => cluster
+            .apply(shaped_pod(*pod, Some(*node), *shape).into())
+            .map(drop),
+        Step::PodGone(pod) => cluster
+            .apply(Update::Delete(Kind::Pod, uid(pod).into()))
+            .map(drop),
+        Step::Assume { pod, node, shape } => {
+            cluster.assume(shaped_pod(*pod, None, *shape), node_name(*node))
+        }
+        Step::Forget(pod) => cluster.forget(&uid(pod)).map(drop),
+        Step::Nominate { pod, node, shape } => {
+            cluster.nominate(shaped_pod(*pod, None, *shape), node_name(*node))
+        }
+        Step::Denominate(pod) => {
+            cluster.denominate(&uid(pod));
+            Ok(())
+        }
+    };
 }
 
 /// Objects around storage, of each kind, by a small number.
@@ -147,16 +157,16 @@ fn stored(kind: usize, which: usize, shape: usize) -> Update {
         0 => volume(&name).label("shape", &shape.to_string()).into(),
         1 => claim(&name).size(&format!("{shape}Gi")).into(),
         2 => class(&name).provisioner(&shape.to_string()).into(),
-        3 => Update::CsiNode(CsiLimits {
+        3 => Update::from(CsiLimits {
             node: name,
             drivers: vec![("csi".into(), Some(shape as i64))],
             migrated_plugins: Vec::new(),
         }),
-        4 => Update::CsiDriver(CsiDriver {
+        4 => Update::from(CsiDriver {
             name,
             storage_capacity: shape == 0,
         }),
-        5 => Update::StorageCapacity(StorageCapacity {
+        5 => Update::from(StorageCapacity {
             namespace,
             name,
             class: shape.to_string().into(),
@@ -164,7 +174,7 @@ fn stored(kind: usize, which: usize, shape: usize) -> Update {
             capacity: None,
             largest_volume: None,
         }),
-        _ => Update::VolumeAttachment(VolumeAttachment {
+        _ => Update::from(VolumeAttachment {
             name,
             attacher: "csi".into(),
             node: shape.to_string().into(),
@@ -174,17 +184,17 @@ fn stored(kind: usize, which: usize, shape: usize) -> Update {
 }
 
 fn gone(kind: usize, which: usize) -> Update {
-    let name = Name::from(format!("s{which}"));
-    let namespace = Name::from("default");
-    match kind {
-        0 => Update::VolumeGone(name),
-        1 => Update::ClaimGone { namespace, name },
-        2 => Update::StorageClassGone(name),
-        3 => Update::CsiNodeGone(name),
-        4 => Update::CsiDriverGone(name),
-        5 => Update::StorageCapacityGone { namespace, name },
-        _ => Update::VolumeAttachmentGone(name),
-    }
+    let kind = [
+        Kind::PersistentVolume,
+        Kind::PersistentVolumeClaim,
+        Kind::StorageClass,
+        Kind::CsiNode,
+        Kind::CsiDriver,
+        Kind::CsiStorageCapacity,
+        Kind::VolumeAttachment,
+    ][kind];
+    let namespace = if kind.is_namespaced() { "default" } else { "" };
+    Update::Delete(kind, Key::new(namespace, format!("s{which}")))
 }
 
 const STORED_KINDS: usize = 7;
@@ -234,7 +244,7 @@ fn take(step: &StorageStep, cluster: &mut Cluster) -> Result<(), UpdateError> {
         }
         StorageStep::Bound(pod) => {
             let bound = shaped_pod(*pod, Some(0), 0);
-            cluster.apply(Update::PodBound(bound))?;
+            cluster.apply(Update::from(bound))?;
         }
     }
     Ok(())
@@ -253,7 +263,7 @@ proptest! {
             }
         }
         for index in 0..PODS {
-            cluster.apply(Update::PodGone(format!("p{index}").into())).unwrap();
+            cluster.apply(Update::Delete(Kind::Pod, format!("p{index}").into())).unwrap();
             cluster.check().unwrap();
         }
         for (kind, which) in (0..STORED_KINDS).flat_map(|kind| (0..STORED).map(move |which| (kind, which))) {
@@ -266,27 +276,26 @@ proptest! {
     fn the_truth_follows_from_the_objects_and_leaves_no_trace(steps in prop::collection::vec(step(), 1..60)) {
         let mut cluster = Cluster::new();
         for step in &steps {
-            // Some steps fail (assuming a pod that is placed); they must not change the state.
-            let _refused = cluster.apply(update(step));
+            take_step(step, &mut cluster);
             if let Err(corruption) = cluster.check() {
                 panic!("{corruption} after {step:?}");
             }
         }
         // The inverse in another order: nodes go while pods are on them.
         for name in 0..NODES {
-            cluster.apply(Update::NodeGone(node_name(name))).unwrap();
+            cluster.apply(Update::Delete(Kind::Node, node_name(name).into())).unwrap();
             cluster.check().unwrap();
         }
         for index in 0..PODS {
-            cluster.apply(Update::PodGone(format!("p{index}").into())).unwrap();
+            cluster.apply(Update::Delete(Kind::Pod, format!("p{index}").into())).unwrap();
             cluster.check().unwrap();
         }
         prop_assert_eq!(cluster.placed_count(), 0);
-        prop_assert_eq!(cluster.kinds().of(None).count(), 0);
+        prop_assert_eq!(cluster.pod_classes().of(None).count(), 0);
         prop_assert_eq!(cluster.catalog().terms().anti_affinity().count(), 0);
         prop_assert!(cluster.nodes().is_empty() && cluster.catalog().image("i").is_none());
         // Later objects find the same state as the first ones.
-        cluster.apply(Update::Node(shaped_node(0, 1).build())).unwrap();
+        cluster.apply(Update::from(shaped_node(0, 1).build())).unwrap();
         cluster.check().unwrap();
         prop_assert_eq!(cluster.nodes().slot("n0"), Some(0));
     }
@@ -295,20 +304,20 @@ proptest! {
     fn assume_then_forget_is_nothing(before in prop::collection::vec(step(), 0..30), node in 0..NODES, shape in 0..6_usize) {
         let mut cluster = Cluster::new();
         for step in &before {
-            let _refused = cluster.apply(update(step));
+            take_step(step, &mut cluster);
             cluster.check().unwrap();
         }
         let rows = |cluster: &Cluster| -> Vec<Vec<i64>> {
             (0..cluster.nodes().slots().len()).map(|slot| cluster.nodes().row(slot).to_vec()).collect()
         };
-        let (rows_before, kinds) = (rows(&cluster), cluster.kinds().of(None).count());
+        let (rows_before, classes) = (rows(&cluster), cluster.pod_classes().of(None).count());
         let pod = shaped_pod(99, None, shape);
-        cluster.apply(Update::Assume { pod, node: node_name(node) }).unwrap();
+        cluster.assume(pod, node_name(node)).unwrap();
         cluster.check().unwrap();
-        cluster.apply(Update::Forget { uid: "p99".into() }).unwrap();
+        cluster.forget("p99").unwrap();
         cluster.check().unwrap();
         prop_assert_eq!(rows(&cluster), rows_before);
-        prop_assert_eq!(cluster.kinds().of(None).count(), kinds);
+        prop_assert_eq!(cluster.pod_classes().of(None).count(), classes);
     }
 }
 
@@ -335,31 +344,18 @@ fn a_pod_assumed_on_one_node_and_seen_on_another_is_where_it_was_seen() {
     let mut cluster = Cluster::new();
     cluster.set_node(node("a").build());
     cluster.set_node(node("b").build());
+    cluster.assume(pod("p").build(), "a".into()).unwrap();
     cluster
-        .apply(Update::Assume {
-            pod: pod("p").build(),
-            node: "a".into(),
-        })
-        .unwrap();
-    cluster
-        .apply(Update::PodBound(pod("p").on("b").build()))
+        .apply(Update::from(pod("p").on("b").build()))
         .unwrap();
     cluster.check().unwrap();
     assert_eq!(
         (cluster.pods_on(0).count(), cluster.pods_on(1).count()),
         (0, 1)
     );
+    assert!(cluster.forget("p").is_err(), "it is bound");
     assert!(
-        cluster.apply(Update::Forget { uid: "p".into() }).is_err(),
-        "it is bound"
-    );
-    assert!(
-        cluster
-            .apply(Update::Assume {
-                pod: pod("p").build(),
-                node: "a".into()
-            })
-            .is_err(),
+        cluster.assume(pod("p").build(), "a".into()).is_err(),
         "it is there"
     );
 }
@@ -370,14 +366,12 @@ fn pods_without_uid_or_node_are_refused_by_name() {
     let nameless = pod("p").with(|pod| pod.uid = "".into()).on("a").build();
     assert_eq!(
         cluster
-            .apply(Update::PodBound(nameless))
+            .apply(Update::from(nameless))
             .unwrap_err()
             .to_string(),
         "pod default/p has no uid"
     );
-    let unbound = cluster
-        .apply(Update::PodBound(pod("p").build()))
-        .unwrap_err();
+    let unbound = cluster.apply(Update::from(pod("p").build())).unwrap_err();
     assert_eq!(unbound.to_string(), "pod default/p is bound to no node");
 }
 
@@ -406,7 +400,7 @@ fn each_difference_of_a_node_or_pod_is_an_event_of_its_own() {
             vec![Actions::NODE_LABEL, Actions::NODE_ANNOTATION],
         ),
     ] {
-        let found = heard(Update::Node(was().build()), Update::Node(is.build()));
+        let found = heard(Update::from(was().build()), Update::from(is.build()));
         assert_eq!(found, want, "{case}");
     }
     let bound = |claims: &[(&str, &str)]| {
@@ -414,14 +408,14 @@ fn each_difference_of_a_node_or_pod_is_an_event_of_its_own() {
         let pod = pod("p")
             .on("n")
             .with(|pod| pod.generated_claims = claims.collect());
-        Update::PodBound(pod.build())
+        Update::from(pod.build())
     };
     assert_eq!(
         heard(bound(&[]), bound(&[("gpu", "p-gpu-x")])),
         [Actions::POD_GENERATED_CLAIM]
     );
     assert_eq!(heard(bound(&[]), bound(&[])), [Actions::UPDATE]);
-    let asking = |requests: &str| Update::PodBound(pod("p").on("n").container(requests).build());
+    let asking = |requests: &str| Update::from(pod("p").on("n").container(requests).build());
     for (was, is, want) in [
         ("cpu=2", "cpu=1", Actions::POD_SCALE_DOWN),
         ("cpu=1", "cpu=2", Actions::UPDATE),

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::{config, yaml};
-use engine::cluster::Update;
+use engine::kinds::{Key, Kind, Object};
 use engine::model::parse_duration;
 use engine::profile::Profile;
 use engine::scheduler::{Scheduler, Settings};
 
 use crate::expect;
-use crate::kinds::{self, Identity};
+use crate::kinds;
 use crate::objects;
 use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
 use crate::world::{Deletion, World, key};
@@ -210,17 +210,19 @@ impl Player<'_> {
     }
 
     fn delete(&mut self, named: &Named) -> Result<(), String> {
-        for name in named.pod.iter().chain(&named.pods) {
+        for name in &named.pods {
             let key = key(name);
             self.world.pod(name)?;
             self.world.say(format!("pod {key} is deleted"));
             self.world.delete_pod(&key, Deletion::Asked)?;
         }
-        for name in named.node.iter().chain(&named.nodes) {
+        for name in &named.nodes {
             self.world.delete_node(name)?;
         }
-        for (identity, gone) in kinds::gone(named) {
-            self.world.delete(&identity, gone)?;
+        for (kind, names) in &named.others {
+            for name in names {
+                self.world.delete(*kind, kinds::key_of(*kind, name))?;
+            }
         }
         Ok(())
     }
@@ -283,18 +285,15 @@ impl Player<'_> {
                 self.at(&path, result)?;
             }
         }
-        let mut warnings = Vec::new();
-        let updates = kinds::updates(objects, &mut self.world.storage, &mut warnings);
-        let updates = updates.map_err(|(place, error)| {
-            bad(self.text, &format!("{path}.{place}"), error.to_string())
-        })?;
-        for warning in warnings {
-            self.world.say(format!("warning: {warning}"));
-        }
         let mut given = BTreeSet::new();
-        for (place, update) in updates {
-            let result = named(&update, &mut given).and_then(|()| self.world.update(update));
-            self.at(&format!("{path}.{place}"), result)?;
+        for (kind, manifests) in &objects.others {
+            for (i, manifest) in manifests.iter().enumerate() {
+                let result = self.world.parse(*kind, manifest.clone());
+                let result = result
+                    .and_then(|object| named(&object, &mut given).map(|()| object))
+                    .and_then(|object| self.world.set_object(object));
+                self.at(&format!("{path}.{}[{i}]", kinds::field(*kind)), result)?;
+            }
         }
         self.create_pods(&format!("{path}.pods"), &objects.pods)
     }
@@ -352,15 +351,14 @@ impl Player<'_> {
 }
 
 /// Every object needs a name, and what is created at once a name of its own.
-fn named(update: &Update, given: &mut BTreeSet<Identity>) -> Result<(), String> {
-    match kinds::identity(update) {
-        Some((kind, name)) if name.is_empty() || name.ends_with('/') => {
-            Err(format!("a {kind} needs a name"))
-        }
-        Some((kind, name)) if !given.insert((kind, name.clone())) => {
-            Err(format!("{kind} `{name}` is given twice"))
-        }
-        _ => Ok(()),
+fn named(object: &Object, given: &mut BTreeSet<(Kind, Key)>) -> Result<(), String> {
+    let (kind, key) = (object.kind(), object.key());
+    if key.name.is_empty() {
+        return Err(format!("a {kind} needs a name"));
+    }
+    match given.insert((kind, key.clone())) {
+        true => Ok(()),
+        false => Err(format!("{kind} `{key}` is given twice")),
     }
 }
 

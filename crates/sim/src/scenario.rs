@@ -1,11 +1,10 @@
-//! The format: what a file may say. Short forms of pods and nodes are for people; everything else is as Kubernetes
-//! writes it.
+//! The format of a scenario. Pods and nodes have a short form; everything else is as Kubernetes writes it.
 
 use std::fmt;
 
+use api::parse::Manifest;
 use api::wire::core::{ContainerImage, PodSpec};
 use api::wire::meta::{Map, Quantity, ResourceList};
-use api::wire::{katalyst, storage, workload};
 use api::yaml;
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -13,6 +12,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
 use crate::BadScenario;
+use crate::kinds::Lists;
 
 /// Reads a scenario; every key must be known, however deep.
 pub(crate) fn read(text: &str) -> Result<Scenario, BadScenario> {
@@ -34,28 +34,8 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<Step>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Objects {
-    pub(crate) nodes: Vec<NodeEntry>,
-    pub(crate) pods: Vec<PodEntry>,
-    pub(crate) namespaces: Vec<api::wire::core::Namespace>,
-    pub(crate) services: Vec<workload::Service>,
-    pub(crate) replication_controllers: Vec<workload::ReplicationController>,
-    pub(crate) replica_sets: Vec<workload::SelectingWorkload>,
-    pub(crate) stateful_sets: Vec<workload::SelectingWorkload>,
-    pub(crate) disruption_budgets: Vec<workload::PodDisruptionBudget>,
-    pub(crate) priority_classes: Vec<workload::PriorityClass>,
-    pub(crate) volumes: Vec<storage::PersistentVolume>,
-    pub(crate) claims: Vec<storage::PersistentVolumeClaim>,
-    pub(crate) storage_classes: Vec<storage::StorageClass>,
-    pub(crate) csi_nodes: Vec<storage::CsiNode>,
-    pub(crate) csi_drivers: Vec<storage::CsiDriver>,
-    pub(crate) storage_capacities: Vec<storage::CsiStorageCapacity>,
-    pub(crate) volume_attachments: Vec<storage::VolumeAttachment>,
-    /// Each takes the place of the one it had.
-    pub(crate) custom_node_resources: Vec<katalyst::CustomNodeResource>,
-}
+/// Objects to create. One of a kind other than nodes and pods replaces the object of its name.
+pub(crate) type Objects = Lists<NodeEntry, PodEntry, Manifest>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -129,30 +109,8 @@ pub(crate) struct Step {
     pub(crate) expect_nodes: IndexMap<String, usize>,
 }
 
-/// Names of objects of any kind that can be created; most steps name one. In namespace `default` if it has none in front.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Named {
-    pub(crate) pod: Option<String>,
-    pub(crate) pods: Vec<String>,
-    pub(crate) node: Option<String>,
-    pub(crate) nodes: Vec<String>,
-    pub(crate) namespaces: Vec<String>,
-    pub(crate) services: Vec<String>,
-    pub(crate) replication_controllers: Vec<String>,
-    pub(crate) replica_sets: Vec<String>,
-    pub(crate) stateful_sets: Vec<String>,
-    pub(crate) disruption_budgets: Vec<String>,
-    pub(crate) priority_classes: Vec<String>,
-    pub(crate) volumes: Vec<String>,
-    pub(crate) claims: Vec<String>,
-    pub(crate) storage_classes: Vec<String>,
-    pub(crate) csi_nodes: Vec<String>,
-    pub(crate) csi_drivers: Vec<String>,
-    pub(crate) storage_capacities: Vec<String>,
-    pub(crate) volume_attachments: Vec<String>,
-    pub(crate) custom_node_resources: Vec<String>,
-}
+/// Names of objects; most steps name one. In namespace `default` if it has none in front.
+pub(crate) type Named = Lists<String, String, String>;
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -198,7 +156,7 @@ pub(crate) struct Expected {
     pub(crate) rejected: Option<IndexMap<String, String>>,
     /// It waits, and this is what its last attempt said.
     pub(crate) message: Option<String>,
-    /// It waits, and room is kept for it there.
+    /// It waits, and is nominated to this node.
     pub(crate) nominated: Option<String>,
     /// It waits, and is, or is not, kept out of the queue.
     pub(crate) gated: Option<bool>,
@@ -208,7 +166,7 @@ pub(crate) struct Expected {
     pub(crate) at: Option<String>,
     /// It was evicted or deleted.
     pub(crate) gone: Option<bool>,
-    /// Whoever made it was told something that contains this.
+    /// It got a warning that contains this.
     pub(crate) warned: Option<String>,
 }
 

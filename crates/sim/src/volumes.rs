@@ -1,7 +1,7 @@
 //! Volumes and claims, and what volume controllers and provisioners would do with them.
 
-use engine::cluster::Update;
 use engine::framework::Step;
+use engine::kinds::{Key, Kind, Object};
 use engine::model::{
     Claim, ClaimPhase, ClaimRef, Name, PersistentVolume, VolumeHandle, VolumePhase,
 };
@@ -9,53 +9,52 @@ use indexmap::IndexMap;
 
 #[derive(Default)]
 pub(crate) struct Storage {
-    claims: IndexMap<(Name, Name), Claim>,
+    claims: IndexMap<Key, Claim>,
     volumes: IndexMap<Name, PersistentVolume>,
 }
 
 impl Storage {
-    pub(crate) fn set_claim(&mut self, claim: Claim) -> Update {
-        let key = (claim.namespace.clone(), claim.name.clone());
-        self.claims.insert(key, claim.clone());
-        Update::Claim(claim)
-    }
-
-    pub(crate) fn set_volume(&mut self, volume: PersistentVolume) -> Update {
-        self.volumes.insert(volume.name.clone(), volume.clone());
-        Update::Volume(volume)
-    }
-
-    /// Forgets what is gone.
-    pub(crate) fn forget(&mut self, update: &Update) {
-        match update {
-            Update::ClaimGone { namespace, name } => {
-                self.claims.shift_remove(&(namespace.clone(), name.clone()));
+    /// Remembers a volume or a claim.
+    pub(crate) fn set(&mut self, object: &Object) {
+        match object {
+            Object::PersistentVolumeClaim(claim) => {
+                self.claims.insert(object.key(), claim.clone());
             }
-            Update::VolumeGone(name) => drop(self.volumes.shift_remove(name)),
+            Object::PersistentVolume(volume) => {
+                self.volumes.insert(volume.name.clone(), volume.clone());
+            }
             _ => {}
         }
     }
 
-    /// What becomes known when the step is done; nothing if somebody else must do it.
-    pub(crate) fn carry_out(&mut self, step: Step) -> Vec<Update> {
+    pub(crate) fn delete(&mut self, kind: Kind, key: &Key) {
+        match kind {
+            Kind::PersistentVolumeClaim => drop(self.claims.shift_remove(key)),
+            Kind::PersistentVolume => drop(self.volumes.shift_remove(&key.name)),
+            _ => {}
+        }
+    }
+
+    /// Returns the objects that the step changes; none if a controller of the cluster does it.
+    pub(crate) fn carry_out(&mut self, step: Step) -> Vec<Object> {
         match step {
             Step::BindVolume {
                 volume,
                 namespace,
                 claim,
-            } => self.bind(&volume, &(namespace, claim)),
+            } => self.bind(&volume, &Key::new(namespace, claim)),
             Step::ProvisionVolume {
                 namespace, claim, ..
-            } => self.provision(&(namespace, claim)),
+            } => self.provision(&Key::new(namespace, claim)),
             Step::AwaitClaim { .. } => Vec::new(),
         }
     }
 
-    fn provision(&mut self, key: &(Name, Name)) -> Vec<Update> {
+    fn provision(&mut self, key: &Key) -> Vec<Object> {
         let Some(claim) = self.claims.get(key) else {
             return Vec::new();
         };
-        let name: Name = format!("pvc-{}-{}", key.0, key.1).into();
+        let name: Name = format!("pvc-{}-{}", key.namespace, key.name).into();
         let volume = PersistentVolume {
             name: name.clone(),
             labels: Default::default(),
@@ -70,11 +69,11 @@ impl Storage {
             node_affinity: None,
             source: VolumeHandle::Other,
         };
-        self.set_volume(volume);
+        self.volumes.insert(name.clone(), volume);
         self.bind(&name, key)
     }
 
-    fn bind(&mut self, volume: &Name, key: &(Name, Name)) -> Vec<Update> {
+    fn bind(&mut self, volume: &Name, key: &Key) -> Vec<Object> {
         let (Some(claim), Some(volume)) = (self.claims.get_mut(key), self.volumes.get_mut(volume))
         else {
             return Vec::new();
@@ -88,6 +87,6 @@ impl Storage {
             name: claim.name.clone(),
             uid: claim.uid.clone(),
         });
-        vec![Update::Volume(volume.clone()), Update::Claim(claim.clone())]
+        vec![volume.clone().into(), claim.clone().into()]
     }
 }

@@ -1,20 +1,19 @@
-//! The world around the scheduler: objects as the API would keep them, a clock that only steps move, and somebody who
-//! carries out every instruction at once.
+//! The simulated environment of the scheduler: objects as the API would keep them, a clock that only steps move, and a
+//! driver that carries out every instruction at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::parse;
+use api::parse::{self, Manifest};
 use api::wire::core;
 use api::wire::meta::Time;
-use engine::cluster::Update;
+use engine::kinds::{Key, Kind, Object, Update};
 use engine::model::{Name, Pod, Resource, Timestamp};
 use engine::profile::Unoffered;
 use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
-use crate::kinds::{self, Identity};
 use crate::volumes::Storage;
 
 /// More than any scenario decides; beyond it something goes round in circles.
@@ -30,7 +29,7 @@ pub(crate) struct World {
     pub(crate) pods: IndexMap<String, SimPod>,
     pub(crate) storage: Storage,
     /// Everything but nodes and pods.
-    others: BTreeSet<Identity>,
+    others: BTreeSet<(Kind, Key)>,
     pub(crate) log: Vec<String>,
     /// Pods whose next binding fails.
     pub(crate) refusals: BTreeSet<String>,
@@ -58,9 +57,9 @@ pub(crate) struct SimPod {
     /// How long it takes to leave its node.
     leaves_after: Duration,
     pub(crate) gone: bool,
-    /// What the last failed attempt said.
+    /// The message of the last failed attempt.
     pub(crate) message: Option<String>,
-    /// What whoever made it was told.
+    /// Warnings about it.
     pub(crate) warnings: Vec<String>,
     pub(crate) attempts: u32,
     /// It has a node and is not bound yet.
@@ -109,7 +108,7 @@ impl World {
             .push(format!("{:>8}  {}", seconds(self.now), text.as_ref()));
     }
 
-    /// Hands news to the scheduler, which must then still be of one piece.
+    /// Sends an input to the scheduler, and checks its invariants.
     pub(crate) fn tell(&mut self, input: Input) -> Result<(), String> {
         self.scheduler
             .apply(input, self.now)
@@ -122,27 +121,47 @@ impl World {
         result.map_err(|text| format!("an invariant of the engine is broken: {text}"))
     }
 
-    pub(crate) fn update(&mut self, update: Update) -> Result<(), String> {
-        self.others.extend(kinds::identity(&update));
-        self.tell(Input::Object(update))
+    /// Parses an object that is neither a node nor a pod.
+    pub(crate) fn parse(&mut self, kind: Kind, mut manifest: Manifest) -> Result<Object, String> {
+        let meta = manifest.metadata_mut();
+        if kind.is_namespaced() && meta.namespace.is_empty() {
+            "default".clone_into(&mut meta.namespace);
+        }
+        if kind == Kind::PersistentVolumeClaim {
+            // So that a volume can name the claim it is bound to.
+            meta.uid = format!("claim-{}", meta.name);
+        }
+        let mut warnings = Vec::new();
+        let parsed = manifest.parse(&mut warnings);
+        for warning in warnings {
+            self.say(format!("warning: {warning}"));
+        }
+        parsed.map_err(|error| error.to_string())
+    }
+
+    /// Writes an object that is neither a node nor a pod, new or known.
+    pub(crate) fn set_object(&mut self, object: Object) -> Result<(), String> {
+        self.others.insert((object.kind(), object.key()));
+        self.storage.set(&object);
+        self.tell(Input::Object(object.into()))
     }
 
     /// Deletes an object that is neither a node nor a pod.
-    pub(crate) fn delete(&mut self, identity: &Identity, gone: Update) -> Result<(), String> {
-        let (kind, name) = identity;
-        if !self.others.remove(identity) {
-            return Err(format!("there is no {kind} `{name}`"));
+    pub(crate) fn delete(&mut self, kind: Kind, key: Key) -> Result<(), String> {
+        let known = (kind, key);
+        if !self.others.remove(&known) {
+            return Err(format!("there is no {kind} `{}`", known.1));
         }
-        self.say(format!("{kind} {name} is deleted"));
-        self.storage.forget(&gone);
-        self.tell(Input::Object(gone))
+        self.say(format!("{kind} {} is deleted", known.1));
+        self.storage.delete(kind, &known.1);
+        self.tell(Input::Object(Update::Delete(kind, known.1)))
     }
 
     /// Writes a node, new or known.
     pub(crate) fn set_node(&mut self, node: core::Node) -> Result<(), String> {
         let parsed = parse::node(&node).map_err(|error| error.to_string())?;
         self.nodes.insert(node.metadata.name.clone(), node);
-        self.update(Update::Node(parsed))?;
+        self.tell(Input::Object(parsed.into()))?;
         let catalog = self.scheduler.cluster().catalog();
         self.offered.extend(catalog.offered());
         Ok(())
@@ -157,13 +176,13 @@ impl World {
         }
     }
 
-    /// Pods stay where they were, as they do until somebody collects them.
+    /// Pods stay where they were, as they do until a controller deletes them.
     pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), String> {
         if self.nodes.shift_remove(name).is_none() {
             return Err(format!("there is no node `{name}`"));
         }
         self.say(format!("node {name} is deleted"));
-        self.update(Update::NodeGone(name.into()))
+        self.tell(Input::Object(Update::Delete(Kind::Node, name.into())))
     }
 
     pub(crate) fn node(&self, name: &str) -> Result<core::Node, String> {
@@ -323,8 +342,8 @@ impl World {
                 self.attempted(&key_of(&pod), true);
                 let steps = work.into_iter().flat_map(|(_, work)| work.steps);
                 for step in steps {
-                    for update in self.storage.carry_out(step) {
-                        self.update(update)?;
+                    for object in self.storage.carry_out(step) {
+                        self.set_object(object)?;
                     }
                 }
                 self.say(format!(

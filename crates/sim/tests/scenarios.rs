@@ -138,22 +138,22 @@ fn a_resource_that_no_node_has_is_warned_of() {
 #[test]
 fn whatever_is_created_can_be_deleted() {
     let in_namespaces = [
-        ("services", "service", "{}"),
-        ("replicationControllers", "replication controller", "{}"),
-        ("replicaSets", "replica set", "{}"),
-        ("statefulSets", "stateful set", "{}"),
-        ("disruptionBudgets", "disruption budget", "{}"),
-        ("claims", "claim", "{}"),
-        ("storageCapacities", "storage capacity", ""),
+        ("services", "Service", "{}"),
+        ("replicationControllers", "ReplicationController", "{}"),
+        ("replicaSets", "ReplicaSet", "{}"),
+        ("statefulSets", "StatefulSet", "{}"),
+        ("disruptionBudgets", "PodDisruptionBudget", "{}"),
+        ("claims", "PersistentVolumeClaim", "{}"),
+        ("storageCapacities", "CSIStorageCapacity", ""),
     ];
     let alone = [
-        ("namespaces", "namespace", ""),
-        ("priorityClasses", "priority class", ""),
-        ("volumes", "volume", "{}"),
-        ("storageClasses", "storage class", ""),
-        ("csiNodes", "CSI node", "{}"),
-        ("csiDrivers", "CSI driver", "{}"),
-        ("volumeAttachments", "volume attachment", "{}"),
+        ("namespaces", "Namespace", ""),
+        ("priorityClasses", "PriorityClass", ""),
+        ("volumes", "PersistentVolume", "{}"),
+        ("storageClasses", "StorageClass", ""),
+        ("csiNodes", "CSINode", "{}"),
+        ("csiDrivers", "CSIDriver", "{}"),
+        ("volumeAttachments", "VolumeAttachment", "{}"),
     ];
     let in_default = in_namespaces.map(|kind| (kind, "default/x", ""));
     let in_namespaces = in_namespaces.map(|kind| (kind, "team/x", "namespace: team, "));

@@ -159,8 +159,7 @@ fn missing_kinds_are_reported_once_and_watched_when_they_appear() {
     std::thread::sleep(Duration::from_secs(11));
     let log = ours.log();
     for kind in MISSING {
-        let words =
-            format!("{kind}: are not known to the API server; they are watched once they are");
+        let words = format!("{kind}: not served by the API server; watching begins once they are");
         assert_eq!(log.matches(&words).count(), 1, "{log}");
     }
     control_plane.restart_apiserver_with(&[]).unwrap();

@@ -1,8 +1,8 @@
 //! A plugin: filters nodes that have a label, with any value.
 
 use engine::framework::{
-    Actions, ArgsError, Catalog, Configure, EventPattern, Fact, NodeRule, Plan, Plugin, Point,
-    Points, Watched,
+    Actions, ArgsError, Catalog, Configure, EventPattern, Fact, Kind, NodeRule, Plan, Plugin,
+    Point, Points,
 };
 use engine::model::{Name, NodeSpec, Pod};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ impl Plugin for KeepClear {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![EventPattern::new(
-            Watched::Node,
+            Kind::Node,
             Actions::ADD.and(Actions::NODE_LABEL),
         )]
     }

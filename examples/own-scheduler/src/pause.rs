@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::cluster::Update;
 use engine::hooks::{EventContext, EventHook, HookAction, ObjectView};
+use engine::kinds::{Object, Update};
+use engine::model::Namespace;
 use engine::model::{Labels, Name, Pod};
 use engine::scheduler::Input;
 
@@ -33,10 +34,14 @@ impl EventHook for Pause {
                 self.with_hidden(|hidden| hidden.remove(uid));
                 Vec::new()
             }
-            Input::Object(Update::Namespace { name, labels }) if is_paused(labels) => {
+            Input::Object(Update::Set(Object::Namespace(Namespace { name, labels })))
+                if is_paused(labels) =>
+            {
                 self.hide(name, context)
             }
-            Input::Object(Update::Namespace { name, .. }) => self.resume(name),
+            Input::Object(Update::Set(Object::Namespace(Namespace { name, .. }))) => {
+                self.resume(name)
+            }
             _ => Vec::new(),
         }
     }

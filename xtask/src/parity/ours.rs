@@ -35,7 +35,7 @@ impl Judge for Ours {
         let profile = profile::profile(&case.0["profile"])?;
         let world = World::read(case)?;
         let mut cycle = cycle(&profile, &world)?;
-        if !world.preempt {
+        if !world.question.preempt {
             cycle.preemption = None;
         }
         let quiet = world.without_nominated()?;
@@ -48,7 +48,7 @@ impl Judge for Ours {
             kubelet: kubelet::admissions(&quiet, &world),
             hints: Vec::new(),
         };
-        if world.objects.hints {
+        if world.question.hints {
             verdicts.hints = hints::hints(&profile, &quiet, &world)?;
         }
         ask_each_plugin(&profile, &quiet, &world, &mut verdicts);

@@ -562,7 +562,7 @@ fn reclaimed_resources_and_the_native_fit() {
         let (configuration, _) = load(&v1(&body)).unwrap();
         let (profiles, _) = configuration.profiles(plugins::ALL).unwrap();
         let mut cluster = Cluster::new();
-        cluster.apply(Update::Node(node("n").build())).unwrap();
+        cluster.apply(Update::from(node("n").build())).unwrap();
         let refused = |request: &str| {
             let pod = pod("p").container(request).build();
             let mut scan = engine::evaluate::Scan::new(&cluster, &profiles[0], &pod);

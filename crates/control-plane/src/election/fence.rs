@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::backoff::Backoff;
 use crate::client::{self, Exchange, Refusal};
-use crate::watch::{self, KindProgress, Progress};
+use crate::watch::{KindProgress, Progress};
 
 /// The timeout of one request.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -19,12 +19,12 @@ const LIMIT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Returns when every kind is known up to a version that was the newest at some time after `won`.
+/// Returns once every kind that the component watches is known up to its newest version at some time after `won`.
 pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
     let mut newest = BTreeMap::new();
-    for kind in watch::ALL {
-        if let Some(version) = newest_version(api, kind.path).await {
-            newest.insert(kind.name, version);
+    for resource in progress.resources() {
+        if let Some(version) = newest_version(api, resource.path).await {
+            newest.insert(resource.name(), version);
         }
     }
     let begun = Instant::now();
@@ -37,11 +37,8 @@ pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
                 .is_some_and(|kind| is_past(kind, newest.get(name), won));
             !passed
         };
-        let behind: Vec<&'static str> = watch::ALL
-            .iter()
-            .map(|kind| kind.name)
-            .filter(behind)
-            .collect();
+        let names = progress.resources().iter().map(|resource| resource.name());
+        let behind: Vec<&'static str> = names.filter(behind).collect();
         if behind.is_empty() {
             return;
         }

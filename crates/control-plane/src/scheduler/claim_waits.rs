@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::cluster::Update;
+use engine::kinds::{Kind, Object, Update};
 use engine::model::{Claim, Name};
 use engine::scheduler::Input;
 use tokio::sync::{oneshot, watch};
@@ -65,12 +65,12 @@ impl ClaimWaits {
         }
         for input in inputs {
             match input {
-                Input::Object(Update::Claim(claim)) => {
+                Input::Object(Update::Set(Object::PersistentVolumeClaim(claim))) => {
                     let key = (claim.namespace.clone(), claim.name.clone());
                     state.show(&key, Some(claim.into()));
                 }
-                Input::Object(Update::ClaimGone { namespace, name }) => {
-                    state.show(&(namespace.clone(), name.clone()), None);
+                Input::Object(Update::Delete(Kind::PersistentVolumeClaim, key)) => {
+                    state.show(&(key.namespace.clone(), key.name.clone()), None);
                 }
                 // The engine releases its node when it gets this input.
                 Input::Pod(pod) if pod.node.is_some() || pod.kind.terminating => {
@@ -170,8 +170,8 @@ mod tests {
     use super::*;
 
     fn gone(name: &str) -> Input {
-        let (namespace, name) = ("ns".into(), name.into());
-        Input::Object(Update::ClaimGone { namespace, name })
+        let key = engine::kinds::Key::new("ns", name);
+        Input::Object(Update::Delete(Kind::PersistentVolumeClaim, key))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::cluster::Update;
+use engine::kinds::Kind;
 use engine::model::{Name, Resource, Timestamp};
 use engine::scheduler::{Input, Scheduler};
 
@@ -13,8 +13,8 @@ use super::handle::EngineStats;
 use super::write::requests::seconds;
 use super::{DECIDE_THREAD, ScoreRecorder, Shared};
 use crate::scheduler::channel::{Channel, EngineDump, Message, Overview, Query, WaitFor};
+use crate::scheduler::kinds;
 use crate::scheduler::observe::attempts::Attempts;
-use crate::watch;
 use api::http::Waiting;
 
 /// Outcomes are handed over at least this often, so that binding begins while the next pods are decided.
@@ -46,7 +46,7 @@ pub(super) fn start(
                 recorder,
                 stats,
                 clock: Clock::new(),
-                missing: watch::ALL.iter().map(|kind| kind.name).collect(),
+                missing: kinds::WATCHED.iter().map(|(_, it)| it.name()).collect(),
                 decide,
                 queries: VecDeque::new(),
                 slices_before_query: 0,
@@ -268,7 +268,7 @@ impl Driver {
 }
 
 fn changes_nodes(input: &Input) -> bool {
-    matches!(input, Input::Object(Update::Node(_) | Update::NodeGone(_)))
+    matches!(input, Input::Object(update) if update.kind() == Kind::Node)
 }
 
 /// The time of day at start, continued by a monotonic clock.
@@ -318,7 +318,7 @@ mod tests {
         let (metrics, clock) = (Arc::new(Metrics::new()), Clock::new());
         let now = clock.now();
         let big = node("n").allocatable("cpu=1M pods=1M").build();
-        engine.apply(Input::Object(Update::Node(big)), now).unwrap();
+        engine.apply(Input::Object(big.into()), now).unwrap();
         for index in 0..pods {
             let pod = pod(&format!("p{index}")).container("cpu=1m").build();
             engine.apply(Input::Pod(pod), now).unwrap();

@@ -90,7 +90,7 @@ mod tests {
             pods: Arc::new(PendingPods::new(Vec::new())),
             claim_waits: Arc::default(),
             counters: Arc::default(),
-            progress: Arc::default(),
+            progress: Arc::new(super::super::kinds::progress()),
             leadership: Arc::new(Leadership::new(Role::Alone)),
             metrics: Arc::new(Metrics::new()),
             scores: ScoreRecorder::new(0).0,

@@ -6,25 +6,25 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::kinds::Raw;
+use super::RawObject;
 
 /// An object has at most 1.5 MB in etcd; JSON with its escapes stays below this.
 const LONGEST: usize = 32 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("an event of {0} bytes: at most {LONGEST} are taken")]
+    #[error("watch event of {0} bytes: at most {LONGEST} are allowed")]
     TooLong(usize),
-    #[error("an event that cannot be read: {0}")]
-    Unreadable(String),
+    #[error("invalid watch event: {0}")]
+    Invalid(String),
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Event {
-    Changed(Raw),
-    Deleted(Raw),
-    /// Only a version.
-    Bookmark(Raw),
+pub(crate) enum Frame {
+    Applied(RawObject),
+    Deleted(RawObject),
+    /// Only a resource version.
+    Bookmark(RawObject),
     Error(RequestStatus),
 }
 
@@ -49,8 +49,8 @@ impl Frames {
         self.buffer.extend_from_slice(chunk);
     }
 
-    /// The next whole event; `None` if more bytes are needed.
-    pub(crate) fn next(&mut self) -> Result<Option<Event>, FrameError> {
+    /// The next complete event; `None` if more bytes are needed.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(frame) = self.frame()? else {
             return Ok(None);
         };
@@ -59,7 +59,7 @@ impl Frames {
         } else {
             read_json(frame)
         };
-        event.map(Some).map_err(FrameError::Unreadable)
+        event.map(Some).map_err(FrameError::Invalid)
     }
 
     fn frame(&mut self) -> Result<Option<Bytes>, FrameError> {
@@ -94,15 +94,15 @@ impl Frames {
     }
 }
 
-fn read_protobuf(frame: Bytes) -> Result<Event, String> {
+fn read_protobuf(frame: Bytes) -> Result<Frame, String> {
     let event = WatchEvent::decode(frame).map_err(|error| error.to_string())?;
     let RawExtension { raw } = event.object;
     let message = open(&raw).map_err(|error| error.to_string())?;
     if event.kind == "ERROR" {
         let status = RequestStatus::decode(message).map_err(|error| error.to_string())?;
-        return Ok(Event::Error(status));
+        return Ok(Frame::Error(status));
     }
-    event_of(&event.kind, Raw::Protobuf(message))
+    frame_of(&event.kind, RawObject::Protobuf(message))
 }
 
 #[derive(Deserialize)]
@@ -113,22 +113,22 @@ struct Line<'a> {
     object: &'a RawValue,
 }
 
-fn read_json(frame: Bytes) -> Result<Event, String> {
+fn read_json(frame: Bytes) -> Result<Frame, String> {
     let line: Line = serde_json::from_slice(&frame).map_err(|error| error.to_string())?;
     if line.kind == "ERROR" {
         let status = serde_json::from_str(line.object.get()).map_err(|error| error.to_string())?;
-        return Ok(Event::Error(status));
+        return Ok(Frame::Error(status));
     }
     let object = frame.slice_ref(line.object.get().as_bytes());
-    event_of(&line.kind, Raw::Json(object))
+    frame_of(&line.kind, RawObject::Json(object))
 }
 
-fn event_of(kind: &str, object: Raw) -> Result<Event, String> {
+fn frame_of(kind: &str, object: RawObject) -> Result<Frame, String> {
     match kind {
-        "ADDED" | "MODIFIED" => Ok(Event::Changed(object)),
-        "DELETED" => Ok(Event::Deleted(object)),
-        "BOOKMARK" => Ok(Event::Bookmark(object)),
-        other => Err(format!("its type is `{other}`")),
+        "ADDED" | "MODIFIED" => Ok(Frame::Applied(object)),
+        "DELETED" => Ok(Frame::Deleted(object)),
+        "BOOKMARK" => Ok(Frame::Bookmark(object)),
+        other => Err(format!("unknown type `{other}`")),
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn all(frames: &mut Frames) -> Vec<Event> {
+    fn all(frames: &mut Frames) -> Vec<Frame> {
         std::iter::from_fn(|| frames.next().unwrap()).collect()
     }
 
@@ -153,11 +153,11 @@ mod tests {
             r#"{"type":"ERROR","object":{"code":410,"reason":"Expired","message":"old"}}"#,
             "\n",
         );
-        let json = |text: &'static str| Raw::Json(Bytes::from_static(text.as_bytes()));
+        let json = |text: &'static str| RawObject::Json(Bytes::from_static(text.as_bytes()));
         let want = [
-            Event::Changed(json(r#"{"a":1}"#)),
-            Event::Deleted(json(r#"{"b":[2]}"#)),
-            Event::Error(RequestStatus {
+            Frame::Applied(json(r#"{"a":1}"#)),
+            Frame::Deleted(json(r#"{"b":[2]}"#)),
+            Frame::Error(RequestStatus {
                 message: "old".into(),
                 reason: "Expired".into(),
                 code: 410,
@@ -201,13 +201,13 @@ mod tests {
                 frames.push(chunk);
                 found.extend(all(&mut frames));
             }
-            let want = || Event::Bookmark(Raw::Protobuf(message.clone()));
+            let want = || Frame::Bookmark(RawObject::Protobuf(message.clone()));
             assert_eq!(found, [want(), want()], "in pieces of {size}");
         }
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn invalid_events_are_errors() {
         let mut frames = Frames::new(true);
         frames.push(&u32::MAX.to_be_bytes());
         assert_eq!(frames.next(), Err(FrameError::TooLong(u32::MAX as usize)));

@@ -8,8 +8,8 @@ use prost::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::follow::{Follower, Trouble, get, percent};
-use super::kinds::Raw;
+use super::reflector::{Reflector, WatchError, get, percent};
+use super::{Handler, RawObject};
 use crate::client;
 
 /// Objects per page: the larger, the more memory; the smaller, the more requests.
@@ -19,26 +19,23 @@ const LIST: Duration = Duration::from_secs(60);
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf, application/json;q=0.5";
 
-impl Follower {
-    /// Tells everything there is, page by page, and what is not there any more.
-    pub(super) async fn list(&mut self) -> Result<(), Trouble> {
+impl<H: Handler> Reflector<H> {
+    /// Delivers all objects, page by page, and then the deleted ones.
+    pub(super) async fn list(&mut self) -> Result<(), WatchError> {
         let begun = std::time::Instant::now();
-        self.known.begin();
+        self.store.begin();
         let mut token = String::new();
         loop {
             let (bytes, protobuf) = self.page(&token).await?;
-            let (meta, items) = read_page(bytes, protobuf).map_err(Trouble::Other)?;
-            let mut inputs = Vec::with_capacity(items.len());
+            let (meta, items) = read_page(bytes, protobuf).map_err(WatchError::Other)?;
+            let mut changes = Vec::with_capacity(items.len());
             for raw in items {
-                match (self.kind.read)(&raw) {
-                    Ok(item) => self.seen(item, &mut inputs),
-                    Err(error) => self.unreadable(&raw, error),
-                }
+                self.applied(&raw, &mut changes);
             }
-            self.sink.tell(inputs).await;
+            self.deliver(changes).await;
             token = meta.continue_token;
             if token.is_empty() {
-                self.position = meta.resource_version;
+                self.resource_version = meta.resource_version;
                 break;
             }
         }
@@ -46,16 +43,20 @@ impl Follower {
         Ok(())
     }
 
-    async fn page(&self, token: &str) -> Result<(Bytes, bool), Trouble> {
-        let mut uri = format!("{}?limit={PAGE}", self.kind.path);
-        if !self.kind.fields.is_empty() {
-            uri += &format!("&fieldSelector={}", self.kind.fields);
+    async fn page(&self, token: &str) -> Result<(Bytes, bool), WatchError> {
+        let mut uri = format!("{}?limit={PAGE}", self.resource.path);
+        if !self.resource.field_selector.is_empty() {
+            uri += &format!("&fieldSelector={}", self.resource.field_selector);
         }
         if !token.is_empty() {
-            // Tokens are base64 for URLs, but nobody promises it.
+            // Tokens are base64 for URLs, but the API does not promise it.
             uri += &format!("&continue={}", percent(token));
         }
-        let accept = if self.kind.protobuf { PROTOBUF } else { JSON };
+        let accept = if self.resource.protobuf {
+            PROTOBUF
+        } else {
+            JSON
+        };
         let request = get(uri, accept)?;
         Ok(client::receive(&self.client, request, LIST).await?)
     }
@@ -68,15 +69,15 @@ struct Page<'a> {
     items: Vec<&'a RawValue>,
 }
 
-fn read_page(bytes: Bytes, protobuf: bool) -> Result<(ListMeta, Vec<Raw>), String> {
+fn read_page(bytes: Bytes, protobuf: bool) -> Result<(ListMeta, Vec<RawObject>), String> {
     if protobuf {
         let message = envelope::open(&bytes).map_err(|error| error.to_string())?;
         let list = envelope::List::decode(message).map_err(|error| error.to_string())?;
-        let items = list.items.into_iter().map(Raw::Protobuf).collect();
+        let items = list.items.into_iter().map(RawObject::Protobuf).collect();
         return Ok((list.metadata, items));
     }
     let page: Page = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-    let item = |raw: &&RawValue| Raw::Json(bytes.slice_ref(raw.get().as_bytes()));
+    let item = |raw: &&RawValue| RawObject::Json(bytes.slice_ref(raw.get().as_bytes()));
     let items = page.items.iter().map(item).collect();
     Ok((page.metadata, items))
 }
@@ -90,7 +91,7 @@ mod tests {
         let json = br#"{"kind":"PodList","metadata":{"resourceVersion":"7","continue":"t"},"items":[{"a":1},{"b":2}]}"#;
         let (meta, items) = read_page(Bytes::from_static(json), false).unwrap();
         assert_eq!((&*meta.resource_version, &*meta.continue_token), ("7", "t"));
-        let raw = |text: &'static str| Raw::Json(Bytes::from_static(text.as_bytes()));
+        let raw = |text: &'static str| RawObject::Json(Bytes::from_static(text.as_bytes()));
         assert_eq!(items, [raw(r#"{"a":1}"#), raw(r#"{"b":2}"#)]);
 
         let list = envelope::List {
@@ -99,7 +100,10 @@ mod tests {
         };
         let bytes = envelope::wrap("v1", "PodList", &list);
         let read = read_page(bytes.into(), true).unwrap();
-        assert_eq!(read, (meta, vec![Raw::Protobuf(Bytes::from_static(b"x"))]));
+        assert_eq!(
+            read,
+            (meta, vec![RawObject::Protobuf(Bytes::from_static(b"x"))])
+        );
         assert!(read_page(Bytes::from_static(b"{}"), false).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! How far each kind has been told to the engine, for whoever must know: the fence, the health checks and people.
+//! How far each kind has been delivered to its component: for the fence, health checks and the status.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,40 +6,42 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::ALL;
+use super::Resource;
 
 /// A component whose watches fail for longer is not ready.
 const LONGEST_BROKEN: Duration = Duration::from_secs(30);
 
-/// Of every kind, by its plural name.
+/// Of all kinds that a component watches.
 #[derive(Debug)]
 pub struct Progress {
-    kinds: Mutex<BTreeMap<&'static str, Kind>>,
-    /// Something is to be listed again.
+    resources: Vec<&'static Resource>,
+    /// By the plural name.
+    kinds: Mutex<BTreeMap<&'static str, KindProgress>>,
+    /// Some kind is to be listed again.
     relist: Notify,
 }
 
-/// One kind.
+/// Of one kind.
 #[derive(Debug, Clone, Default)]
-pub struct Kind {
-    /// The version up to which everything has been told; empty before the first list.
+pub struct KindProgress {
+    /// The resource version up to which everything has been delivered; empty before the first list.
     pub version: String,
-    /// It has been told in full once, or there is nothing to be told.
+    /// All objects have been delivered once, or there are none.
     pub synced: bool,
-    /// The server does not have it, or does not show it to us, and we do without.
+    /// The server does not have the kind, or there is no permission to read it and it is optional.
     pub missing: bool,
-    /// When the last word of it came.
+    /// When anything of it was received last.
     pub heard: Option<Instant>,
-    /// When the last list that was told in full began.
+    /// When the last list that was delivered in full began.
     pub listed: Option<Instant>,
-    /// Since when it cannot be followed, and why.
+    /// Since when it cannot be watched, and why.
     pub broken: Option<(Instant, String)>,
     /// It is to be listed again.
     pub(crate) relist: bool,
 }
 
-impl Kind {
-    /// For how long it cannot be followed.
+impl KindProgress {
+    /// For how long it cannot be watched.
     pub fn broken_for(&self) -> Duration {
         self.broken
             .as_ref()
@@ -48,22 +50,28 @@ impl Kind {
     }
 }
 
-impl Default for Progress {
-    fn default() -> Self {
-        let kinds = ALL.iter().map(|kind| (kind.name, Kind::default()));
+impl Progress {
+    pub fn new(resources: impl IntoIterator<Item = &'static Resource>) -> Self {
+        let resources: Vec<_> = resources.into_iter().collect();
+        let kinds = resources
+            .iter()
+            .map(|it| (it.name(), KindProgress::default()));
         Self {
             kinds: Mutex::new(kinds.collect()),
+            resources,
             relist: Notify::new(),
         }
     }
-}
 
-impl Progress {
-    pub fn kinds(&self) -> BTreeMap<&'static str, Kind> {
+    pub(crate) fn resources(&self) -> &[&'static Resource] {
+        &self.resources
+    }
+
+    pub fn kinds(&self) -> BTreeMap<&'static str, KindProgress> {
         self.lock().clone()
     }
 
-    /// Kinds that have not been told in full yet.
+    /// Kinds that have not been delivered in full yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         let kinds = self.lock();
         let unsynced = kinds.iter().filter(|(_, kind)| !kind.synced);
@@ -91,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// Everything up to this version has been told.
+    /// Everything up to this resource version has been delivered.
     pub(super) fn passed(&self, kind: &'static str, version: &str) {
         self.change(kind, |kind| {
             kind.heard = Some(Instant::now());
@@ -101,7 +109,7 @@ impl Progress {
         });
     }
 
-    /// A list that began then has been told in full.
+    /// A list that began then has been delivered in full.
     pub(super) fn listed(&self, kind: &'static str, begun: Instant, version: &str) {
         self.change(kind, |kind| {
             kind.listed = Some(begun);
@@ -129,11 +137,11 @@ impl Progress {
         });
     }
 
-    pub(super) fn mended(&self, kind: &'static str) {
+    pub(super) fn recovered(&self, kind: &'static str) {
         self.change(kind, |kind| kind.broken = None);
     }
 
-    /// Asks for these kinds to be listed again, whatever they are at.
+    /// Has these kinds listed again.
     pub(crate) fn list_again(&self, names: &[&'static str]) {
         for name in names {
             self.change(name, |kind| kind.relist = true);
@@ -153,11 +161,11 @@ impl Progress {
         }
     }
 
-    fn change(&self, kind: &'static str, change: impl FnOnce(&mut Kind)) {
+    fn change(&self, kind: &'static str, change: impl FnOnce(&mut KindProgress)) {
         change(self.lock().entry(kind).or_default());
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Kind>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, KindProgress>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

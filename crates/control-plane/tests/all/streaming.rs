@@ -111,7 +111,7 @@ async fn a_server_that_does_not_stream_is_asked_once_per_kind() {
         fixture.schedule_with(client);
         all_fit(&fixture).await;
         let asked = asked.0.load(Ordering::Relaxed);
-        let kinds = control_plane::watch::Progress::default().kinds().len();
+        let kinds = fixture.running().progress().kinds().len();
         assert_eq!(asked, kinds, "{case}");
         fixture.stop().await;
     }

@@ -152,7 +152,7 @@ impl Workload {
                 .label(HOSTNAME, &name)
                 .label(ZONE, &format!("zone-{}", at % ZONES))
                 .label("disk", disk);
-            inputs.push(Input::Object(Update::Node(node.build())));
+            inputs.push(Input::Object(Update::from(node.build())));
         }
         for at in 0..nodes {
             for index in 0..placed {
@@ -176,7 +176,7 @@ impl Workload {
                 let first = near(pod("first")).on(&node_name(0)).build();
                 inputs.push(Input::Pod(first));
             }
-            Self::SpreadDefault => inputs.push(Input::Object(Update::Service(Service {
+            Self::SpreadDefault => inputs.push(Input::Object(Update::from(Service {
                 namespace: "default".into(),
                 name: "web".into(),
                 selector: Some([("app", "web")].into_iter().collect::<Labels>()),

@@ -1,20 +1,14 @@
 //! What a decision may depend on besides the pod and the nodes: objects beside them, and terms that pods carry.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
 use super::accounts::Accounts;
 use super::storage::Storage;
-use crate::model::{
-    Budget, Labels, Name, Node, PodKind, PodTerm, PriorityClass, Resource, Service, Workload,
-    WorkloadKind,
-};
-
-pub(super) type ByName<T> = BTreeMap<Name, Arc<T>>;
-pub(super) type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
+use crate::kinds::Tables;
+use crate::model::{Name, Node, PodKind, PodTerm, Resource};
 
 /// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.
 #[derive(Debug, Clone, Default)]
@@ -23,11 +17,8 @@ pub struct Catalog {
     pub(super) terms: Terms,
     pub(super) images: Images,
     pub(super) node_count: usize,
-    pub(super) namespaces: BTreeMap<Name, Labels>,
-    pub(super) services: ByNamespace<Service>,
-    pub(super) workloads: BTreeMap<WorkloadKind, ByNamespace<Workload>>,
-    pub(super) budgets: ByNamespace<Budget>,
-    pub(super) priority_classes: ByName<PriorityClass>,
+    /// Read through methods in the file of each kind.
+    pub(crate) objects: Tables,
     pub(super) storage: Storage,
     /// Uids of pods whose victims are being evicted.
     preempting: BTreeSet<Name>,
@@ -64,55 +55,6 @@ impl Catalog {
 
     pub fn node_count(&self) -> usize {
         self.node_count
-    }
-
-    /// The labels of a namespace; `None` if it is not known.
-    pub fn namespace(&self, name: &str) -> Option<&Labels> {
-        self.namespaces.get(name)
-    }
-
-    pub fn namespaces(&self) -> impl Iterator<Item = (&Name, &Labels)> {
-        self.namespaces.iter()
-    }
-
-    pub fn services(&self, namespace: &str) -> impl Iterator<Item = &Arc<Service>> {
-        self.services
-            .get(namespace)
-            .into_iter()
-            .flat_map(BTreeMap::values)
-    }
-
-    pub fn workload(
-        &self,
-        kind: WorkloadKind,
-        namespace: &str,
-        name: &str,
-    ) -> Option<&Arc<Workload>> {
-        self.workloads.get(&kind)?.get(namespace)?.get(name)
-    }
-
-    pub fn has_budgets(&self) -> bool {
-        !self.budgets.is_empty()
-    }
-
-    pub fn budgets(&self, namespace: &str) -> impl Iterator<Item = &Arc<Budget>> {
-        self.budgets
-            .get(namespace)
-            .into_iter()
-            .flat_map(BTreeMap::values)
-    }
-
-    /// The class of this name; for pods that name none the default, of several the one with the smallest value.
-    pub fn priority_class(&self, name: Option<&str>) -> Option<&PriorityClass> {
-        let class = match name {
-            Some(name) => self.priority_classes.get(name),
-            None => {
-                let classes = self.priority_classes.values();
-                let defaults = classes.filter(|class| class.global_default);
-                defaults.min_by_key(|class| class.value)
-            }
-        };
-        class.map(|class| &**class)
     }
 
     /// Whether victims are being evicted for the pod.

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{Cluster, KindId, Part, Share, scalars};
+use super::{Cluster, Part, PodClassId, Share, scalars};
 use crate::model::{Name, ReclaimedResource, Resource};
 
 /// A count that does not follow from the objects.
@@ -126,8 +126,8 @@ impl Cluster {
     fn check_pods(&self) -> Result<(), Corruption> {
         let mut uses = 0;
         let mut terms = 0;
-        let mut on: HashMap<(KindId, usize), u32> = HashMap::new();
-        let mut seen: HashMap<KindId, ()> = HashMap::new();
+        let mut on: HashMap<(PodClassId, usize), u32> = HashMap::new();
+        let mut seen: HashMap<PodClassId, ()> = HashMap::new();
         let mut strays = 0;
         for (index, placed) in self.pods.iter().enumerate() {
             let Some(placed) = placed else { continue };
@@ -143,10 +143,10 @@ impl Cluster {
                 (pod.priority, pod.started, Share::of(&pod.requests)),
             )?;
             uses += 1;
-            seen.insert(placed.kind, ());
+            seen.insert(placed.class, ());
             match self.nodes.slot(&placed.node) {
                 Some(slot) => {
-                    *on.entry((placed.kind, slot)).or_default() += 1;
+                    *on.entry((placed.class, slot)).or_default() += 1;
                     let times = self
                         .pods_on(slot)
                         .filter(|other| other.pod.uid == placed.pod.uid)
@@ -171,7 +171,7 @@ impl Cluster {
         )?;
         for nominated in self.nominated.values() {
             uses += 1;
-            seen.insert(nominated.kind, ());
+            seen.insert(nominated.class, ());
             let times = self
                 .nominated_to(&nominated.node)
                 .filter(|n| n.pod.uid == nominated.pod.uid)
@@ -183,16 +183,16 @@ impl Cluster {
             self.nominated_to.values().map(Vec::len).sum::<usize>(),
             self.nominated.len(),
         )?;
-        same(|| "uses of kinds".into(), self.kinds.uses(), uses)?;
-        let mut seen: Vec<KindId> = seen.into_keys().collect();
+        same(|| "uses of pod classes".into(), self.classes.uses(), uses)?;
+        let mut seen: Vec<PodClassId> = seen.into_keys().collect();
         seen.sort();
         same(
-            || "number of kinds".into(),
-            self.kinds.of(None).count(),
+            || "number of pod classes".into(),
+            self.classes.of(None).count(),
             seen.len(),
         )?;
         for id in seen {
-            let Some(kind) = self.kinds.get(id) else {
+            let Some(kind) = self.classes.get(id) else {
                 return Err(Corruption(format!("{id:?} is gone")));
             };
             let k = &kind.kind;
@@ -201,8 +201,8 @@ impl Cluster {
                 + k.preferred_affinity.len()
                 + k.preferred_anti_affinity.len();
             same(
-                || format!("kind {id:?} in its namespace"),
-                self.kinds
+                || format!("pod class {id:?} in its namespace"),
+                self.classes
                     .of(Some(&k.namespace))
                     .filter(|o| o.kind == *k)
                     .count(),
@@ -216,7 +216,7 @@ impl Cluster {
                 )?;
             }
         }
-        same(|| "kinds on nodes".into(), on.len(), 0)?;
+        same(|| "pod classes on nodes".into(), on.len(), 0)?;
         same(|| "terms".into(), self.catalog.terms.uses(), terms)
     }
 }

@@ -9,7 +9,7 @@ use crate::framework::{Actions, Change, Changed, Event};
 use crate::model::{CustomNodeResource, Name, Node, NodeSpec, Reclaimed, ReclaimedResource};
 
 impl Cluster {
-    /// What the agent of a node last said; `None` if nothing, or if it was taken back.
+    /// The last report of a node's agent; `None` if there is none.
     pub fn report(&self, node: &str) -> Option<&Arc<CustomNodeResource>> {
         self.reports.get(node)
     }
@@ -37,7 +37,7 @@ impl Cluster {
     }
 
     /// Takes in a report, or that there is none any more.
-    pub(super) fn set_report(&mut self, node: &str, new: Option<CustomNodeResource>) -> Vec<Event> {
+    pub(crate) fn set_report(&mut self, node: &str, new: Option<CustomNodeResource>) -> Vec<Event> {
         let new = new.map(Arc::new);
         let old = match &new {
             Some(report) => {
@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// What waiting pods may care about; a node that lends less helps nobody.
+    /// What waiting pods may care about; a node that lends less helps no pod.
     fn report_events(&self, slot: usize, change: Change<CustomNodeResource>) -> Vec<Event> {
         let actions: Vec<Actions> = match (&change.old, &change.new) {
             (None, None) => Vec::new(),
@@ -164,7 +164,6 @@ fn is_visible(change: &Change<CustomNodeResource>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::Update;
     use crate::testing::{node, report};
 
     #[test]
@@ -176,7 +175,7 @@ mod tests {
             cluster.apply(report(name).into()).unwrap();
         }
         assert_eq!(named(&cluster), "a b");
-        cluster.apply(Update::Node(node("a").build())).unwrap();
+        cluster.apply(node("a").build().into()).unwrap();
         assert_eq!(named(&cluster), "b c");
     }
 }

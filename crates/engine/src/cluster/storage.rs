@@ -1,20 +1,20 @@
-//! Volumes, claims and what surrounds them, as seen, and as decided but not yet seen.
+//! Volumes, claims and what surrounds them, as observed, and as decided but not yet observed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::catalog::{ByName, ByNamespace};
+use crate::kinds::{ByName, ByNamespace};
 use crate::model::{
     Claim, CsiDriver, CsiLimits, Name, PersistentVolume, StorageCapacity, StorageClass,
     VolumeAttachment,
 };
 
 /// What decisions know of storage. Volumes and claims are read through methods, because what a pod was promised comes
-/// before what was last seen; any news of an object ends a promise about it.
+/// before what was last observed; any update of an object ends a promise about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Storage {
-    pub(super) volumes: ByName<PersistentVolume>,
-    pub(super) claims: ByNamespace<Claim>,
+    pub(crate) volumes: ByName<PersistentVolume>,
+    pub(crate) claims: ByNamespace<Claim>,
     pub classes: ByName<StorageClass>,
     pub nodes: ByName<CsiLimits>,
     pub drivers: ByName<CsiDriver>,
@@ -125,7 +125,7 @@ impl Storage {
         let Some(promise) = self.promises.remove(pod) else {
             return;
         };
-        // Pods can share a claim, and what ended with news may have been promised to another pod since.
+        // Pods can share a claim, and what ended with an update may have been promised to another pod since.
         for bound in &promise.volumes {
             let current = self.promised_volumes.get(&bound.volume);
             let is_current = current
@@ -157,11 +157,11 @@ impl Storage {
         promises.any(|promise| promise.claims.contains(made))
     }
 
-    pub(super) fn forget_promised_volume(&mut self, name: &str) {
+    pub(crate) fn forget_promised_volume(&mut self, name: &str) {
         self.promised_volumes.remove(name);
     }
 
-    pub(super) fn forget_promised_claim(&mut self, namespace: &str, name: &str) {
+    pub(crate) fn forget_promised_claim(&mut self, namespace: &str, name: &str) {
         if let Some(claims) = self.promised_claims.get_mut(namespace) {
             claims.remove(name);
             if claims.is_empty() {

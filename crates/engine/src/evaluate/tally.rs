@@ -50,7 +50,7 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
     let slots = cluster.nodes().slots();
     let mut on_node = vec![0_i64; slots.len()];
     let set = &planned.count.pods;
-    for kind in cluster.kinds().of(set.namespace()) {
+    for kind in cluster.pod_classes().of(set.namespace()) {
         let times = set.counts(&kind.kind);
         if times != 0 {
             for (slot, pods) in &kind.on {

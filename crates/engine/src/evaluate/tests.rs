@@ -57,7 +57,7 @@ fn profile(plugins: Vec<Enabled>) -> Profile {
 fn cluster(nodes: impl IntoIterator<Item = NodeBuilder>) -> Cluster {
     let mut cluster = Cluster::new();
     for node in nodes {
-        cluster.apply(Update::Node(node.build())).unwrap();
+        cluster.apply(Update::from(node.build())).unwrap();
     }
     cluster
 }
@@ -141,12 +141,7 @@ fn equals_are_taken_in_turn_and_questions_do_not_move_the_cursor() {
             panic!("{first:?}")
         };
         assert_eq!((total.is_some(), feasible), (true, 3));
-        cluster
-            .apply(Update::Assume {
-                pod: pod.build(),
-                node: node.clone(),
-            })
-            .unwrap();
+        cluster.assume(pod.build(), node.clone()).unwrap();
         cluster.check().unwrap();
         cursor.commit(slot);
         order.push(node);
@@ -158,7 +153,7 @@ fn equals_are_taken_in_turn_and_questions_do_not_move_the_cursor() {
 fn totals_are_weighted_sums() {
     let mut cluster = cluster(["a", "b"].map(|name| node(name).allocatable("cpu=4 memory=16Gi")));
     cluster
-        .apply(Update::PodBound(
+        .apply(Update::from(
             pod("x").container("cpu=2 memory=4Gi").on("b").build(),
         ))
         .unwrap();
@@ -217,12 +212,7 @@ fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
     let profile = profile(native(&[("NodeResourcesFit", 1)]));
     let mut cluster = cluster([node("a").allocatable("cpu=4")]);
     let waiting = pod("waiting").priority(5).container("cpu=3");
-    cluster
-        .apply(Update::Nominate {
-            pod: waiting.build(),
-            node: "a".into(),
-        })
-        .unwrap();
+    cluster.nominate(waiting.build(), "a".into()).unwrap();
     for (case, priority, fits) in [
         ("lower", 4, false),
         ("equal", 5, false),
@@ -241,11 +231,7 @@ fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
         matches!(outcome, Decided::Node { .. }),
         "its own nomination does not stand in its way"
     );
-    cluster
-        .apply(Update::Denominate {
-            uid: "waiting".into(),
-        })
-        .unwrap();
+    cluster.denominate("waiting").unwrap();
     assert!(matches!(
         decide(
             &cluster,
@@ -421,13 +407,8 @@ fn opaque_checks_see_the_pods_of_the_world_in_question() {
     let profile = profile(vec![scripted("Opaque", opaque)]);
     let mut cluster = cluster([node("a"), node("b")]);
     let there = pod("there").on("a").build();
-    cluster.apply(Update::PodBound(there.clone())).unwrap();
-    cluster
-        .apply(Update::Nominate {
-            pod: pod("coming").build(),
-            node: "b".into(),
-        })
-        .unwrap();
+    cluster.apply(Update::from(there.clone())).unwrap();
+    cluster.nominate(pod("coming").build(), "b".into()).unwrap();
     let asks = pod("p").build();
     assert_eq!(
         message(decide(&cluster, &profile, &pod("p"), Cursor::default())),
@@ -444,7 +425,7 @@ fn opaque_checks_see_the_pods_of_the_world_in_question() {
         )
         .is_ok()
     );
-    cluster.apply(Update::Node(node("broken").build())).unwrap();
+    cluster.apply(Update::from(node("broken").build())).unwrap();
     let text = message(decide(&cluster, &profile, &pod("p"), Cursor::default()));
     assert_eq!(text, "running \"Opaque\" filter plugin: cannot look");
 }
@@ -475,7 +456,7 @@ fn of_several_nodes_that_break_a_decision_the_first_is_named() {
     // A node that somebody is nominated to is judged before the others.
     let pod = pod("coming").build();
     let node = "b".into();
-    cluster.apply(Update::Nominate { pod, node }).unwrap();
+    cluster.nominate(pod, node).unwrap();
     assert_eq!(said(&cluster), want);
 }
 
@@ -487,7 +468,7 @@ fn a_world_with_pods_taken_away() {
     let foo = |name: &str| pod(name).label("app", "foo").container("cpu=2");
     let victims = [foo("x").on("a").build(), foo("y").on("a").build()];
     for victim in &victims {
-        cluster.apply(Update::PodBound(victim.clone())).unwrap();
+        cluster.apply(Update::from(victim.clone())).unwrap();
     }
     let asks = foo("p")
         .spread(crate::testing::spread("host", 1).app("foo"))

@@ -1,13 +1,10 @@
-//! What happened in the cluster, as far as it can help a pod that was rejected.
+//! Events: what happened in the cluster that can help a pod that was rejected.
 
 use std::sync::Arc;
 
-use crate::model::{
-    Claim, CsiDriver, CsiLimits, CustomNodeResource, Name, Node, PersistentVolume, Pod, Reclaimed,
-    StorageCapacity, StorageClass, VolumeAttachment,
-};
+pub use crate::kinds::{Changed, Kind};
 
-/// Kinds of change, a set. The bits are those of kube-scheduler, because matching compares them as numbers.
+/// A set of ways in which an object changed. The bits are those of kube-scheduler, because matching compares them as numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Actions(pub u16);
 
@@ -37,36 +34,22 @@ impl Actions {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Watched {
-    Pod,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    CsiNode,
-    CsiDriver,
-    CsiStorageCapacity,
-    VolumeAttachment,
-    /// What the agent of a node reports: `NODE_ALLOCATABLE` when it lends more, `NODE_TAINT` when its QoS taints change.
-    CustomNodeResource,
-}
-
-/// Events a plugin wants to hear of.
+/// Events that a plugin registers for. Of a CustomNodeResource `NODE_ALLOCATABLE` means that the node lends more, and
+/// `NODE_TAINT` that its QoS taints changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventPattern {
-    pub resource: Watched,
+    pub kind: Kind,
     pub actions: Actions,
 }
 
 impl EventPattern {
-    pub const fn new(resource: Watched, actions: Actions) -> Self {
-        Self { resource, actions }
+    pub const fn new(kind: Kind, actions: Actions) -> Self {
+        Self { kind, actions }
     }
 
     /// For plugins that name no events.
     pub fn anything() -> Vec<Self> {
-        use Watched::*;
+        use Kind::*;
         [
             Pod,
             Node,
@@ -77,13 +60,13 @@ impl EventPattern {
             CsiStorageCapacity,
             StorageClass,
         ]
-        .map(|resource| Self::new(resource, Actions::ALL))
+        .map(|kind| Self::new(kind, Actions::ALL))
         .to_vec()
     }
 
-    /// Whether an incoming event is one of these. A plain update does not match a wish for one kind of update.
+    /// Whether an incoming event is one of these. A plain update does not match a pattern for one sort of update.
     pub fn matches(&self, event: &Event) -> bool {
-        event.changed.resource() == Some(self.resource)
+        event.changed.kind() == Some(self.kind)
             && self.actions.intersects(event.actions)
             && event.actions.0 <= self.actions.0
     }
@@ -108,72 +91,19 @@ impl<T> Change<T> {
     pub fn latest(&self) -> Option<&Arc<T>> {
         self.new.as_ref().or(self.old.as_ref())
     }
-}
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Changed {
-    Node(Change<Node>),
-    /// A pod that is on a node, or holds room on one.
-    AssignedPod(Change<Pod>),
-    /// A pod that waits.
-    WaitingPod(Change<Pod>),
-    Volume(Change<PersistentVolume>),
-    Claim(Change<Claim>),
-    StorageClass(Change<StorageClass>),
-    CsiNode(Change<CsiLimits>),
-    CsiDriver(Change<CsiDriver>),
-    StorageCapacity(Change<StorageCapacity>),
-    VolumeAttachment(Change<VolumeAttachment>),
-    /// Of a node that is known.
-    Report {
-        change: Change<CustomNodeResource>,
-        /// What is left then of what the node lends; below zero if it lends less than is borrowed.
-        left: Reclaimed,
-        /// The lowest priority among those who borrow.
-        lowest: Option<i32>,
-    },
-    /// Everything, or everything about one pod: time-outs and forced retries.
-    Anything {
-        pod: Option<Name>,
-    },
-}
-
-impl Changed {
-    /// A pod before and after, and whether it is on a node or has room held for it.
-    pub fn pod(&self) -> Option<(&Change<Pod>, bool)> {
-        match self {
-            Self::AssignedPod(change) => Some((change, true)),
-            Self::WaitingPod(change) => {
-                let held = change
-                    .latest()
-                    .is_some_and(|pod| pod.node.is_some() || pod.nominated_node.is_some());
-                Some((change, held))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether this very pod changed.
-    pub fn is_update_of(&self, pod: &Pod) -> bool {
-        self.pod()
-            .and_then(|(change, _)| change.new.as_ref())
-            .is_some_and(|new| new.uid == pod.uid)
-    }
-
-    pub fn resource(&self) -> Option<Watched> {
-        Some(match self {
-            Self::Node(_) => Watched::Node,
-            Self::AssignedPod(_) | Self::WaitingPod(_) => Watched::Pod,
-            Self::Volume(_) => Watched::PersistentVolume,
-            Self::Claim(_) => Watched::PersistentVolumeClaim,
-            Self::StorageClass(_) => Watched::StorageClass,
-            Self::CsiNode(_) => Watched::CsiNode,
-            Self::CsiDriver(_) => Watched::CsiDriver,
-            Self::StorageCapacity(_) => Watched::CsiStorageCapacity,
-            Self::VolumeAttachment(_) => Watched::VolumeAttachment,
-            Self::Report { .. } => Watched::CustomNodeResource,
-            Self::Anything { .. } => return None,
-        })
+    /// One event that the object was added, updated or deleted; none if it was not there and is not.
+    pub(crate) fn events(self, changed: impl FnOnce(Self) -> Changed) -> Vec<Event> {
+        let actions = match (&self.old, &self.new) {
+            (None, None) => return Vec::new(),
+            (None, Some(_)) => Actions::ADD,
+            (Some(_), None) => Actions::DELETE,
+            (Some(_), Some(_)) => Actions::UPDATE,
+        };
+        vec![Event {
+            actions,
+            changed: changed(self),
+        }]
     }
 }
 
@@ -191,14 +121,14 @@ mod tests {
             }),
         };
         let narrow = EventPattern::new(
-            Watched::Pod,
+            Kind::Pod,
             Actions::ADD.and(Actions::POD_LABEL).and(Actions::DELETE),
         );
         assert!(narrow.matches(&pod(Actions::POD_LABEL)));
         assert!(!narrow.matches(&pod(Actions::UPDATE)), "a plain update");
-        let wide = EventPattern::new(Watched::Pod, Actions::UPDATE);
+        let wide = EventPattern::new(Kind::Pod, Actions::UPDATE);
         assert!(wide.matches(&pod(Actions::POD_LABEL)));
-        let node = EventPattern::new(Watched::Node, Actions::ALL);
+        let node = EventPattern::new(Kind::Node, Actions::ALL);
         assert!(!node.matches(&pod(Actions::ADD)));
     }
 }

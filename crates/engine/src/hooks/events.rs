@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::cluster::{Cluster, Update};
+use crate::cluster::Cluster;
+use crate::kinds::{Kind, Object, Update, Watched};
 use crate::model::{CustomNodeResource, Name, Node, Pod, Timestamp};
 use crate::queue::{Queue, Ticket};
 use crate::scheduler::Input;
@@ -100,26 +101,26 @@ impl EventHooks {
     /// gets the result of the one before it. Ends of objects and results of instructions always stay as they are.
     pub(crate) fn rewrite(&self, event: Input, context: &EventContext) -> (Input, bool) {
         let (shown, end) = match event {
-            Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => {
+            Input::Pod(pod) | Input::Object(Update::Set(Object::Pod(pod))) => {
                 let end = Input::PodGone(pod.uid.clone());
                 let shown = self.fold(pod, |hook, pod| hook.pod(pod, context), same_pod);
                 (shown.map(Input::Pod), end)
             }
-            Input::Object(Update::Node(node)) => {
-                let end = Update::NodeGone(node.spec.name.clone());
+            Input::Object(Update::Set(Object::Node(node))) => {
+                let end = Update::Delete(Kind::Node, node.key());
                 let same = |a: &Node, b: &Node| a.spec.name == b.spec.name;
                 let shown = self.fold(node, |hook, node| hook.node(node, context), same);
                 (
-                    shown.map(|node| Input::Object(Update::Node(node))),
+                    shown.map(|node| Input::Object(node.into())),
                     Input::Object(end),
                 )
             }
-            Input::Object(Update::CustomNodeResource(report)) => {
-                let end = Update::CustomNodeResourceGone(report.node.clone());
+            Input::Object(Update::Set(Object::CustomNodeResource(report))) => {
+                let end = Update::Delete(Kind::CustomNodeResource, report.key());
                 let same = |a: &CustomNodeResource, b: &CustomNodeResource| a.node == b.node;
                 let shown = self.fold(report, |hook, report| hook.report(report, context), same);
                 (
-                    shown.map(|report| Input::Object(Update::CustomNodeResource(report))),
+                    shown.map(|report| Input::Object(report.into())),
                     Input::Object(end),
                 )
             }

@@ -3,9 +3,18 @@
 use std::sync::Arc;
 
 use super::{
-    Labels, Name, OpenPriority, Owner, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm,
+    Labels, Name, OpenPriority, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm,
     QosClass, QosLevel, RequiredNodes, Selector, Timestamp, Toleration,
 };
+
+/// The controller of a pod or claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub api_version: Name,
+    pub kind: Name,
+    pub name: Name,
+    pub uid: Name,
+}
 
 /// One pod. What other pods' decisions can see of it is its [`PodKind`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

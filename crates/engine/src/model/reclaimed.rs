@@ -3,7 +3,7 @@
 //! It is an account of its own: what a node lends is in its CustomNodeResource, never in its status, and the two
 //! spellings of a resource's name are one resource.
 
-use super::{Amounts, Name, QosLevel, Resource, Taint};
+use super::{Amounts, QosLevel, Resource, Taint};
 
 /// Prefixes of resource names: the one of today, and the one of the design. Both mean the same resources.
 pub const RECLAIMED_GROUPS: [&str; 2] = ["resource.katalyst.kubewharf.io", "katalyst.kubewharf.io"];
@@ -112,14 +112,6 @@ pub struct ReclaimedRequests {
 pub struct QosTaint {
     pub taint: Taint,
     pub level: QosLevel,
-}
-
-/// What a node's agent says about it. It never ages: whoever watches over agents taints it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CustomNodeResource {
-    pub node: Name,
-    pub allocatable: Reclaimed,
-    pub taints: Vec<QosTaint>,
 }
 
 #[cfg(test)]

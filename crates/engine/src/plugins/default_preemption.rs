@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, ConfigRules, Configure, Event, EventPattern, Plan, Plugin, Point,
-    Points, PostFilter, Rejection, Watched,
+    Actions, ArgsError, Catalog, ConfigRules, Configure, Event, EventPattern, Kind, Plan, Plugin,
+    Point, Points, PostFilter, Rejection,
 };
 use crate::model::Pod;
 
@@ -88,7 +88,7 @@ impl Plugin for DefaultPreemption {
 
     /// A pod that waits for its victims is tried again when pods are deleted.
     fn events(&self) -> Vec<EventPattern> {
-        vec![EventPattern::new(Watched::Pod, Actions::DELETE)]
+        vec![EventPattern::new(Kind::Pod, Actions::DELETE)]
     }
 
     /// The hints of the plugins that rejected the pod decide.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Fact,
-    Feasible, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point, Points, Reason,
-    Rejection, Verdict, Watched, error_list,
+    Feasible, Kind, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point, Points,
+    Reason, Rejection, Verdict, error_list,
 };
 use crate::model::{Labels, Name, Node, Pod, PodKind, PodTerm, PreferredPodTerm, Selector};
 
@@ -80,8 +80,8 @@ impl Plugin for InterPodAffinity {
         let pod = Actions::ADD.and(Actions::POD_LABEL).and(Actions::DELETE);
         let node = Actions::ADD.and(Actions::NODE_LABEL);
         vec![
-            EventPattern::new(Watched::Pod, pod),
-            EventPattern::new(Watched::Node, node),
+            EventPattern::new(Kind::Pod, pod),
+            EventPattern::new(Kind::Node, node),
         ]
     }
 

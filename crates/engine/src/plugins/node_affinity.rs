@@ -7,8 +7,7 @@ use std::sync::Arc;
 use crate::framework::arithmetic::{Direction, default_normalize};
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, FactId, Feasible,
-    NodeRule, Place, PlaceScore, Plan, Plugin, Point, Points, Rejection, Watched, error_list,
-    facts,
+    Kind, NodeRule, Place, PlaceScore, Plan, Plugin, Point, Points, Rejection, error_list, facts,
 };
 use crate::model::{
     Name, Node, NodeMatch, NodeSelector, NodeSpec, Operator, Pod, PreferredNodeTerm, RequiredNodes,
@@ -71,7 +70,7 @@ impl Plugin for NodeAffinity {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![EventPattern::new(
-            Watched::Node,
+            Kind::Node,
             Actions::ADD.and(Actions::NODE_LABEL),
         )]
     }

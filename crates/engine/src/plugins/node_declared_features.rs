@@ -1,8 +1,8 @@
 //! Keeps pods off nodes that do not declare every feature that the pod's spec needs.
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
-    Plan, Plugin, Point, Points, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, Kind, NoArgs,
+    NodeRule, Plan, Plugin, Point, Points,
 };
 use crate::model::{Name, NodeSpec, Pod};
 
@@ -31,8 +31,8 @@ impl Plugin for NodeDeclaredFeatures {
     fn events(&self) -> Vec<EventPattern> {
         let node = Actions::ADD.and(Actions::NODE_DECLARED_FEATURE);
         vec![
-            EventPattern::new(Watched::Node, node),
-            EventPattern::new(Watched::Pod, Actions::UPDATE),
+            EventPattern::new(Kind::Node, node),
+            EventPattern::new(Kind::Pod, Actions::UPDATE),
         ]
     }
 

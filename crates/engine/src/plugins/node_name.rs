@@ -1,8 +1,8 @@
 //! Restricts a pod with `spec.nodeName` to that node.
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Configure, EventPattern, Fact, NoArgs, NodeRule, Plan, Plugin,
-    Point, Points, Watched,
+    Actions, ArgsError, Catalog, Configure, EventPattern, Fact, Kind, NoArgs, NodeRule, Plan,
+    Plugin, Point, Points,
 };
 use crate::model::{Name, NodeSpec, Pod};
 
@@ -29,7 +29,7 @@ impl Plugin for NodeName {
     }
 
     fn events(&self) -> Vec<EventPattern> {
-        vec![EventPattern::new(Watched::Node, Actions::ADD)]
+        vec![EventPattern::new(Kind::Node, Actions::ADD)]
     }
 }
 

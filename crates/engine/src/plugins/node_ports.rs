@@ -1,8 +1,8 @@
 //! Rejects nodes on which a host port of the pod is in use.
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, NoArgs,
-    Place, PlaceFilter, Plan, Plugin, PodRule, PodSet, Point, Points, Reason, Verdict, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Kind,
+    NoArgs, Place, PlaceFilter, Plan, Plugin, PodRule, PodSet, Point, Points, Reason, Verdict,
 };
 use crate::model::{HostPort, Pod, PodKind};
 
@@ -30,8 +30,8 @@ impl Plugin for NodePorts {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::Pod, Actions::DELETE),
-            EventPattern::new(Watched::Node, Actions::ADD),
+            EventPattern::new(Kind::Pod, Actions::DELETE),
+            EventPattern::new(Kind::Node, Actions::ADD),
         ]
     }
 

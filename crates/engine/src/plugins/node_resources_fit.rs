@@ -7,8 +7,8 @@ use super::resource_strategy::{
 };
 use crate::framework::{
     Actions, ArgOverride, ArgsError, Catalog, Changed, ColumnId, ConfigRules, ConfigVersion,
-    Configure, Event, EventPattern, Part, Plan, Plugin, Point, Points, Reason, Row, RowFilter,
-    Verdict, Watched,
+    Configure, Event, EventPattern, Kind, Part, Plan, Plugin, Point, Points, Reason, Row,
+    RowFilter, Verdict,
 };
 use crate::model::{Node, Pod, RECLAIMED_GROUPS, Resource, qualified_name_faults};
 
@@ -178,8 +178,8 @@ impl Plugin for NodeResourcesFit {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
-            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
+            EventPattern::new(Kind::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
+            EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
         ]
     }
 

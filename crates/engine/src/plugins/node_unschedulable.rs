@@ -1,8 +1,8 @@
 //! Rejects cordoned nodes, unless the pod tolerates the `unschedulable` taint.
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
-    Plan, Plugin, Point, Points, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, Kind, NoArgs,
+    NodeRule, Plan, Plugin, Point, Points,
 };
 use crate::model::{Effect, NodeSpec, Pod, Taint, tolerated};
 
@@ -27,8 +27,8 @@ impl Plugin for NodeUnschedulable {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_TAINT)),
-            EventPattern::new(Watched::Pod, Actions::POD_TOLERATION),
+            EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_TAINT)),
+            EventPattern::new(Kind::Pod, Actions::POD_TOLERATION),
         ]
     }
 

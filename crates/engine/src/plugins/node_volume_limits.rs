@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::csi_migration;
 use super::pod_claims::{claim_of, not_made_for, uses};
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, NoArgs, NodeFilter,
-    NodeView, Plan, Plugin, Point, Points, Rejection, Storage, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Kind, NoArgs, NodeFilter,
+    NodeView, Plan, Plugin, Point, Points, Rejection, Storage,
 };
 use crate::model::{Claim, CsiLimits, Name, Pod, VolumeHandle, VolumeSource};
 
@@ -31,10 +31,10 @@ impl Plugin for NodeVolumeLimits {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::CsiNode, Actions::ADD.and(Actions::UPDATE)),
-            EventPattern::new(Watched::Pod, Actions::DELETE),
-            EventPattern::new(Watched::PersistentVolumeClaim, Actions::ADD),
-            EventPattern::new(Watched::VolumeAttachment, Actions::DELETE),
+            EventPattern::new(Kind::CsiNode, Actions::ADD.and(Actions::UPDATE)),
+            EventPattern::new(Kind::Pod, Actions::DELETE),
+            EventPattern::new(Kind::PersistentVolumeClaim, Actions::ADD),
+            EventPattern::new(Kind::VolumeAttachment, Actions::DELETE),
         ]
     }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::framework::arithmetic::{MAX_SCORE, ln};
 use crate::framework::{
     Actions, ArgOverride, ArgsError, Catalog, Changed, ConfigVersion, Configure, Count, CountId,
-    Event, EventPattern, Fact, FactId, Feasible, Place, PlaceFilter, PlaceScore, Plan, Plugin,
-    PodRule, PodSet, Point, Points, Reason, Rejection, Verdict, Watched, facts,
+    Event, EventPattern, Fact, FactId, Feasible, Kind, Place, PlaceFilter, PlaceScore, Plan,
+    Plugin, PodRule, PodSet, Point, Points, Reason, Rejection, Verdict, facts,
 };
 use crate::model::{
     Inclusion, Name, Node, Pod, PodKind, Requirement, Selector, SpreadConstraint, Unsatisfiable,
@@ -320,8 +320,8 @@ impl Plugin for PodTopologySpread {
             .and(Actions::NODE_LABEL)
             .and(Actions::NODE_TAINT);
         vec![
-            EventPattern::new(Watched::Pod, pod),
-            EventPattern::new(Watched::Node, node),
+            EventPattern::new(Kind::Pod, pod),
+            EventPattern::new(Kind::Node, node),
         ]
     }
 

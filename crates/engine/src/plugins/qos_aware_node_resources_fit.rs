@@ -13,8 +13,8 @@ use super::resource_strategy::{
 };
 use crate::framework::{
     Actions, AddedArg, ArgsError, Catalog, Changed, ColumnId, Companion, ConfigRules, Configure,
-    Event, EventPattern, Fact, FactId, NodeRule, Part, Place, PlaceFilter, Plan, Plugin, Point,
-    Points, Reason, Row, RowFilter, Verdict, Watched,
+    Event, EventPattern, Fact, FactId, Kind, NodeRule, Part, Place, PlaceFilter, Plan, Plugin,
+    Point, Points, Reason, Row, RowFilter, Verdict,
 };
 use crate::model::{
     NodeSpec, Pod, PreemptionPolicy, RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource,
@@ -174,9 +174,9 @@ impl Plugin for QoSAwareNodeResourcesFit {
     fn events(&self) -> Vec<EventPattern> {
         let lends_more = Actions::ADD.and(Actions::NODE_ALLOCATABLE);
         vec![
-            EventPattern::new(Watched::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
-            EventPattern::new(Watched::Node, Actions::ADD),
-            EventPattern::new(Watched::CustomNodeResource, lends_more),
+            EventPattern::new(Kind::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
+            EventPattern::new(Kind::Node, Actions::ADD),
+            EventPattern::new(Kind::CustomNodeResource, lends_more),
         ]
     }
 

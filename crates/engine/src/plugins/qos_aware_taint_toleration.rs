@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::taint_toleration::FewerTaints;
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
-    Plan, Plugin, Point, Points, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, Kind, NoArgs,
+    NodeRule, Plan, Plugin, Point, Points,
 };
 use crate::model::{
     CustomNodeResource, Effect, NodeSpec, Pod, QosLevel, QosTaint, Toleration, tolerated,
@@ -45,9 +45,9 @@ impl Plugin for QoSAwareTaintToleration {
     fn events(&self) -> Vec<EventPattern> {
         let taints = Actions::DELETE.and(Actions::NODE_TAINT);
         vec![
-            EventPattern::new(Watched::Node, Actions::ADD),
-            EventPattern::new(Watched::CustomNodeResource, taints),
-            EventPattern::new(Watched::Pod, Actions::POD_TOLERATION),
+            EventPattern::new(Kind::Node, Actions::ADD),
+            EventPattern::new(Kind::CustomNodeResource, taints),
+            EventPattern::new(Kind::Pod, Actions::POD_TOLERATION),
         ]
     }
 

@@ -1,8 +1,8 @@
 //! Keeps pods with scheduling gates out of the queue.
 
 use crate::framework::{
-    Actions, ArgsError, Catalog, Configure, Event, EventPattern, NoArgs, Plan, Plugin, Point,
-    Points, Rejection, Watched,
+    Actions, ArgsError, Catalog, Configure, Event, EventPattern, Kind, NoArgs, Plan, Plugin, Point,
+    Points, Rejection,
 };
 use crate::model::Pod;
 
@@ -32,10 +32,7 @@ impl Plugin for SchedulingGates {
     }
 
     fn events(&self) -> Vec<EventPattern> {
-        vec![EventPattern::new(
-            Watched::Pod,
-            Actions::POD_GATES_ELIMINATED,
-        )]
+        vec![EventPattern::new(Kind::Pod, Actions::POD_GATES_ELIMINATED)]
     }
 
     fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {

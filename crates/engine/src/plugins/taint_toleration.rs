@@ -2,8 +2,8 @@
 
 use crate::framework::arithmetic::{Direction, default_normalize};
 use crate::framework::{
-    Actions, Catalog, Changed, Configure, Event, EventPattern, FactId, Feasible, Place, PlaceScore,
-    Plan, Plugin, Point, Points, Watched, facts,
+    Actions, Catalog, Changed, Configure, Event, EventPattern, FactId, Feasible, Kind, Place,
+    PlaceScore, Plan, Plugin, Point, Points, facts,
 };
 use crate::framework::{ArgsError, NoArgs};
 use crate::model::{Node, Pod, tolerated};
@@ -32,8 +32,8 @@ impl Plugin for TaintToleration {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_TAINT)),
-            EventPattern::new(Watched::Pod, Actions::POD_TOLERATION),
+            EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_TAINT)),
+            EventPattern::new(Kind::Pod, Actions::POD_TOLERATION),
         ]
     }
 

@@ -13,8 +13,8 @@ use super::csi_migration;
 use super::pod_claims::{claim_of, not_made_for, uses};
 use super::resource_strategy::UtilizationShapePoint;
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, NodeFilter, NodeView,
-    Plan, Plugin, Point, Points, Preparation, Reason, Rejection, Status, Step, Storage, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Kind, NodeFilter,
+    NodeView, Plan, Plugin, Point, Points, Preparation, Reason, Rejection, Status, Step, Storage,
 };
 use crate::model::{
     BindingMode, Claim, ClaimPhase, Name, NodeMatch, NodeSelector, NodeSpec, PersistentVolume, Pod,
@@ -103,13 +103,13 @@ impl Plugin for VolumeBinding {
     fn events(&self) -> Vec<EventPattern> {
         let changes = Actions::ADD.and(Actions::UPDATE);
         vec![
-            EventPattern::new(Watched::StorageClass, changes),
-            EventPattern::new(Watched::PersistentVolumeClaim, changes),
-            EventPattern::new(Watched::PersistentVolume, changes),
-            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_LABEL)),
-            EventPattern::new(Watched::CsiNode, changes),
-            EventPattern::new(Watched::CsiDriver, Actions::UPDATE),
-            EventPattern::new(Watched::CsiStorageCapacity, changes),
+            EventPattern::new(Kind::StorageClass, changes),
+            EventPattern::new(Kind::PersistentVolumeClaim, changes),
+            EventPattern::new(Kind::PersistentVolume, changes),
+            EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_LABEL)),
+            EventPattern::new(Kind::CsiNode, changes),
+            EventPattern::new(Kind::CsiDriver, Actions::UPDATE),
+            EventPattern::new(Kind::CsiStorageCapacity, changes),
         ]
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Fact,
-    NoArgs, Place, PlaceFilter, Plan, Plugin, PodRule, PodSet, Point, Points, Reason, Rejection,
-    Verdict, Watched,
+    Kind, NoArgs, Place, PlaceFilter, Plan, Plugin, PodRule, PodSet, Point, Points, Reason,
+    Rejection, Verdict,
 };
 use crate::model::{Disk, Name, Pod, PodKind};
 
@@ -68,9 +68,9 @@ impl Plugin for VolumeRestrictions {
 
     fn events(&self) -> Vec<EventPattern> {
         vec![
-            EventPattern::new(Watched::Pod, Actions::DELETE),
-            EventPattern::new(Watched::Node, Actions::ADD),
-            EventPattern::new(Watched::PersistentVolumeClaim, Actions::ADD),
+            EventPattern::new(Kind::Pod, Actions::DELETE),
+            EventPattern::new(Kind::Node, Actions::ADD),
+            EventPattern::new(Kind::PersistentVolumeClaim, Actions::ADD),
         ]
     }
 

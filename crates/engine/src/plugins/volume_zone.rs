@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::csi_migration::{BETA_ZONE, ZONE, ZONE_SEPARATOR};
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, NoArgs, NodeRule,
-    Plan, Plugin, Point, Points, Rejection, Storage, Watched,
+    Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, Kind, NoArgs,
+    NodeRule, Plan, Plugin, Point, Points, Rejection, Storage,
 };
 use crate::model::{
     BindingMode, Claim, Labels, Name, NodeSpec, PersistentVolume, Pod, VolumeSource,
@@ -42,10 +42,10 @@ impl Plugin for VolumeZone {
     fn events(&self) -> Vec<EventPattern> {
         let changes = Actions::ADD.and(Actions::UPDATE);
         vec![
-            EventPattern::new(Watched::StorageClass, Actions::ADD),
-            EventPattern::new(Watched::Node, Actions::ADD.and(Actions::NODE_LABEL)),
-            EventPattern::new(Watched::PersistentVolumeClaim, changes),
-            EventPattern::new(Watched::PersistentVolume, changes),
+            EventPattern::new(Kind::StorageClass, Actions::ADD),
+            EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_LABEL)),
+            EventPattern::new(Kind::PersistentVolumeClaim, changes),
+            EventPattern::new(Kind::PersistentVolume, changes),
         ]
     }
 

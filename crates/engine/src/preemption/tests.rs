@@ -23,10 +23,10 @@ fn four(name: &str) -> NodeBuilder {
 fn cluster(nodes: Vec<NodeBuilder>, pods: Vec<PodBuilder>) -> Cluster {
     let mut cluster = Cluster::new();
     for node in nodes {
-        cluster.apply(Update::Node(node.build())).unwrap();
+        cluster.apply(Update::from(node.build())).unwrap();
     }
     for pod in pods {
-        cluster.apply(Update::PodBound(pod.build())).unwrap();
+        cluster.apply(Update::from(pod.build())).unwrap();
     }
     cluster
 }
@@ -44,7 +44,7 @@ fn started(pod: PodBuilder, at: i64) -> PodBuilder {
 
 fn budget(cluster: &mut Cluster, name: &str, app: &str, allowed: i32) {
     cluster
-        .apply(Update::Budget(Budget {
+        .apply(Update::from(Budget {
             namespace: "default".into(),
             name: name.into(),
             selector: Selector::all([Requirement::equals("app", app)]),
@@ -265,12 +265,7 @@ fn the_node_that_hurts_least_is_taken() {
 fn nominated_pods_keep_their_room() {
     let mut cluster = cluster(vec![four("n")], vec![cores("low", "n", "2", 1)]);
     let nominee = pod("nominee").container("cpu=2").priority(200).build();
-    cluster
-        .apply(Update::Nominate {
-            pod: nominee,
-            node: "n".into(),
-        })
-        .unwrap();
+    cluster.nominate(nominee, "n".into()).unwrap();
     assert_eq!(chosen(&cluster, &wants("2")), "n: low");
     assert_eq!(
         search_for(&cluster, &wants("3")).0,
@@ -371,10 +366,10 @@ fn trials_agree_with_plain_questions() {
         ],
     );
     cluster
-        .apply(Update::Nominate {
-            pod: app(pod("nominee").container("cpu=1").priority(500)).build(),
-            node: "n1".into(),
-        })
+        .nominate(
+            app(pod("nominee").container("cpu=1").priority(500)).build(),
+            "n1".into(),
+        )
         .unwrap();
     let constraint = spread("zone", 1).app("a");
     let (profile, pod) = (profile(), app(wants("2").spread(constraint)).build());
@@ -418,7 +413,7 @@ fn a_filter_that_breaks_ends_the_search_unless_another_node_helps() {
             node: "broken".into(),
             ..CsiLimits::default()
         };
-        cluster.apply(Update::CsiNode(limits)).unwrap();
+        cluster.apply(Update::from(limits)).unwrap();
         // No such id can be told to the driver, and drivers count only where there is a CSINode.
         let disk = VolumeSource::InTree {
             plugin: "kubernetes.io/aws-ebs".into(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Profile;
-use crate::framework::{Actions, Catalog, Event, EventPattern, Point, Rejection, Watched};
+use crate::framework::{Actions, Catalog, Event, EventPattern, Kind, Point, Rejection};
 use crate::hooks::{Hooks, PointResult};
 use crate::model::{Name, Pod, Timestamp};
 
@@ -210,7 +210,7 @@ impl Profiles {
 }
 
 fn is_for_all(event: &Event) -> bool {
-    event.changed.resource().is_none()
+    event.changed.kind().is_none()
 }
 
 impl Listener {
@@ -236,13 +236,13 @@ fn listeners(profile: &Profile) -> Vec<Listener> {
             let patterns = enabled.plugin.events();
             let on_nodes = |actions: Actions| {
                 patterns.iter().any(|pattern| {
-                    pattern.resource == Watched::Node && pattern.actions.intersects(actions)
+                    pattern.kind == Kind::Node && pattern.actions.intersects(actions)
                 })
             };
             // A new node may become usable only when its first taints are removed, so plugins that listen to new nodes
             // also listen to taints.
             let always = if on_nodes(Actions::ADD) && !on_nodes(Actions::NODE_TAINT) {
-                vec![EventPattern::new(Watched::Node, Actions::NODE_TAINT)]
+                vec![EventPattern::new(Kind::Node, Actions::NODE_TAINT)]
             } else {
                 Vec::new()
             };

@@ -1,10 +1,10 @@
-//! How often pods came into each part of the queue, and what brought them there, in kube-scheduler's words.
+//! How often pods came into each part of the queue, and why, under kube-scheduler's names.
 
 use std::fmt;
 
 use hashbrown::HashMap;
 
-use crate::framework::{Actions, Changed, Event};
+use crate::framework::{Actions, Changed, Event, Kind};
 
 /// Where pods wait, as metrics tell them apart. Gated pods are unschedulable ones there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,9 +29,9 @@ impl Part {
 pub enum Cause {
     /// Something of this kind changed so.
     Event(&'static str, Actions),
-    /// It was tried in vain.
+    /// An attempt to schedule it failed.
     Failure,
-    /// Its penalty was over.
+    /// Its backoff ended.
     BackoffComplete,
     /// It waited for too long.
     Timeout,
@@ -48,20 +48,11 @@ const WAITING_POD: &str = "UnschedulablePod";
 impl From<&Event> for Cause {
     fn from(event: &Event) -> Self {
         let resource = match &event.changed {
-            Changed::Node(_) => "Node",
-            Changed::AssignedPod(_) => "AssignedPod",
-            Changed::WaitingPod(_) => WAITING_POD,
-            Changed::Volume(_) => "PersistentVolume",
-            Changed::Claim(_) => "PersistentVolumeClaim",
-            Changed::StorageClass(_) => "storage.k8s.io/StorageClass",
-            Changed::CsiNode(_) => "storage.k8s.io/CSINode",
-            Changed::CsiDriver(_) => "storage.k8s.io/CSIDriver",
-            Changed::StorageCapacity(_) => "storage.k8s.io/CSIStorageCapacity",
-            Changed::VolumeAttachment(_) => "storage.k8s.io/VolumeAttachment",
-            Changed::Report { .. } => "node.katalyst.kubewharf.io/CustomNodeResource",
-            Changed::Anything { .. } => return Self::Forced,
+            Changed::AssignedPod(_) => Some("AssignedPod"),
+            Changed::WaitingPod(_) => Some(WAITING_POD),
+            other => other.kind().map(Kind::name),
         };
-        Self::Event(resource, event.actions)
+        resource.map_or(Self::Forced, |name| Self::Event(name, event.actions))
     }
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cluster::Cluster;
-use crate::framework::{Actions, EventPattern, Plan, Plugin, Point, Points, Rejection, Watched};
+use crate::framework::{Actions, EventPattern, Kind, Plan, Plugin, Point, Points, Rejection};
 use crate::model::Node;
 use crate::profile::{Enabled, Profile};
 use crate::testing::{PodBuilder, node, pod};
@@ -41,7 +41,7 @@ impl Plugin for Fake {
 fn fake(
     name: &'static str,
     points: &[Point],
-    events: &[(Watched, Actions)],
+    events: &[(Kind, Actions)],
     helps: fn(&Pod, &Event) -> bool,
 ) -> Enabled {
     let events = events
@@ -70,15 +70,15 @@ fn profiles() -> Profiles {
         fake(
             "Gates",
             &[Point::PreEnqueue],
-            &[(Watched::Pod, Actions::POD_GATES_ELIMINATED)],
+            &[(Kind::Pod, Actions::POD_GATES_ELIMINATED)],
             updates_itself,
         ),
         fake(
             "Fit",
             &[Point::Filter],
             &[
-                (Watched::Pod, Actions::DELETE),
-                (Watched::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
+                (Kind::Pod, Actions::DELETE),
+                (Kind::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
             ],
             |pod, event| match &event.changed {
                 Changed::Node(change) => change.new.as_ref().is_some_and(|n| {
@@ -91,7 +91,7 @@ fn profiles() -> Profiles {
         fake(
             "Labels",
             &[Point::Filter],
-            &[(Watched::Node, Actions::NODE_LABEL)],
+            &[(Kind::Node, Actions::NODE_LABEL)],
             |_, _| true,
         ),
     ];

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Binder, Failure, HeldBy, Outcome, PodState, Scheduler, world};
-use crate::cluster::Update;
 use crate::framework::{Permit, Point, Preparation, Rejection};
 use crate::hooks::PointResult;
 use crate::model::{Name, Node, NodeSpec, Pod, Timestamp};
@@ -428,10 +427,7 @@ impl Scheduler {
         self.close(&binding, why);
         self.unreserve(binding.profile, &binding.pod, &binding.node.spec);
         // Fails only for a pod that is known to be bound, which has no binding cycle.
-        let events = self
-            .cluster
-            .apply(Update::Forget { uid: uid.clone() })
-            .ok()?;
+        let events = self.cluster.forget(uid).ok()?;
         let audience = Audience {
             but: Some(uid.clone()),
             ..Audience::default()

@@ -1,8 +1,9 @@
 //! Applies events as event hooks show them, and carries out the actions that hooks request.
 
 use super::{Input, Scheduler, world};
-use crate::cluster::{Update, UpdateError};
+use crate::cluster::UpdateError;
 use crate::hooks::{EventContext, HookAction};
+use crate::kinds::{Kind, Update};
 use crate::model::Timestamp;
 
 impl Scheduler {
@@ -42,10 +43,12 @@ impl Scheduler {
             }
             HookAction::Pod(pod) => Input::Pod(pod),
             HookAction::HidePod(uid) => Input::PodGone(uid),
-            HookAction::Node(node) => Input::Object(Update::Node(node)),
-            HookAction::HideNode(name) => Input::Object(Update::NodeGone(name)),
-            HookAction::Report(report) => Input::Object(Update::CustomNodeResource(report)),
-            HookAction::HideReport(node) => Input::Object(Update::CustomNodeResourceGone(node)),
+            HookAction::Node(node) => Input::Object(node.into()),
+            HookAction::HideNode(name) => Input::Object(Update::Delete(Kind::Node, name.into())),
+            HookAction::Report(report) => Input::Object(report.into()),
+            HookAction::HideReport(node) => {
+                Input::Object(Update::Delete(Kind::CustomNodeResource, node.into()))
+            }
         };
         self.take_in(event, now)
     }

@@ -1,15 +1,16 @@
-//! What the shell tells: pods and other objects as they are seen, and how instructions went.
+//! Inputs of the driver: observed pods and other objects, and the results of instructions.
 
 use std::sync::Arc;
 
 use super::{Input, Outcome, Scheduler, world};
-use crate::cluster::{Update, UpdateError};
+use crate::cluster::UpdateError;
 use crate::framework::{Actions, Change, Changed, Event};
+use crate::kinds::{Key, Kind, Object, Update};
 use crate::model::{Name, Pod, Timestamp};
 use crate::queue::Audience;
 
 impl Scheduler {
-    /// Takes in news. An error names an object that cannot be used; nothing has changed then.
+    /// Applies an input. An error names an object that cannot be used; nothing has changed then.
     pub fn apply(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         let taken = if self.event_hooks.is_empty() {
             self.take_in(input, now)
@@ -22,17 +23,20 @@ impl Scheduler {
 
     pub(super) fn take_in(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         match input {
-            Input::Pod(pod) | Input::Object(Update::PodBound(pod)) => self.pod_seen(pod, now)?,
-            Input::PodGone(uid) | Input::Object(Update::PodGone(uid)) => {
-                self.pod_gone(&uid, now)?
+            Input::Pod(pod) | Input::Object(Update::Set(Object::Pod(pod))) => {
+                self.pod_seen(pod, now)?;
             }
-            Input::Object(update @ (Update::PriorityClass(_) | Update::PriorityClassGone(_))) => {
-                self.cluster.apply(update)?;
-                self.priorities_changed(now)?;
+            Input::PodGone(uid)
+            | Input::Object(Update::Delete(Kind::Pod, Key { name: uid, .. })) => {
+                self.pod_gone(&uid, now)?;
             }
             Input::Object(update) => {
+                let kind = update.kind();
                 let events = self.cluster.apply(update)?;
                 self.notify(&events, &Audience::default(), now);
+                if kind == Kind::PriorityClass {
+                    self.priorities_changed(now)?;
+                }
             }
             Input::Bound { uid, result } => self.bound(&uid, result, now),
             Input::Prepared { uid, result } => self.prepared(&uid, result, now),
@@ -72,7 +76,7 @@ impl Scheduler {
             self.cluster.placed(&pod.uid),
             self.profiles.find(&pod.scheduler_name),
         ) {
-            // Late news: it is known to be bound since.
+            // A late update: the pod was observed bound since.
             (Some(placed), _) if !placed.assumed => {}
             (Some(_), _) => self.assumed_pod_seen(pod, now),
             (None, Some(profile)) => self.waiting_pod_seen(pod, profile, now),
@@ -90,13 +94,13 @@ impl Scheduler {
         let had_place = self.cluster.placed(&uid).is_some();
         let nominated = self.cluster.denominate(&uid);
         let node = pod.node.clone();
-        let events = self.cluster.apply(Update::PodBound(pod))?;
+        let events = self.cluster.apply(pod.into())?;
         self.arrived(&uid, node.as_ref());
         self.unconfirmed.remove(&uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(&uid, queue_world);
         self.notify(&events, &Audience::default(), now);
-        // It went elsewhere than where room was made for it.
+        // It went to another node than the one that preemption made capacity on.
         if let Some(nominated) = nominated
             && !had_place
         {
@@ -105,14 +109,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Not seen on its node yet: only its end matters.
+    /// Not observed on its node yet: only its deletion matters.
     fn assumed_pod_seen(&mut self, pod: Arc<Pod>, now: Timestamp) {
         let uid = pod.uid.clone();
         if !pod.kind.terminating {
             if let Some(binding) = self.binding.get_mut(&uid) {
                 binding.remember(pod.clone());
             }
-            // A name belongs to the pod that was seen with it last.
+            // A name belongs to the pod that was observed with it last.
             if let Some(other) = self.queue.find(pod.namespace(), &pod.name)
                 && other.pod.uid != uid
             {
@@ -179,7 +183,8 @@ impl Scheduler {
         let nominated = self.cluster.denominate(uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(uid, queue_world);
-        let events = self.cluster.apply(Update::PodGone(uid.clone()))?;
+        let deleted = Update::Delete(Kind::Pod, uid.clone().into());
+        let events = self.cluster.apply(deleted)?;
         self.notify(&events, &Audience::default(), now);
         if let Some(nominated) = nominated {
             self.nomination_ended(&nominated, now);
@@ -187,7 +192,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Room that was kept for a pod is free for those that do not go before it.
+    /// Capacity that was kept for a pod is free for pods of the same or a lower priority.
     fn nomination_ended(&mut self, pod: &Arc<Pod>, now: Timestamp) {
         let event = Event {
             actions: Actions::DELETE,
@@ -203,7 +208,7 @@ impl Scheduler {
         self.notify(&[event], &audience, now);
     }
 
-    /// Whatever was asked for is on its way; if not all of it, the pod must look again.
+    /// The victims of a preemption are being deleted; if not all of them, the pod is tried again.
     fn preemption_done(&mut self, uid: &Name, failed: bool, now: Timestamp) {
         let was_preempting = self.preempting.contains_key(uid);
         self.preemption_over(uid);

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::Update;
 use crate::extender::Verb;
 use crate::framework::{
     Catalog, Permit, Plan, Plugin, Point, Points, Preparation, Rejection, Step as Work,
 };
+use crate::kinds::{Kind, Object, Update};
 use crate::model::{NodeSpec, PreemptionPolicy};
 use crate::plugins;
 use crate::profile::Enabled;
@@ -145,7 +145,7 @@ impl Bench {
     }
 
     fn node(&mut self, node: NodeBuilder) {
-        self.apply(Input::Object(Update::Node(node.build())));
+        self.apply(Input::Object(Update::from(node.build())));
     }
 
     fn pod(&mut self, pod: &PodBuilder) {
@@ -471,7 +471,7 @@ fn victims_that_are_not_bound_yet_go_without_a_word_to_the_api() {
         "park ready SchedulerError: preempted by DefaultPreemption"
     );
     assert_eq!(bench.step(), "preempt high n:  / ");
-    bench.apply(Input::Object(Update::Node(
+    bench.apply(Input::Object(Update::from(
         node("n").allocatable("cpu=4 memory=17Gi").build(),
     )));
     assert_eq!(bench.step(), "bind high n");

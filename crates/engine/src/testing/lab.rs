@@ -1,18 +1,20 @@
-//! One plugin on a bench, with a cluster around it.
+//! One plugin under test, with a cluster around it.
 
 use std::sync::Arc;
 
 use super::objects::{NodeBuilder, PodBuilder, node};
 use super::report::ReportBuilder;
-use crate::cluster::{Cluster, Update, pod_actions};
-use crate::evaluate::{NodeChange, NodeVerdict, Scan};
+use crate::cluster::Cluster;
+use crate::evaluate::{NodeVerdict, Scan, NodeChange};
 use crate::framework::{
-    Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, NodeRule, Plan, Plugin,
+    Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, Kind, NodeRule, Plan, Plugin,
     Point, Points,
 };
 use crate::hooks::Hooks;
+use crate::kinds::{Update, pod_actions};
 use crate::model::{
-    Labels, Name, NodeSpec, Pod, Requirement, Selector, Service, Timestamp, Workload, WorkloadKind,
+    Labels, Name, Namespace, NodeSpec, Pod, ReplicaSet, ReplicationController, Requirement,
+    Selector, Service, StatefulSet, Timestamp, Workload, WorkloadKind,
 };
 use crate::profile::{Enabled, Profile};
 use crate::scheduler::Cycle;
@@ -22,7 +24,7 @@ const NOW: Timestamp = Timestamp(0);
 /// A cluster and one plugin at all its points, with weight 1.
 pub struct Lab {
     pub cluster: Cluster,
-    /// Who leaves nodes out, then the plugin.
+    /// The plugin that leaves nodes out, then the plugin under test.
     profile: Profile,
     without: Vec<Name>,
 }
@@ -42,7 +44,7 @@ impl Lab {
         Self::with(Enabled::new(entry, 1).unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// With these arguments; an error in the words that whoever wrote them gets.
+    /// With these arguments, or the error that a user gets for them.
     pub fn with_args(
         entry: &Entry,
         args: &mut dyn erased_serde::Deserializer<'_>,
@@ -68,35 +70,37 @@ impl Lab {
         }
     }
 
-    /// Applies anything; the invariants are checked each time.
+    /// Applies an update, and checks the invariants.
     pub fn apply(mut self, update: Update) -> Self {
         self.cluster
             .apply(update)
             .unwrap_or_else(|error| panic!("{error}"));
-        self.cluster
-            .check()
-            .unwrap_or_else(|error| panic!("{error}"));
+        self.checked()
+    }
+
+    fn checked(self) -> Self {
+        let checked = self.cluster.check();
+        checked.unwrap_or_else(|error| panic!("{error}"));
         self
     }
 
     pub fn node(self, node: NodeBuilder) -> Self {
-        self.apply(Update::Node(node.build()))
+        self.apply(node.build().into())
     }
 
     /// A pod that is bound to a node.
     pub fn placed(self, pod: PodBuilder) -> Self {
-        self.apply(Update::PodBound(pod.build()))
+        self.apply(pod.build().into())
     }
 
-    pub fn nominated(self, pod: PodBuilder, node: &str) -> Self {
-        self.apply(Update::Nominate {
-            pod: pod.build(),
-            node: node.into(),
-        })
+    pub fn nominated(mut self, pod: PodBuilder, node: &str) -> Self {
+        let nominated = self.cluster.nominate(pod.build(), node.into());
+        nominated.unwrap_or_else(|error| panic!("{error}"));
+        self.checked()
     }
 
     pub fn namespace(self, name: &str, labels: &[(&str, &str)]) -> Self {
-        self.apply(Update::Namespace {
+        self.object(Namespace {
             name: name.into(),
             labels: labels.iter().copied().collect(),
         })
@@ -109,21 +113,25 @@ impl Lab {
 
     pub fn service(self, name: &str, key: &str, value: &str) -> Self {
         let selector: Labels = [(key, value)].into_iter().collect();
-        self.apply(Update::Service(Service {
+        self.object(Service {
             namespace: "default".into(),
             name: name.into(),
             selector: Some(selector),
-        }))
+        })
     }
 
     pub fn workload(self, kind: WorkloadKind, name: &str, key: &str, value: &str) -> Self {
         let selector = Selector::all([Requirement::equals(key, value)]);
-        self.apply(Update::Workload(Workload {
-            kind,
+        let workload = Workload {
             namespace: "default".into(),
             name: name.into(),
             selector,
-        }))
+        };
+        match kind {
+            WorkloadKind::ReplicationController => self.object(ReplicationController(workload)),
+            WorkloadKind::ReplicaSet => self.object(ReplicaSet(workload)),
+            WorkloadKind::StatefulSet => self.object(StatefulSet(workload)),
+        }
     }
 
     /// A node that some other plugin rejects. Verdicts and scores leave it out.
@@ -194,7 +202,7 @@ impl Lab {
         cycle.explain().err()
     }
 
-    /// Whether a change of a node helps the pod, as far as the plugin wants to hear of it.
+    /// Whether a change of a node helps the pod, as far as the plugin registers for it.
     pub fn helps_node(
         &self,
         pod: &PodBuilder,
@@ -211,8 +219,8 @@ impl Lab {
             cluster.set_node(old.build());
         }
         let update = match new {
-            Some(new) => Update::Node(new.build()),
-            None => Update::NodeGone(name),
+            Some(new) => new.build().into(),
+            None => Update::Delete(Kind::Node, name.into()),
         };
         let events = cluster
             .apply(update)
@@ -279,10 +287,10 @@ impl Lab {
             .unwrap_or_default();
         let mut cluster = Cluster::new();
         cluster.set_node(node(&name).build());
-        let gone = || Update::CustomNodeResourceGone(name.clone());
+        let deleted = || Update::Delete(Kind::CustomNodeResource, name.clone().into());
         let mut events = Vec::new();
         for report in [old, new] {
-            let update = report.map_or_else(gone, Update::from);
+            let update = report.map_or_else(deleted, Update::from);
             events = cluster
                 .apply(update)
                 .unwrap_or_else(|error| panic!("{error}"));
@@ -290,7 +298,7 @@ impl Lab {
         events.iter().any(|event| self.helps(&pod.build(), event))
     }
 
-    /// The hint for one event, if the plugin wants to hear of it at all.
+    /// The hint for one event, if the plugin registers for it at all.
     pub fn helps(&self, pod: &Pod, event: &Event) -> bool {
         let plugin = &self.profile.plugins()[1].plugin;
         plugin.events().iter().any(|pattern| pattern.matches(event))

@@ -1,6 +1,6 @@
-//! Builders of what agents report.
+//! Builders of the reports of agents.
 
-use crate::cluster::Update;
+use crate::kinds::Object;
 use crate::model::{CustomNodeResource, Effect, QosLevel, QosTaint, Reclaimed, Taint};
 
 #[derive(Debug, Clone)]
@@ -36,8 +36,8 @@ impl ReportBuilder {
     }
 }
 
-impl From<ReportBuilder> for Update {
+impl From<ReportBuilder> for Object {
     fn from(report: ReportBuilder) -> Self {
-        Self::CustomNodeResource(report.build())
+        report.build().into()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::affinity::requirement;
 use super::objects::PodBuilder;
-use crate::cluster::Update;
+use crate::kinds::Object;
 use crate::model::{
     BindingMode, Claim, ClaimPhase, ClaimRef, Labels, Name, NodeSelector, NodeTerm, Owner,
     PersistentVolume, Quantity, StorageClass, Volume, VolumeHandle, VolumePhase, VolumeSource,
@@ -91,9 +91,9 @@ impl ClaimBuilder {
     }
 }
 
-impl From<ClaimBuilder> for Update {
+impl From<ClaimBuilder> for Object {
     fn from(claim: ClaimBuilder) -> Self {
-        Self::Claim(claim.0)
+        claim.0.into()
     }
 }
 
@@ -182,9 +182,9 @@ impl VolumeBuilder {
     }
 }
 
-impl From<VolumeBuilder> for Update {
+impl From<VolumeBuilder> for Object {
     fn from(volume: VolumeBuilder) -> Self {
-        Self::Volume(volume.0)
+        volume.0.into()
     }
 }
 
@@ -219,9 +219,9 @@ impl ClassBuilder {
     }
 }
 
-impl From<ClassBuilder> for Update {
+impl From<ClassBuilder> for Object {
     fn from(class: ClassBuilder) -> Self {
-        Self::StorageClass(class.0)
+        class.0.into()
     }
 }
 

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use api::parse;
-use api::wire::meta::ObjectMeta;
-use api::wire::{core, storage};
-use engine::cluster::{Cluster, Update, pod_actions};
+use api::parse::{self, Manifest};
+use engine::cluster::Cluster;
 use engine::framework::{Change, Changed, Event, Point};
-use engine::model::{Name, Pod};
+use engine::kinds::{Kind, Update, pod_actions};
+use engine::model::Pod;
 use engine::profile::Profile;
 use engine::queue::Cause;
 
@@ -44,20 +43,21 @@ fn helped(profile: &Profile, quiet: &Cluster, pod: &Pod, event: &Event) -> BTree
 }
 
 fn happenings(quiet: &Cluster, world: &World) -> Result<Vec<(Event, String)>> {
-    let objects = &world.objects;
     let mut all = Vec::new();
     let quiet = &mut quiet.clone();
-    come_and_go(quiet, &objects.nodes, &mut all)?;
-    come_and_go(quiet, &objects.pods, &mut all)?;
-    come_and_go(quiet, &objects.persistent_volumes, &mut all)?;
-    come_and_go(quiet, &objects.persistent_volume_claims, &mut all)?;
-    come_and_go(quiet, &objects.storage_classes, &mut all)?;
-    come_and_go(quiet, &objects.csi_nodes, &mut all)?;
-    come_and_go(quiet, &objects.csi_drivers, &mut all)?;
-    come_and_go(quiet, &objects.csi_storage_capacities, &mut all)?;
-    come_and_go(quiet, &objects.volume_attachments, &mut all)?;
-    for other in &objects.pods {
-        let mut changed = other.in_place_of(&objects.pod);
+    for (kind, objects) in &world.objects {
+        // The oracle makes no events of reports.
+        if *kind != Kind::CustomNodeResource {
+            come_and_go(quiet, *kind, objects, &mut all)?;
+        }
+    }
+    let pods = world.objects.iter().flat_map(|(_, objects)| objects);
+    let pods = pods.filter(|object| matches!(object, Manifest::Pod(_)));
+    for other in pods {
+        let incoming = Manifest::Pod(world.question.pod.clone());
+        let Manifest::Pod(mut changed) = in_place_of(other, &incoming) else {
+            continue;
+        };
         changed.spec.node_name.clear();
         let (old, new) = (world.pod.clone(), Arc::new(parse::pod(&changed)?));
         let events = pod_actions(&old, &new).into_iter().map(|actions| Event {
@@ -72,100 +72,40 @@ fn happenings(quiet: &Cluster, world: &World) -> Result<Vec<(Event, String)>> {
     Ok(all)
 }
 
-/// Every object comes, turns into the next of its kind, and goes.
-fn come_and_go<T: Object>(
+/// Every object comes, turns into the next of its kind, and goes. Of kinds that make no events nothing comes of it.
+fn come_and_go(
     cluster: &mut Cluster,
-    objects: &[T],
+    kind: Kind,
+    objects: &[Manifest],
     all: &mut Vec<(Event, String)>,
 ) -> Result<()> {
-    for (i, object) in objects.iter().enumerate() {
-        let changed = objects[(i + 1) % objects.len()].in_place_of(object);
+    for (i, manifest) in objects.iter().enumerate() {
+        let parse = |manifest: &Manifest| manifest.parse(&mut Vec::new());
+        let changed = in_place_of(&objects[(i + 1) % objects.len()], manifest);
+        let object = parse(manifest)?;
+        let deleted = || Update::Delete(kind, object.key());
         let mut events = Vec::new();
-        cluster.apply(object.gone())?;
-        events.extend(cluster.apply(object.seen()?)?);
-        events.extend(cluster.apply(changed.seen()?)?);
-        cluster.apply(object.seen()?)?;
-        events.extend(cluster.apply(object.gone())?);
-        cluster.apply(object.seen()?)?;
-        let named = |event| (event, object.name().to_owned());
+        cluster.apply(deleted())?;
+        events.extend(cluster.apply(object.clone().into())?);
+        events.extend(cluster.apply(parse(&changed)?.into())?);
+        cluster.apply(object.clone().into())?;
+        events.extend(cluster.apply(deleted())?);
+        cluster.apply(object.clone().into())?;
+        let named = |event| (event, manifest.metadata().name.clone());
         all.extend(events.into_iter().map(named));
     }
     Ok(())
 }
 
-/// Something that is seen and goes.
-trait Object: Clone {
-    fn name(&self) -> &str;
-    fn seen(&self) -> Result<Update>;
-    fn gone(&self) -> Update;
-    /// This object under the name of another.
-    fn in_place_of(&self, other: &Self) -> Self;
-}
-
-fn rename(meta: &mut ObjectMeta, other: &ObjectMeta) {
-    meta.name.clone_from(&other.name);
-    meta.namespace.clone_from(&other.namespace);
-    meta.uid.clone_from(&other.uid);
-}
-
-macro_rules! objects {
-    ($($type:ty: $object:ident => $seen:expr, $namespace:ident $name:ident => $gone:expr;)*) => {$(
-        impl Object for $type {
-            fn name(&self) -> &str {
-                &self.metadata.name
-            }
-            fn seen(&self) -> Result<Update> {
-                let $object = self;
-                Ok($seen)
-            }
-            fn gone(&self) -> Update {
-                let meta = &self.metadata;
-                let ($namespace, $name): (Name, Name) = ((*meta.namespace).into(), (*meta.name).into());
-                $gone
-            }
-            fn in_place_of(&self, other: &Self) -> Self {
-                let mut changed = self.clone();
-                rename(&mut changed.metadata, &other.metadata);
-                changed
-            }
-        }
-    )*};
-}
-
-objects! {
-    core::Node: node => Update::Node(parse::node(node)?), _n name => Update::NodeGone(name);
-    storage::PersistentVolume: volume => Update::Volume(parse::volume(volume)?), _n name => Update::VolumeGone(name);
-    storage::PersistentVolumeClaim: claim => Update::Claim(parse::claim(claim)?),
-        namespace name => Update::ClaimGone { namespace, name };
-    storage::StorageClass: class => Update::StorageClass(parse::storage_class(class)),
-        _n name => Update::StorageClassGone(name);
-    storage::CsiNode: node => Update::CsiNode(parse::csi_limits(node)), _n name => Update::CsiNodeGone(name);
-    storage::CsiDriver: driver => Update::CsiDriver(parse::csi_driver(driver)),
-        _n name => Update::CsiDriverGone(name);
-    storage::CsiStorageCapacity: capacity => Update::StorageCapacity(parse::storage_capacity(capacity)?),
-        namespace name => Update::StorageCapacityGone { namespace, name };
-    storage::VolumeAttachment: attachment => Update::VolumeAttachment(parse::volume_attachment(attachment)),
-        _n name => Update::VolumeAttachmentGone(name);
-}
-
-impl Object for core::Pod {
-    fn name(&self) -> &str {
-        &self.metadata.name
-    }
-
-    fn seen(&self) -> Result<Update> {
-        Ok(Update::PodBound(Arc::new(parse::pod(self)?)))
-    }
-
-    fn gone(&self) -> Update {
-        Update::PodGone((*self.metadata.uid).into())
-    }
-
-    /// On the other's node, too.
-    fn in_place_of(&self, other: &Self) -> Self {
-        let mut changed = self.clone();
-        rename(&mut changed.metadata, &other.metadata);
+/// This object under the name of another; a pod on the other's node, too.
+fn in_place_of(object: &Manifest, other: &Manifest) -> Manifest {
+    let mut changed = object.clone();
+    let (meta, of) = (changed.metadata_mut(), other.metadata());
+    meta.name.clone_from(&of.name);
+    meta.namespace.clone_from(&of.namespace);
+    meta.uid.clone_from(&of.uid);
+    if let (Manifest::Pod(changed), Manifest::Pod(other)) = (&mut changed, other) {
         changed.spec.node_name.clone_from(&other.spec.node_name);
-        changed
     }
+    changed
 }

@@ -31,11 +31,11 @@ use super::volumes::{self, PrepareError};
 use crate::client::{Exchange, Refusal};
 use crate::scheduler::channel::Channel;
 use crate::scheduler::claim_waits::{ClaimWaits, Preparing};
+use crate::scheduler::kinds::InvalidObject;
 use crate::scheduler::observe::log::{self, Named};
 use crate::scheduler::observe::metrics::{self, Metrics, OperationLabel, PointLabels};
 use crate::scheduler::pods::PendingPods;
 use crate::scheduler::{Counters, Mode, Shared};
-use crate::watch::Unreadable;
 
 /// Binds that may wait here; more wait in the channel, and then in the engine.
 const MAX_BINDS: usize = 256;
@@ -82,8 +82,8 @@ pub(crate) struct Executor {
     warned: Option<Instant>,
     /// Victims that have an event, by uid, the latest last.
     victims_reported: IndexSet<Name>,
-    /// Unreadable objects whose event waits until this process is the leader.
-    deferred: Vec<Unreadable>,
+    /// Invalid objects whose event waits until this process is the leader.
+    deferred: Vec<InvalidObject>,
     /// Pods whose write was not sent because this process was not the leader. That is no failure of the pod.
     not_leader: HashSet<Name>,
 }
@@ -146,7 +146,7 @@ impl Executor {
     }
 
     /// Runs until it is dropped.
-    pub(crate) async fn run(&mut self, mut unreadable: mpsc::Receiver<Unreadable>) {
+    pub(crate) async fn run(&mut self, mut problems: mpsc::Receiver<InvalidObject>) {
         let channel = self.channel.clone();
         let mut sweep = tokio::time::interval(SWEEP);
         loop {
@@ -163,7 +163,7 @@ impl Executor {
                 outcomes = channel.receive_outcomes(capacity), if capacity > 0 => {
                     outcomes.into_iter().for_each(|outcome| self.execute(outcome));
                 }
-                Some(unreadable) = unreadable.recv() => self.defer(unreadable),
+                Some(problem) = problems.recv() => self.defer(problem),
                 _ = sweep.tick() => {
                     self.recorder.sweep(Instant::now());
                     self.write_deferred();

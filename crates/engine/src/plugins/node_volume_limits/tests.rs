@@ -1,12 +1,12 @@
 use super::*;
-use crate::cluster::Update;
+use crate::kinds::{Kind, Update};
 use crate::model::VolumeAttachment;
 use crate::testing::{Lab, PodBuilder, claim, class, node, pod, volume};
 
 const FULL: &str = "U node(s) exceed max volume count";
 
 fn limits(drivers: &[(&str, Option<i64>)]) -> Update {
-    Update::CsiNode(CsiLimits {
+    Update::from(CsiLimits {
         node: "n".into(),
         drivers: drivers
             .iter()
@@ -17,7 +17,7 @@ fn limits(drivers: &[(&str, Option<i64>)]) -> Update {
 }
 
 fn attachment(name: &str, attacher: &str, volume: &str) -> Update {
-    Update::VolumeAttachment(VolumeAttachment {
+    Update::from(VolumeAttachment {
         name: name.into(),
         attacher: attacher.into(),
         node: "n".into(),
@@ -212,7 +212,11 @@ fn hints() {
     assert!(!lab().helps_object(&user, None, claim("b")));
     let detached = |pod: &PodBuilder, attacher| {
         let old = attachment("x", attacher, "v");
-        lab().helps_object(pod, Some(old), Update::VolumeAttachmentGone("x".into()))
+        lab().helps_object(
+            pod,
+            Some(old),
+            Update::Delete(Kind::VolumeAttachment, "x".into()),
+        )
     };
     assert!(detached(&user, "csi"));
     assert!(detached(&ebs(pod("p"), "vol-1"), "ebs.csi.aws.com"));

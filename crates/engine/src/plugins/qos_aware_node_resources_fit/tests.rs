@@ -1,5 +1,6 @@
 use super::*;
-use crate::cluster::{Cluster, Update};
+use crate::cluster::Cluster;
+use crate::kinds::{Kind, Update};
 use crate::testing::{Lab, PodBuilder, node, pod, report};
 
 const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
@@ -118,7 +119,7 @@ fn names_count_not_levels() {
 
 #[test]
 fn reports_come_and_go_and_pods_stay_accounted() {
-    let gone = || Update::CustomNodeResourceGone("n".into());
+    let gone = || Update::Delete(Kind::CustomNodeResource, "n".into());
     let lab = lab("{}")
         .object(report("n").lends(8000, 8))
         .placed(borrows("p1", "2k", "2"))
@@ -147,10 +148,12 @@ fn reports_come_and_go_and_pods_stay_accounted() {
         "U Insufficient resource.katalyst.kubewharf.io/reclaimed_millicpu, \
          Insufficient resource.katalyst.kubewharf.io/reclaimed_memory"
     );
-    let lab = lab.apply(Update::NodeGone("n".into())).node(node("n"));
+    let lab = lab
+        .apply(Update::Delete(Kind::Node, "n".into()))
+        .node(node("n"));
     let lab = lab
         .object(report("n").lends(4000, 8))
-        .apply(Update::PodGone("p1".into()));
+        .apply(Update::Delete(Kind::Pod, "p1".into()));
     assert_eq!(fits(&lab, "4k"), "ok");
 }
 
@@ -284,8 +287,8 @@ fn absurd_amounts_do_no_harm() {
     assert_eq!(lab.filter(&wants("1", "0")), [NO_CPU]);
     assert_eq!(lab.filter(&wants("9223372036854775807", "0")), [NO_CPU]);
     assert_eq!(lab.scores(&wants("1", "0")), Some(vec![(0, 0)]));
-    let empty = lab.apply(Update::PodGone("a".into()));
-    let empty = empty.apply(Update::PodGone("b".into()));
+    let empty = lab.apply(Update::Delete(Kind::Pod, "a".into()));
+    let empty = empty.apply(Update::Delete(Kind::Pod, "b".into()));
     assert_eq!(empty.filter(&wants("9223372036854775807", "0")), [NO_CPU]);
     assert_eq!(empty.filter(&wants("1000000", "0")), ["ok"]);
 }
@@ -338,10 +341,7 @@ fn a_report_that_makes_eviction_worth_while_wakes() {
     let mut cluster = Cluster::new();
     cluster.set_node(node("n").build());
     let borrower = borrows("victim", "2k", "0").priority(1).build();
-    for update in [
-        Update::PodBound(borrower),
-        report("n").lends(2000, 0).into(),
-    ] {
+    for update in [Update::from(borrower), report("n").lends(2000, 0).into()] {
         cluster.apply(update).unwrap();
     }
     let events = cluster.apply(report("n").lends(4000, 0).into()).unwrap();

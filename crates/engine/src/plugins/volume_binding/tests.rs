@@ -131,7 +131,7 @@ fn reasons_come_in_a_fixed_order() {
 #[test]
 fn volumes_of_migrated_plugins() {
     let served = |plugins: &[&str]| {
-        Update::CsiNode(CsiLimits {
+        Update::from(CsiLimits {
             node: "a".into(),
             drivers: Vec::new(),
             migrated_plugins: plugins.iter().map(|plugin| Name::from(*plugin)).collect(),
@@ -363,7 +363,7 @@ fn capacity(name: &str, zone: &str, size: &str, largest: Option<&str>) -> Storag
 #[test]
 fn drivers_that_publish_capacity_must_have_it() {
     let driver = |storage_capacity| {
-        Update::CsiDriver(CsiDriver {
+        Update::from(CsiDriver {
             name: "csi".into(),
             storage_capacity,
         })
@@ -371,7 +371,7 @@ fn drivers_that_publish_capacity_must_have_it() {
     let wants = |size: &str| claim("c").class("csi").size(size);
     let with = |claim: ClaimBuilder, publishes, capacities: Vec<StorageCapacity>| {
         let lab = lab().object(driver(publishes)).object(claim);
-        let apply = |lab: Lab, capacity| lab.apply(Update::StorageCapacity(capacity));
+        let apply = |lab: Lab, capacity| lab.apply(Update::from(capacity));
         capacities
             .into_iter()
             .fold(lab, apply)
@@ -472,7 +472,7 @@ fn giving_back_takes_nothing_from_another_pod() {
     unreserve(&mut lab, &with("p3", "c"));
     assert!(!is_free(&lab), "its promise had ended with the news");
     lab.cluster
-        .apply(Update::PodBound(pod("p1").claim("d").on("a").build()))
+        .apply(Update::from(pod("p1").claim("d").on("a").build()))
         .unwrap();
     assert_eq!(
         lab.cluster.catalog().storage().promise("p1"),
@@ -577,7 +577,7 @@ fn hints() {
     let labelled = |node: NodeBuilder| node.label("zone", "a");
     assert!(lab().helps_node(&user, Some(node("n")), Some(labelled(node("n")))));
     let served = |plugin: &str| {
-        Update::CsiNode(CsiLimits {
+        Update::from(CsiLimits {
             migrated_plugins: vec![plugin.into()],
             ..CsiLimits::default()
         })
@@ -588,7 +588,7 @@ fn hints() {
         driver: "csi".into(),
     });
     let publishes = |storage_capacity| {
-        Update::CsiDriver(CsiDriver {
+        Update::from(CsiDriver {
             name: "csi".into(),
             storage_capacity,
         })
@@ -596,7 +596,7 @@ fn hints() {
     assert!(lab().helps_object(&inline, Some(publishes(true)), publishes(false)));
     assert!(!lab().helps_object(&inline, Some(publishes(false)), publishes(true)));
     assert!(!lab().helps_object(&user, Some(publishes(true)), publishes(false)));
-    let space = |size| Update::StorageCapacity(capacity("k", "a", size, None));
+    let space = |size| Update::from(capacity("k", "a", size, None));
     assert!(lab().helps_object(&user, Some(space("1Gi")), space("2Gi")));
     assert!(!lab().helps_object(&user, Some(space("2Gi")), space("1Gi")));
 }

@@ -43,7 +43,7 @@ fn what_is_shown_is_what_is_known() {
     bench.pod(&cores("small", "2"));
     assert_eq!(bench.step(), "bind small n");
     // The end of an object always reaches the scheduler.
-    bench.apply(Input::Object(Update::NodeGone("n".into())));
+    bench.apply(Input::Object(Update::Delete(Kind::Node, "n".into())));
     assert!(bench.scheduler.cluster().nodes().is_empty());
 }
 
@@ -142,7 +142,7 @@ impl EventHook for Doorkeeper {
         ObjectView::Hide
     }
     fn after(&self, event: &Input, known: &EventContext) -> Vec<HookAction> {
-        let Input::Object(Update::Service(service)) = event else {
+        let Input::Object(Update::Set(Object::Service(service))) = event else {
             return Vec::new();
         };
         let outside = std::mem::take(&mut *self.outside.lock().unwrap());
@@ -167,7 +167,7 @@ fn what_hooks_want_is_done_in_order() {
     assert!(bench.step().starts_with("park waits"));
     bench.pod(&cores("late", "1").label("later", ""));
     assert_eq!(bench.step(), "idle");
-    bench.apply(Input::Object(Update::Service(crate::model::Service {
+    bench.apply(Input::Object(Update::from(crate::model::Service {
         namespace: "default".into(),
         name: "n".into(),
         selector: Default::default(),
@@ -198,7 +198,7 @@ fn reports_of_agents_are_shown_by_hooks_too() {
         fn after(&self, event: &Input, _: &EventContext) -> Vec<HookAction> {
             match event {
                 Input::PodGone(_) => vec![HookAction::HideReport("n".into())],
-                Input::Object(Update::NodeGone(_)) => {
+                Input::Object(Update::Delete(Kind::Node, _)) => {
                     let lends = crate::testing::report("n").lends(7, 0);
                     vec![HookAction::Report(lends.build())]
                 }
@@ -223,7 +223,7 @@ fn reports_of_agents_are_shown_by_hooks_too() {
     assert_eq!(lent(&bench), Some(3_000));
     says(&mut bench, 6_000, 1);
     assert_eq!(lent(&bench), None);
-    bench.apply(Input::Object(Update::NodeGone("other".into())));
+    bench.apply(Input::Object(Update::Delete(Kind::Node, "other".into())));
     assert_eq!(lent(&bench), Some(7), "no hook is asked about it");
 }
 

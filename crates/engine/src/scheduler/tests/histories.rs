@@ -86,10 +86,13 @@ fn run(
         match event {
             Event::Node { index, cores } => {
                 let node = node(&format!("n{index}")).allocatable(&format!("cpu={cores}"));
-                bench.apply(told(Input::Object(Update::Node(node.build()))));
+                bench.apply(told(Input::Object(Update::from(node.build()))));
             }
             Event::NodeGone(index) => {
-                bench.apply(Input::Object(Update::NodeGone(format!("n{index}").into())));
+                bench.apply(Input::Object(Update::Delete(
+                    Kind::Node,
+                    format!("n{index}").into(),
+                )));
             }
             Event::Pod { index, shape } => {
                 let pod = shaped(*index, *shape).build();
@@ -217,11 +220,13 @@ impl Censor {
                 ObjectView::Replace(other) => Input::Pod(other),
                 ObjectView::Hide => Input::PodGone(pod.uid.clone()),
             },
-            Input::Object(Update::Node(node)) => Input::Object(match Self::show_node(&node) {
-                ObjectView::Unchanged => Update::Node(node),
-                ObjectView::Replace(other) => Update::Node(other),
-                ObjectView::Hide => Update::NodeGone(node.spec.name.clone()),
-            }),
+            Input::Object(Update::Set(Object::Node(node))) => {
+                Input::Object(match Self::show_node(&node) {
+                    ObjectView::Unchanged => Update::from(node),
+                    ObjectView::Replace(other) => Update::from(other),
+                    ObjectView::Hide => Update::Delete(Kind::Node, node.spec.name.clone().into()),
+                })
+            }
             other => other,
         }
     }
@@ -269,13 +274,13 @@ impl EventHook for Meddler {
                 });
                 grown.chain([HookAction::Try("nobody".into())]).collect()
             }
-            Input::Object(Update::Node(_)) => {
+            Input::Object(Update::Set(Object::Node(_))) => {
                 let free = kept.drain(..).map(HookAction::Pod);
                 free.chain(tried(known.waiting())).collect()
             }
             Input::Bound { .. } => tried(known.waiting()),
             // It stays hidden until the next event about it.
-            Input::Object(Update::NodeGone(_)) => vec![HookAction::HideNode("n0".into())],
+            Input::Object(Update::Delete(Kind::Node, _)) => vec![HookAction::HideNode("n0".into())],
             _ => Vec::new(),
         }
     }

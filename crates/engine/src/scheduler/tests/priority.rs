@@ -31,11 +31,14 @@ fn default_class(name: &str, value: i32) -> PriorityClass {
 
 impl Bench {
     fn class(&mut self, class: PriorityClass) {
-        self.apply(Input::Object(Update::PriorityClass(class)));
+        self.apply(Input::Object(Update::from(class)));
     }
 
     fn class_gone(&mut self, name: &str) {
-        self.apply(Input::Object(Update::PriorityClassGone(name.into())));
+        self.apply(Input::Object(Update::Delete(
+            Kind::PriorityClass,
+            name.into(),
+        )));
     }
 
     fn priority(&self, uid: &str) -> (i32, PreemptionPolicy) {

@@ -9,13 +9,13 @@ use engine::model::{Name, Pod};
 use engine::scheduler::{Failure, FailureReason, Nomination};
 
 use super::{Executor, MAX_DEFERRED, WARN_EVERY};
+use crate::scheduler::kinds::{EventTarget, InvalidObject};
 use crate::scheduler::observe::metrics;
 use crate::scheduler::pods::PendingPod;
 use crate::scheduler::write::events::{EventObject, EventReason, NewEvent};
 use crate::scheduler::write::requests::Call;
 use crate::scheduler::write::status::{self, Unscheduled};
 use crate::scheduler::{Counters, Mode};
-use crate::watch::{Unreadable, Whom};
 
 impl Executor {
     pub(super) fn report_failure(&mut self, failure: &Failure) {
@@ -38,17 +38,17 @@ impl Executor {
     }
 
     /// Writes the event now if this process is the leader, and later otherwise.
-    pub(super) fn defer(&mut self, unreadable: Unreadable) {
+    pub(super) fn defer(&mut self, problem: InvalidObject) {
         if self.deferred.len() < MAX_DEFERRED {
-            self.deferred.push(unreadable);
+            self.deferred.push(problem);
         }
         self.write_deferred();
     }
 
     pub(super) fn write_deferred(&mut self) {
         if self.mode != Mode::Observe && self.may_write() {
-            for unreadable in std::mem::take(&mut self.deferred) {
-                self.report_unreadable(unreadable);
+            for problem in std::mem::take(&mut self.deferred) {
+                self.report_invalid(problem);
             }
         }
     }
@@ -57,22 +57,24 @@ impl Executor {
         self.writer.leadership.left().is_some()
     }
 
-    fn report_unreadable(&mut self, unreadable: Unreadable) {
-        match unreadable.whom {
-            Whom::Nobody => {}
-            Whom::Pod(pod, pending) => self.report_unreadable_pod(pod, pending, unreadable.text),
-            Whom::Report(name, uid, version) => self.record(NewEvent {
+    fn report_invalid(&mut self, problem: InvalidObject) {
+        match problem.event {
+            EventTarget::None => {}
+            EventTarget::Pod(pod, pending) => {
+                self.report_invalid_pod(pod, pending, problem.message);
+            }
+            EventTarget::Report(name, uid, version) => self.record(NewEvent {
                 object: EventObject::Report(name, uid),
                 version,
                 scheduler: self.pods.first(),
                 reason: EventReason::InvalidReport,
-                note: unreadable.text,
+                note: problem.message,
             }),
         }
     }
 
     /// The pod cannot be scheduled because it cannot be read.
-    fn report_unreadable_pod(&mut self, pod: Arc<Pod>, pending: PendingPod, text: String) {
+    fn report_invalid_pod(&mut self, pod: Arc<Pod>, pending: PendingPod, text: String) {
         if !self.pods.is_ours(&pod.scheduler_name) {
             return;
         }

@@ -1,14 +1,12 @@
-//! Which objects of a kind are known, so that a new list shows what came, changed and vanished.
+//! The names, uids and versions of all objects of a kind, to find what a new list adds, changes and deletes.
 
 use std::collections::BTreeMap;
 
+use engine::kinds::Key;
 use engine::model::Name;
 
-/// Namespace and name; no namespace is empty.
-pub(crate) type Key = (Name, Name);
-
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct Store {
     objects: BTreeMap<Key, Entry>,
     /// Counts lists.
     round: u32,
@@ -23,19 +21,19 @@ struct Entry {
     round: u32,
 }
 
-/// What an object is to those who know the earlier ones.
+/// How an object differs from the one that was stored under its name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Difference {
     New,
     Changed,
-    /// Nothing happened since.
+    /// The same version.
     Same,
     /// Another object had the name; its uid.
     Replaced(Name),
 }
 
-impl Known {
-    pub(crate) fn see(&mut self, key: Key, uid: &Name, version: &str) -> Sight {
+impl Store {
+    pub(crate) fn apply(&mut self, key: Key, uid: &Name, version: &str) -> Difference {
         // Versions need not be numbers; those that are not are never the same.
         let version = version.parse().unwrap_or(0);
         let round = self.round;
@@ -49,36 +47,40 @@ impl Known {
                     round,
                 },
             );
-            return Sight::New;
+            return Difference::New;
         };
         entry.round = round;
         let same = entry.version == version && version != 0;
         entry.version = version;
         if entry.uid != *uid {
-            return Sight::Replaced(std::mem::replace(&mut entry.uid, uid.clone()));
+            return Difference::Replaced(std::mem::replace(&mut entry.uid, uid.clone()));
         }
-        if same { Sight::Same } else { Sight::Changed }
+        if same {
+            Difference::Same
+        } else {
+            Difference::Changed
+        }
     }
 
-    /// The object is there, but nothing else can be said about it.
+    /// The object exists, but could not be parsed.
     pub(crate) fn keep(&mut self, key: &Key) {
         if let Some(entry) = self.objects.get_mut(key) {
             entry.round = self.round;
         }
     }
 
-    /// The object is gone; its uid, if it was known.
-    pub(crate) fn forget(&mut self, key: &Key) -> Option<Name> {
+    /// The object is gone; its uid, if it was stored.
+    pub(crate) fn delete(&mut self, key: &Key) -> Option<Name> {
         Some(self.objects.remove(key)?.uid)
     }
 
-    /// A list begins.
+    /// Starts a list.
     pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// The list is complete: what it did not show is gone.
-    pub(crate) fn vanished(&mut self) -> Vec<(Key, Name)> {
+    /// Ends a list, and returns the objects that were not in it.
+    pub(crate) fn deleted(&mut self) -> Vec<(Key, Name)> {
         let round = self.round;
         let is_gone = |_: &Key, entry: &mut Entry| entry.round != round;
         self.objects
@@ -93,42 +95,42 @@ mod tests {
     use super::*;
 
     fn key(name: &str) -> Key {
-        ("ns".into(), name.into())
+        Key::new("ns", name)
     }
 
     #[test]
     fn what_a_list_shows() {
-        let mut known = Known::default();
+        let mut store = Store::default();
         let uid = |text: &str| Name::from(text);
-        known.begin();
+        store.begin();
         for name in ["a", "b", "c", "d"] {
-            assert_eq!(known.see(key(name), &uid(name), "1"), Sight::New);
+            assert_eq!(store.apply(key(name), &uid(name), "1"), Difference::New);
         }
-        assert_eq!(known.vanished(), []);
-        assert_eq!(known.forget(&key("d")), Some(uid("d")));
-        assert_eq!(known.forget(&key("d")), None);
-        known.begin();
-        assert_eq!(known.see(key("a"), &uid("a"), "1"), Sight::Same);
-        assert_eq!(known.see(key("b"), &uid("b"), "2"), Sight::Changed);
-        assert_eq!(known.see(key("e"), &uid("e"), "3"), Sight::New);
-        assert_eq!(known.vanished(), [(key("c"), uid("c"))]);
-        known.begin();
-        known.keep(&key("a"));
-        known.keep(&key("unknown"));
+        assert_eq!(store.deleted(), []);
+        assert_eq!(store.delete(&key("d")), Some(uid("d")));
+        assert_eq!(store.delete(&key("d")), None);
+        store.begin();
+        assert_eq!(store.apply(key("a"), &uid("a"), "1"), Difference::Same);
+        assert_eq!(store.apply(key("b"), &uid("b"), "2"), Difference::Changed);
+        assert_eq!(store.apply(key("e"), &uid("e"), "3"), Difference::New);
+        assert_eq!(store.deleted(), [(key("c"), uid("c"))]);
+        store.begin();
+        store.keep(&key("a"));
+        store.keep(&key("unstore"));
         assert_eq!(
-            known.vanished(),
+            store.deleted(),
             [(key("b"), uid("b")), (key("e"), uid("e"))]
         );
         assert_eq!(
-            known.see(key("a"), &uid("a2"), "4"),
-            Sight::Replaced(uid("a"))
+            store.apply(key("a"), &uid("a2"), "4"),
+            Difference::Replaced(uid("a"))
         );
     }
 
     #[test]
     fn versions_that_are_no_numbers_are_never_the_same() {
-        let mut known = Known::default();
-        known.see(key("a"), &"u".into(), "x");
-        assert_eq!(known.see(key("a"), &"u".into(), "x"), Sight::Changed);
+        let mut store = Store::default();
+        store.apply(key("a"), &"u".into(), "x");
+        assert_eq!(store.apply(key("a"), &"u".into(), "x"), Difference::Changed);
     }
 }

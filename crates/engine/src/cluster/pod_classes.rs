@@ -1,4 +1,4 @@
-//! Kinds of pods, and how many of each are on which node: what counting walks over instead of pods.
+//! PodClasses of pods, and how many of each are on which node: what counting walks over instead of pods.
 
 use std::sync::Arc;
 
@@ -8,30 +8,30 @@ use indexmap::{IndexMap, IndexSet};
 use super::catalog::Terms;
 use crate::model::{Name, PodKind};
 
-/// A kind that some placed or nominated pod has.
+/// A class that some placed or nominated pod is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct KindId(usize);
+pub struct PodClassId(usize);
 
 #[derive(Debug, Clone)]
-pub struct Kind {
+pub struct PodClass {
     pub kind: Arc<PodKind>,
-    /// Pods of this kind, wherever they are.
+    /// Pods of this class, also those without a known node.
     uses: usize,
     /// Pods per slot; nodes without any are not in it.
     pub on: IndexMap<usize, u32>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Kinds {
-    all: Vec<Option<Kind>>,
+pub struct PodClasses {
+    all: Vec<Option<PodClass>>,
     free: Vec<usize>,
-    ids: HashMap<Arc<PodKind>, KindId>,
-    by_namespace: HashMap<Name, IndexSet<KindId>>,
+    ids: HashMap<Arc<PodKind>, PodClassId>,
+    by_namespace: HashMap<Name, IndexSet<PodClassId>>,
 }
 
-impl Kinds {
-    /// All kinds, or those of one namespace, in an order that depends on the history only.
-    pub fn of(&self, namespace: Option<&Name>) -> impl Iterator<Item = &Kind> {
+impl PodClasses {
+    /// All classes, or those of one namespace, in an order that depends on the history only.
+    pub fn of(&self, namespace: Option<&Name>) -> impl Iterator<Item = &PodClass> {
         let (all, some) = match namespace {
             None => (Some(self.all.iter().flatten()), None),
             Some(namespace) => (None, self.by_namespace.get(namespace)),
@@ -43,14 +43,14 @@ impl Kinds {
         all.into_iter().flatten().chain(some)
     }
 
-    pub(super) fn enter(&mut self, kind: &Arc<PodKind>, terms: &mut Terms) -> KindId {
+    pub(super) fn enter(&mut self, kind: &Arc<PodKind>, terms: &mut Terms) -> PodClassId {
         if let Some(id) = self.ids.get(kind) {
             if let Some(known) = self.all[id.0].as_mut() {
                 known.uses += 1;
             }
             return *id;
         }
-        let entry = Some(Kind {
+        let entry = Some(PodClass {
             kind: kind.clone(),
             uses: 1,
             on: IndexMap::new(),
@@ -58,11 +58,11 @@ impl Kinds {
         let id = match self.free.pop() {
             Some(free) => {
                 self.all[free] = entry;
-                KindId(free)
+                PodClassId(free)
             }
             None => {
                 self.all.push(entry);
-                KindId(self.all.len() - 1)
+                PodClassId(self.all.len() - 1)
             }
         };
         self.ids.insert(kind.clone(), id);
@@ -74,7 +74,7 @@ impl Kinds {
         id
     }
 
-    pub(super) fn leave(&mut self, id: KindId, terms: &mut Terms) {
+    pub(super) fn leave(&mut self, id: PodClassId, terms: &mut Terms) {
         let Some(known) = self.all.get_mut(id.0).and_then(Option::as_mut) else {
             return;
         };
@@ -95,13 +95,13 @@ impl Kinds {
         terms.leave(&kind);
     }
 
-    pub(super) fn arrive(&mut self, id: KindId, slot: usize) {
+    pub(super) fn arrive(&mut self, id: PodClassId, slot: usize) {
         if let Some(known) = self.all.get_mut(id.0).and_then(Option::as_mut) {
             *known.on.entry(slot).or_default() += 1;
         }
     }
 
-    pub(super) fn depart(&mut self, id: KindId, slot: usize) {
+    pub(super) fn depart(&mut self, id: PodClassId, slot: usize) {
         let Some(known) = self.all.get_mut(id.0).and_then(Option::as_mut) else {
             return;
         };
@@ -117,7 +117,7 @@ impl Kinds {
         self.all.iter().flatten().map(|kind| kind.uses).sum()
     }
 
-    pub(super) fn get(&self, id: KindId) -> Option<&Kind> {
+    pub(super) fn get(&self, id: PodClassId) -> Option<&PodClass> {
         self.all.get(id.0)?.as_ref()
     }
 }

@@ -2,31 +2,62 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use engine::cluster::Update;
 use futures::{StreamExt, stream};
 use http::Response;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::*;
-use crate::scheduler::channel::WaitFor;
-use crate::scheduler::pods::PendingPods;
 use crate::testing::Log;
-use crate::watch::ALL;
 
-fn sink() -> Sink {
-    Sink {
-        channel: Arc::default(),
-        pods: Arc::new(PendingPods::new(Vec::new())),
-        claim_waits: Arc::default(),
-        unreadable: mpsc::channel(1).0,
-        progress: Arc::default(),
+static NAMESPACES: Resource = Resource::at("/api/v1/namespaces");
+static OPTIONAL: Resource = Resource {
+    optional: true,
+    ..Resource::at("/apis/scheduling.k8s.io/v1/priorityclasses")
+};
+
+fn progress() -> Arc<Progress> {
+    Arc::new(Progress::new([&NAMESPACES, &OPTIONAL]))
+}
+
+/// Notes the names of what is delivered.
+#[derive(Clone, Default)]
+struct Notebook(Arc<Mutex<Vec<String>>>);
+
+impl Handler for Notebook {
+    type Object = String;
+    type Problem = String;
+
+    fn parse(&self, raw: &RawObject) -> Result<Observed<String, String>, String> {
+        let meta = partial(raw).ok_or("no metadata")?.metadata;
+        Ok(Observed {
+            key: Key::new(meta.namespace, meta.name.as_str()),
+            uid: meta.uid.into(),
+            resource_version: meta.resource_version,
+            object: Some(meta.name),
+            problem: None,
+        })
+    }
+
+    async fn deliver(&self, changes: Vec<ObjectChange<String>>) {
+        let names = changes.into_iter().map(|change| match change {
+            ObjectChange::Applied(name) => name,
+            ObjectChange::Deleted { key, .. } => format!("{key} is deleted"),
+        });
+        self.0.lock().unwrap().extend(names);
+    }
+
+    async fn synced(&self, kind: &'static str) {
+        self.0.lock().unwrap().push(format!("{kind} are synced"));
+    }
+
+    fn report(&self, problem: String) {
+        self.0.lock().unwrap().push(problem);
     }
 }
 
-/// A server that lets nobody read, or only list.
+/// A server that denies everything, or all but lists.
 fn strict_server(lists: bool) -> kube::Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let query = request.uri().query().unwrap_or_default();
@@ -49,46 +80,56 @@ fn strict_server(lists: bool) -> kube::Client {
 }
 
 #[tokio::test]
-async fn a_missing_right_is_said_once() {
-    let sink = sink();
-    let progress = sink.progress.clone();
+async fn a_missing_permission_is_logged_once() {
+    let progress = progress();
     let log = Log::begin();
-    let follow = follow(&ALL[0], strict_server(false), sink);
-    let _ = tokio::time::timeout(Duration::from_secs(2), follow).await;
+    let notebook = Notebook::default();
+    let reflect = reflect(
+        &NAMESPACES,
+        strict_server(false),
+        notebook,
+        progress.clone(),
+    );
+    let _ = tokio::time::timeout(Duration::from_secs(2), reflect).await;
     assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
     assert!(log.lines()[0].contains("WARN"), "{:?}", log.lines());
     // Both were tried, and the last is known.
     assert_eq!(
-        progress.kinds()[ALL[0].name].broken.as_ref().unwrap().1,
+        progress.kinds()["namespaces"].broken.as_ref().unwrap().1,
         "cannot list"
     );
 }
 
 #[tokio::test]
-async fn what_is_optional_holds_nothing_up() {
-    let kind = ALL.iter().find(|kind| kind.name == "priorityclasses");
-    let kind = kind.unwrap();
+async fn an_optional_kind_without_permission_counts_as_synced() {
     for lists in [false, true] {
-        let sink = sink();
-        let (progress, log) = (sink.progress.clone(), Log::begin());
-        let mut follower = Follower::new(kind, strict_server(lists), sink, PATIENCE);
+        let (progress, log) = (progress(), Log::begin());
+        let mut reflector = Reflector::new(
+            &OPTIONAL,
+            strict_server(lists),
+            Notebook::default(),
+            progress.clone(),
+            TIMEOUTS,
+        );
         if lists {
             // As if it had been allowed to watch before.
-            follower.list().await.unwrap();
-            follower.watch_on().await;
+            reflector.list().await.unwrap();
+            reflector.watch_on().await;
         }
         tokio::select! {
-            () = follower.run() => unreachable!("it follows for ever"),
+            () = reflector.run() => unreachable!("it watches for ever"),
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
-        let state = &progress.kinds()[kind.name];
+        let state = &progress.kinds()["priorityclasses"];
         let is_well = state.synced && state.missing && state.broken.is_none();
         assert!(is_well, "{state:?}");
         let lines = log.lines();
         assert_eq!(lines.len(), 1, "{lines:?}");
-        let words = "priorityclasses: cannot be read, and are done without: cannot watch";
+        let text = "no permission to list priorityclasses; continuing without them";
         assert!(
-            lines[0].contains("WARN") && lines[0].contains(words),
+            lines[0].contains("WARN")
+                && lines[0].contains(text)
+                && lines[0].contains("cannot watch"),
             "{lines:?}"
         );
     }
@@ -103,7 +144,7 @@ fn event(kind: &str, name: &str, version: &str) -> String {
     )
 }
 
-/// Says up to which version everything was told.
+/// The version up to which everything was sent.
 fn bookmark(version: &str, annotations: Value) -> String {
     let metadata = json!({"resourceVersion": version, "annotations": annotations});
     format!(
@@ -112,8 +153,8 @@ fn bookmark(version: &str, annotations: Value) -> String {
     )
 }
 
-/// A server of namespaces. It answers one request after the other with these words; to a watch it then says nothing
-/// more, and does not end it. Returns the queries that came.
+/// A server of namespaces. It answers one request after the other with these texts; a watch then gets nothing more, and
+/// does not end. Returns the queries of the requests.
 fn mute_server(answers: Vec<String>) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::<Mutex<Vec<String>>>::default();
     let queries = asked.clone();
@@ -133,38 +174,27 @@ fn mute_server(answers: Vec<String>) -> (kube::Client, Arc<Mutex<Vec<String>>>) 
     (kube::Client::new(service, "default"), asked)
 }
 
-/// Follows namespaces until so many requests came. Returns what the engine was told, in words, and what each request
-/// asked for besides its time.
-async fn follow_until(requests: usize, answers: Vec<String>) -> (Vec<String>, Vec<String>) {
+/// Watches namespaces until so many requests came. Returns what was delivered, and the query of each request without its
+/// time.
+async fn reflect_until(requests: usize, answers: Vec<String>) -> (Vec<String>, Vec<String>) {
     let (client, asked) = mute_server(answers);
-    let sink = sink();
-    let channel = sink.channel.clone();
-    let kind = ALL.iter().find(|kind| kind.name == "namespaces");
-    let short = Patience {
+    let notebook = Notebook::default();
+    let short = Timeouts {
         watch: Duration::from_millis(300),
         grace: Duration::from_millis(50),
         list: Duration::from_millis(100),
     };
-    let follower = Follower::new(kind.unwrap(), client, sink, short);
+    let reflector = Reflector::new(&NAMESPACES, client, notebook.clone(), progress(), short);
     let enough = async {
         while asked.lock().unwrap().len() < requests {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
-        () = follower.run() => unreachable!("it follows for ever"),
+        () = reflector.run() => unreachable!("it watches for ever"),
         () = enough => {}
         () = tokio::time::sleep(Duration::from_secs(30)) => panic!("{:?}", asked.lock().unwrap()),
     }
-    let words = |news| match news {
-        Message::Input(Input::Object(Update::Namespace { name, .. })) => name.to_string(),
-        Message::Input(Input::Object(Update::NamespaceGone(name))) => format!("{name} is gone"),
-        Message::Synced(kind) => format!("{kind} are told"),
-        other => panic!("{other:?}"),
-    };
-    let told = channel
-        .receive(WaitFor::Time(std::time::Instant::now()))
-        .unwrap();
     let queries = asked.lock().unwrap().clone();
     let queries = queries.iter().map(|query| {
         let parts = query.split('&').filter(|part| {
@@ -172,11 +202,11 @@ async fn follow_until(requests: usize, answers: Vec<String>) -> (Vec<String>, Ve
         });
         parts.collect::<Vec<_>>().join("&")
     });
-    (told.into_iter().map(words).collect(), queries.collect())
+    (notebook.0.lock().unwrap().clone(), queries.collect())
 }
 
 #[tokio::test]
-async fn a_watch_that_goes_silent_is_taken_up_where_it_was() {
+async fn a_watch_that_goes_silent_is_resumed_where_it_was() {
     let log = Log::begin();
     // The second stream falls silent in the middle of an event.
     let answers = vec![
@@ -187,7 +217,7 @@ async fn a_watch_that_goes_silent_is_taken_up_where_it_was() {
         event("DELETED", "b", "12") + &event("ADDED", "d", "13")[..40],
         event("ADDED", "d", "13") + &bookmark("20", json!({})),
     ];
-    let (told, asked) = follow_until(4, answers).await;
+    let (delivered, asked) = reflect_until(4, answers).await;
     assert_eq!(
         asked,
         [
@@ -197,15 +227,15 @@ async fn a_watch_that_goes_silent_is_taken_up_where_it_was() {
             "watch=1&resourceVersion=20",
         ]
     );
-    let want = ["a", "b", "c", "namespaces are told", "b is gone", "d"];
-    assert_eq!(told, want);
-    // It is said once.
+    let want = ["a", "b", "c", "namespaces are synced", "b is deleted", "d"];
+    assert_eq!(delivered, want);
+    // It is logged once.
     let [warning] = &log.lines()[..] else {
         panic!("{:?}", log.lines())
     };
-    let words = "namespaces: the watch broke: nothing came for too long";
+    let text = "namespaces: watch failed: no data for too long";
     assert!(
-        warning.contains("WARN") && warning.ends_with(words),
+        warning.contains("WARN") && warning.ends_with(text),
         "{warning}"
     );
 }
@@ -219,7 +249,7 @@ async fn a_list_that_goes_silent_is_begun_anew_in_pages() {
         event("ADDED", "a", "1") + &event("ADDED", "b", "2"),
         page.to_string(),
     ];
-    let (told, asked) = follow_until(3, answers).await;
+    let (delivered, asked) = reflect_until(3, answers).await;
     assert_eq!(
         asked,
         [
@@ -228,7 +258,7 @@ async fn a_list_that_goes_silent_is_begun_anew_in_pages() {
             "watch=1&resourceVersion=5",
         ]
     );
-    // What was told before the silence is not told again, and what went meanwhile is.
-    let want = ["a", "b", "c", "b is gone", "namespaces are told"];
-    assert_eq!(told, want);
+    // What was delivered before the silence is not delivered again; what was deleted meanwhile is reported.
+    let want = ["a", "b", "c", "b is deleted", "namespaces are synced"];
+    assert_eq!(delivered, want);
 }

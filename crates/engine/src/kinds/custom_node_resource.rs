@@ -1,0 +1,28 @@
+//! CustomNodeResources: what the agent of a node reports. The cluster keeps them beside the nodes, because they come and go
+//! on their own.
+
+use super::{Applied, Key, Watched};
+use crate::cluster::Cluster;
+use crate::model::{Name, QosTaint, Reclaimed};
+
+/// What a node's agent reports about it. It never ages: who watches over agents taints it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CustomNodeResource {
+    pub node: Name,
+    pub allocatable: Reclaimed,
+    pub taints: Vec<QosTaint>,
+}
+
+impl Watched for CustomNodeResource {
+    const NAME: &'static str = "node.katalyst.kubewharf.io/CustomNodeResource";
+    const PLURAL: &'static str = "customNodeResources";
+    const NAMESPACED: bool = false;
+
+    fn key(&self) -> Key {
+        self.node.clone().into()
+    }
+
+    fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied {
+        Ok(cluster.set_report(&key.name, new))
+    }
+}
