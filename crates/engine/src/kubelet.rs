@@ -1,14 +1,14 @@
-//! Whether a node's kubelet would take a pod that was bound to it: its checks, their order, its words.
+//! The kubelet's admission of a pod that was bound to its node: its checks, their order and its messages.
 //!
-//! Pure, and apart from the scheduler: simulated nodes ask it what a kubelet would do, and a binder asks it before it
-//! writes. It knows nothing of other reasons to refuse a pod (pressure, device and topology managers, shutdown).
+//! Pure, and apart from the scheduler: simulated nodes run it as a kubelet would, and a binder runs it before it writes.
+//! It knows nothing of other reasons to refuse a pod (pressure, device and topology managers, shutdown).
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::model::{Effect, HostPort, Node, NodeSpec, Pod, Resource, tolerated};
 
-/// Pods of this priority or higher are made room for instead of being refused.
+/// For pods of this priority or higher the kubelet evicts pods instead of refusing them.
 pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 const OS_LABEL: &str = "kubernetes.io/os";
@@ -107,7 +107,7 @@ impl Failure {
         }
     }
 
-    /// The failed check in a few words; `None` for checks that are made before all others.
+    /// The name of the failed check; `None` for checks that are made before all others.
     pub fn description(&self) -> Option<String> {
         Some(match self {
             Self::OsLabel | Self::Os | Self::StrictGroups => return None,
@@ -170,7 +170,7 @@ pub fn admit(applicant: Applicant, host: Host, others: &[&Pod]) -> Admission {
         .map_or(Admission::Admitted, Admission::Rejected)
 }
 
-/// What no change of the node's pods can mend.
+/// Checks whose result no change of the node's pods can change.
 fn unsupported(applicant: Applicant, host: Host) -> Option<Failure> {
     let label = applicant.pod.labels().get(OS_LABEL);
     if label.is_some_and(|os| os != host.os) {

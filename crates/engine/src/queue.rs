@@ -1,16 +1,16 @@
-//! Pods that wait for a decision: whose turn it is, who must wait and for what. It decides nothing about nodes.
+//! The scheduling queue: the order of the pods that wait, and what each waits for. It decides nothing about nodes.
 //!
 //! A pod is in exactly one place:
 //!
 //! | place | until |
 //! |---|---|
 //! | active | it is popped, in the order of the QueueSort plugin |
-//! | backoff | the penalty for its last failure is over, or nothing else is left to try |
-//! | parked | something happens that may help it, at the latest five minutes from now |
-//! | in flight | it is decided about; what happens meanwhile is kept for it |
+//! | backoff | its backoff ends, or no other pod is left to try |
+//! | parked | an event may help it, at the latest after five minutes |
+//! | in flight | its scheduling cycle ends; events meanwhile are kept for it |
 //!
-//! Time comes in with every call, and the timing is kube-scheduler's. Repeated, late and contradictory news about a pod
-//! is normal: the last word holds.
+//! Time comes in with every call, and the timing is kube-scheduler's. Repeated, late and contradictory updates of a
+//! pod are normal: the last one holds.
 
 mod arrivals;
 mod backoff;
@@ -39,7 +39,7 @@ use in_flight::{InFlight, Missed};
 use parked::{Parked, Situation};
 pub use ticket::{Attempt, Audience, Rejectors, Ticket, Whereabouts};
 
-/// How often is looked for pods that are parked for too long.
+/// How often the queue looks for pods that are parked for too long.
 const FLUSH_PERIOD: Duration = Duration::from_secs(30);
 
 /// A pod's own changes that are kept while it is in flight; with more, it is simply tried again.
@@ -103,7 +103,7 @@ pub struct Sizes {
 #[derive(Debug, Default)]
 pub struct Queue {
     timing: Timing,
-    /// In boxes: the table has room for twice as many, and keeps it when they have gone.
+    /// In boxes: the table has space for twice as many, and keeps it when they have gone.
     entries: HashMap<Name, Box<Entry>>,
     /// Namespace and name to uid: a new pod under a known name means that the old one is gone.
     names: HashMap<(Name, Name), Name>,
@@ -188,7 +188,7 @@ impl Queue {
     pub fn set(&mut self, pod: Arc<Pod>, profile: usize, world: World) {
         self.begun.get_or_insert(world.now);
         let name = name_of(&pod);
-        // A uid keeps its name. Should somebody say otherwise, the old name must not stay behind.
+        // A uid keeps its name. If an update says otherwise, the old name must not stay behind.
         if let Some(entry) = self.entries.get(&pod.uid)
             && name_of(&entry.ticket.pod) != name
         {
@@ -266,7 +266,7 @@ impl Queue {
         }
     }
 
-    /// The pod as it is from now on, where that is no news to anybody: what we wrote into it ourselves.
+    /// Replaces the pod without an event: with what the scheduler itself wrote into it.
     pub fn rewrite(&mut self, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(&pod.uid)
             && name_of(&entry.ticket.pod) == name_of(&pod)
@@ -275,7 +275,7 @@ impl Queue {
         }
     }
 
-    /// The pod is gone, or bound by somebody.
+    /// The pod is deleted or bound.
     pub fn remove(&mut self, uid: &str, world: World) -> Option<Arc<Pod>> {
         let ticket = self.drop_entry(uid, world)?;
         let name = name_of(&ticket.pod);
@@ -285,8 +285,8 @@ impl Queue {
         Some(ticket.pod)
     }
 
-    /// Takes the next pod, which is in flight from now on. A pod whose penalty is not over goes only if nothing else is
-    /// left and it was rejected: what broke must wait.
+    /// Takes the next pod, which is in flight from now on. A pod in backoff goes only if no other pod is left
+    /// and a plugin rejected it: after an error it must wait.
     pub fn pop(&mut self, world: World) -> Option<&Ticket> {
         self.advance(world);
         let item = match self.active.pop(by_turn(world.profiles)) {
@@ -300,14 +300,14 @@ impl Queue {
         Some(&self.entries.get(&item.pod.uid)?.ticket)
     }
 
-    /// The pod has its node and waits here no more. Its ticket is for [`Queue::take_back`], should that come to nothing.
+    /// The pod has a node and leaves the queue. Its ticket is for [`Queue::take_back`], if binding fails.
     pub fn take(&mut self, uid: &str, world: World) -> Option<Ticket> {
         let ticket = self.drop_entry(uid, world)?;
         self.names.remove(&name_of(&ticket.pod));
         Some(ticket)
     }
 
-    /// A pod that was taken waits again, because something broke after the decision.
+    /// A pod that was taken waits again, because binding failed.
     pub fn take_back(&mut self, ticket: Ticket, rejectors: Rejectors, world: World) {
         let uid = ticket.pod.uid.clone();
         let name = name_of(&ticket.pod);
@@ -320,8 +320,8 @@ impl Queue {
         self.give_back(&uid, rejectors, world);
     }
 
-    /// The attempt failed: back into the queue, unless the pod is gone. With nobody to blame, it is tried again after a
-    /// while; otherwise when something that happened, or will happen, may help.
+    /// The attempt failed: the pod returns to the queue, unless it is gone. Without a rejecting plugin it is tried again
+    /// after its backoff; otherwise when an event, past or future, may help.
     pub fn give_back(&mut self, uid: &str, rejectors: Rejectors, world: World) {
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
@@ -347,7 +347,7 @@ impl Queue {
         self.settle(uid, hint, Cause::Failure, world);
     }
 
-    /// Something happened: pods that it may help are moved, and pods in flight will hear of it.
+    /// Handles an event: pods that it may help are moved, and it is kept for pods in flight.
     pub fn notify(&mut self, event: &Event, audience: &Audience, world: World) {
         if !world.profiles.wants(event) {
             return;
@@ -536,7 +536,7 @@ impl Queue {
             return Err("the indexes of parked pods disagree".into());
         }
         if self.in_flight.len() == 0 && self.in_flight.events() > 0 {
-            return Err("events are kept for nobody".into());
+            return Err("events are kept for no pod".into());
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ impl Accounts {
         Some(column)
     }
 
-    /// A node no longer offers this; the column is returned if nobody does.
+    /// A node no longer offers this; the column is returned if no node does.
     pub(super) fn close(&mut self, name: &Name) -> Option<usize> {
         let account = self.scalars.get_mut(name)?;
         account.nodes -= 1;

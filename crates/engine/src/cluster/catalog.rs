@@ -82,7 +82,7 @@ impl Catalog {
 /// How far an image has spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageState {
-    /// As the first node that had it said.
+    /// As the first node that had it reported.
     pub size: i64,
     pub nodes: usize,
 }

@@ -1,4 +1,4 @@
-//! The invariants of the truth, recomputed from the objects. For tests; too slow for anything else.
+//! The invariants of the cluster state, recomputed from the objects. For tests; too slow for anything else.
 
 use hashbrown::HashMap;
 
@@ -37,7 +37,7 @@ impl Cluster {
         same(|| "label values".into(), self.nodes.domains.uses(), labels)?;
         let promised = self.catalog.storage.unaccounted();
         same(
-            || "volumes and claims promised to nobody".into(),
+            || "volumes and claims promised to no pod".into(),
             promised,
             0,
         )?;

@@ -59,7 +59,7 @@ impl Cluster {
         self.report_events(slot, change)
     }
 
-    /// Puts what facts may ask for into a node that is about to be written.
+    /// Puts what facts may read into a node that is about to be written.
     pub(super) fn annotate(&self, spec: &mut NodeSpec) {
         let report = self.reports.get(&spec.name);
         spec.reports = report.is_some();

@@ -133,7 +133,7 @@ impl Nodes {
         Some(entry)
     }
 
-    /// Makes room for as many numbers per row as the accounts need.
+    /// Makes rows as long as the accounts need.
     pub(super) fn widen(&mut self, width: usize) {
         if width <= self.width {
             return;

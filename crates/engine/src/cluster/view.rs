@@ -1,4 +1,4 @@
-//! Nodes at one instant, for whoever asks: taken between two decisions, read elsewhere.
+//! A snapshot of the nodes: taken between two decisions, read by another thread.
 //!
 //! Taking it copies the rows and shares the objects, so decisions wait for a copy of numbers and for nothing else. What
 //! the numbers mean is worked out by the reader.
@@ -29,15 +29,15 @@ pub struct View {
 #[serde(rename_all = "camelCase")]
 pub struct NodeState<A = Amounts> {
     pub name: Name,
-    /// Pods that take room there, assumed ones included.
+    /// Pods that take capacity there, assumed ones included.
     pub pods: i64,
     /// What the node's status offers.
     pub native: AccountState<A>,
     /// What its agent reports; `None` if it reports nothing, and no pod there takes any of it.
     pub reclaimed: Option<ReclaimedState<A>>,
-    /// Decided by us and not yet seen bound.
+    /// The scheduler chose the node, and the pod was not yet observed there.
     pub assumed: Vec<PodRef>,
-    /// They wait for room that is being made for them here.
+    /// Pods that are nominated to this node.
     pub nominated: Vec<PodRef>,
 }
 
@@ -136,7 +136,7 @@ impl View {
         self.nodes.is_empty()
     }
 
-    /// Pods that take room, wherever.
+    /// All pods that take capacity.
     pub fn pods(&self) -> i64 {
         let on_nodes: i64 = (0..self.len()).map(|node| self.pods_on(node)).sum();
         let elsewhere: usize = self.unknown.iter().map(|node| node.pods).sum();

@@ -50,7 +50,7 @@ pub(crate) fn events(old: Option<Arc<Pod>>, new: Option<Arc<Pod>>) -> Vec<Event>
         .collect()
 }
 
-/// What differs between two forms of a pod; a plain update if it is nothing that a plugin can ask for.
+/// What differs between two forms of a pod; a plain update if it is nothing that a plugin can register for.
 pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
     let shrank = is.requests.shrank_from(&was.requests);
     let found: Vec<Actions> = [

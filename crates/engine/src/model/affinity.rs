@@ -1,4 +1,4 @@
-//! Pod affinity terms: whose company a pod seeks or avoids, and within what.
+//! Pod affinity terms: which pods a pod must or must not run beside, and within which topology.
 
 use super::{Labels, Name, Selector};
 

@@ -92,7 +92,7 @@ pub struct Requirement {
     values: Vec<Name>,
 }
 
-/// What is wrong with a requirement, in Kubernetes' words; they end in conditions of pods.
+/// An invalid requirement, with Kubernetes' message, which becomes part of pod conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SelectorError {
     #[error("key: Invalid value: \"{key}\": {}", qualified_name_faults(key).join("; "))]

@@ -1,4 +1,4 @@
-//! Which texts are names of labels and resources, and what Kubernetes says about those that are not.
+//! Valid names of labels and resources, and Kubernetes' errors for invalid ones.
 
 const NAME: &str = "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const NAME_EXAMPLES: &str = "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \

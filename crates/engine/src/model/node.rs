@@ -1,4 +1,4 @@
-//! A machine: what its object says about it. What pods take of it is the cluster's knowledge.
+//! A node as its object describes it. The cluster knows what pods take of it.
 
 use super::{Amounts, Labels, Name, QosTaint, Taint};
 
@@ -14,7 +14,7 @@ pub struct Node {
     pub annotations: u64,
 }
 
-/// Tells one list of pairs from another without keeping it.
+/// Distinguishes lists of pairs without keeping them.
 pub fn fingerprint<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> u64 {
     let pairs = pairs.into_iter().flat_map(|(key, value)| [key, value]);
     let bytes = pairs.flat_map(|text| text.bytes().chain([0xff]));

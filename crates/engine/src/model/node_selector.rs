@@ -1,4 +1,4 @@
-//! Which nodes an object asks for: node selectors, their terms, and what a term that cannot be parsed does.
+//! Node selectors, their terms, and the effect of a term that cannot be parsed.
 
 use super::labels::{Labels, Operator, Requirement, SelectorError, as_list};
 use super::node::NodeSpec;

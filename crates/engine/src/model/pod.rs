@@ -61,22 +61,22 @@ pub struct Pod {
     pub affinity_errors: Vec<String>,
     /// What does not parse in spread constraints of either kind. Such a constraint selects nothing.
     pub spread_errors: Vec<(Unsatisfiable, String)>,
-    /// What whoever made the pod should be told: words that mean nothing, and what is done instead.
+    /// Warnings for the owner of the pod: invalid values, and what is used instead.
     pub warnings: Vec<String>,
-    /// Of how many nodes the scores are told when the pod gets one, if it says so itself; 0 for none.
+    /// Of how many nodes the scores are logged when the pod gets one, if the pod itself sets it; 0 for none.
     pub show_scores: Option<u16>,
 }
 
-/// What a pod asks for beyond its level.
+/// What a pod requests beyond its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Enhancements {
     /// All its cores and memory from as few NUMA nodes as possible.
     pub numa_binding: bool,
-    /// Nobody else on those.
+    /// No other pod on those.
     pub numa_exclusive: bool,
 }
 
-/// All that counting over pods may look at. Pods of one workload usually share one kind.
+/// All that counting over pods may look at. Pods of one workload usually share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodKind {
     pub namespace: Name,
@@ -109,12 +109,12 @@ impl Pod {
         self.level == QosLevel::Reclaimed
     }
 
-    /// Who lives on what others leave idle may push aside only its like, whatever the priorities.
+    /// A reclaimed pod can evict only reclaimed pods, whatever the priorities.
     pub fn may_harm(&self, other: &Self) -> bool {
         !self.is_reclaimed() || other.is_reclaimed()
     }
 
-    /// The same for being evicted, whoever chooses the victims: extenders and hooks may choose others than we would.
+    /// The same for victims that an extender or a hook chose.
     pub fn may_evict(&self, other: &Self) -> bool {
         !self.is_reclaimed() || (other.is_reclaimed() && other.priority < self.priority)
     }

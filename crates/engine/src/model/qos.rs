@@ -1,4 +1,4 @@
-//! One vocabulary for the two families of QoS names, parsed once at the edge.
+//! QoS classes and levels: one type for the two families of names.
 
 /// What a pod is to its neighbours, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -96,7 +96,7 @@ impl QosLabels<'_> {
         katalyst.max(koordinator).unwrap_or_default()
     }
 
-    /// The class, for admission: contradictions and unknown words are errors.
+    /// The class, for admission: contradictions and unknown values are errors.
     pub fn strict(&self) -> Result<QosClass, QosError> {
         match (self.katalyst()?, self.koordinator()?) {
             (Some(first), Some(second)) if first != second => {

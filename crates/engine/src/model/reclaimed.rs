@@ -74,7 +74,7 @@ impl Reclaimed {
         self == Self::default()
     }
 
-    /// What a node lends. Amounts that make no sense are brought to the nearest that does.
+    /// What a node lends. Invalid amounts are brought to the nearest valid one.
     pub fn lent(milli_cpu: i64, memory: i64) -> Self {
         Self {
             milli_cpu: milli_cpu.clamp(0, MOST_LENT),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_lend_enough_for_an_absurd_request() {
+    fn no_node_can_lend_enough_for_an_absurd_request() {
         let lent = Reclaimed::lent(i64::MAX, i64::MIN);
         let amounts = [(Resource::Cpu, i64::MAX), (Resource::Memory, -1)];
         let wanted = Reclaimed::wanted(&amounts.into_iter().collect());

@@ -1,4 +1,4 @@
-//! What a pod asks for and what it occupies, by every rule that Kubernetes applies in one place or another.
+//! What a pod requests and what it occupies, by every rule that Kubernetes applies in one place or another.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct PodResources {
     pub pod_level: Quantities,
     pub pod_level_status: Option<StatusResources>,
     pub overhead: Quantities,
-    /// A resize that the node can never grant: what the spec asks for no longer counts.
+    /// A resize that the node can never grant: what the spec requests no longer counts.
     pub resize_infeasible: bool,
     pub level: QosLevel,
 }
@@ -104,7 +104,7 @@ impl PodRequests {
         }
     }
 
-    /// Whether less of something is asked for than before, to a thousandth of a unit, as Kubernetes compares.
+    /// Whether less of something is requested than before, to a thousandth of a unit, as Kubernetes compares.
     pub fn shrank_from(&self, before: &Self) -> bool {
         before.placed.iter().any(|(resource, _)| {
             !self.placed.contains(resource)

@@ -4,7 +4,7 @@ use super::Name;
 use super::names::is_qualified_name;
 use super::quantity::Quantity;
 
-/// What can be asked for and accounted. Names that no account exists for (`storage`) are no resources here.
+/// What can be requested and accounted. Names that no account exists for (`storage`) are no resources here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
     /// In thousandths of a core.

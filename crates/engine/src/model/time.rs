@@ -1,4 +1,4 @@
-//! Moments, as the caller's clock tells them, and spans of time.
+//! Points in time, which the caller supplies, and durations.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl Timestamp {
         Self(secs.saturating_mul(Self::SECOND))
     }
 
-    /// Stays within what can be told.
+    /// Saturates.
     pub fn plus(self, duration: Duration) -> Self {
         let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(nanos))
@@ -163,7 +163,7 @@ fn scaled(whole: &str, fraction: &str, scale: i64) -> Option<i64> {
         .checked_add(i64::try_from(part).ok()?)
 }
 
-/// Text that is not a span of time, in Go's words.
+/// Text that is not a duration, with Go's messages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     #[error("time: invalid duration \"{0}\"")]

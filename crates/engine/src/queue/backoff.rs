@@ -1,4 +1,4 @@
-//! Penalties for failed attempts: how long they last, and the pods that serve one.
+//! Backoff after failed attempts: how long it lasts, and the pods in it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{Timing, by_turn};
 use crate::model::Timestamp;
 use crate::profile::Profiles;
 
-/// When the penalty ends: whole seconds, so that pods are released together. In the past if there is none.
+/// When the backoff ends: whole seconds, so that pods are released together. In the past if there is none.
 pub(super) fn expiry(since: Timestamp, failures: u32, timing: Timing) -> Timestamp {
     let Some(doublings) = failures.checked_sub(1) else {
         return Timestamp(i64::MIN);
@@ -33,7 +33,7 @@ fn release(expiry: Timestamp) -> Timestamp {
     expiry.plus(Duration::from_secs(1))
 }
 
-/// Pods that somebody rejected, and pods for which something broke.
+/// Pods that a plugin rejected, and pods whose attempt ended in an error.
 #[derive(Debug, Default)]
 pub(super) struct Backoffs {
     blamed: Heap,

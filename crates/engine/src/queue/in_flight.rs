@@ -1,4 +1,4 @@
-//! Pods that are being decided about, and what happened meanwhile.
+//! Pods in their scheduling cycle, and the events meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -70,7 +70,7 @@ impl InFlight {
         }
     }
 
-    /// The pod is decided. Events that nobody can have missed any more are dropped.
+    /// The cycle of the pod ended. Events that no other pod can have missed are dropped.
     pub(super) fn end(&mut self, uid: &str) {
         let Some(number) = self.since.remove(uid) else {
             return;

@@ -1,4 +1,4 @@
-//! Pods that wait for something to happen, kept by what can help them: an event costs what it can help.
+//! Pods that wait for an event, kept by the events that can help them: an event costs only the pods it can help.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use crate::framework::Event;
 use crate::model::{Name, Pod, Timestamp, VolumeSource};
 use crate::profile::Hint;
 
-/// Pods in the same situation. Whether an event can matter to them is asked once.
+/// Pods in the same situation. Whether an event can matter to them is computed once.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Situation {
     pub(super) profile: usize,
@@ -20,7 +20,7 @@ pub(super) struct Situation {
     pub(super) gate: Option<&'static str>,
 }
 
-/// Pods that no hint can tell apart. Whether an event helps them is asked once.
+/// Pods that are equal to every hint. Whether an event helps them is computed once.
 #[derive(Debug, Clone)]
 struct Alike(Arc<Pod>);
 

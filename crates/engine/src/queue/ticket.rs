@@ -1,4 +1,4 @@
-//! A pod's history in the queue: how often it was tried, how that ended, and whose mind must change.
+//! A pod's history in the queue: how often it was tried, how that ended, and which plugins rejected it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::framework::{Changed, Event};
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::Hint;
 
-/// Who said no. Empty if nobody did: something broke.
+/// The plugins that rejected a pod. Empty if the attempt ended in an error.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Rejectors {
     pub plugins: Vec<&'static str>,
@@ -25,7 +25,7 @@ pub struct Audience {
     pub but: Option<Name>,
 }
 
-/// How the last attempt to place a pod ended, for whoever asks.
+/// How the last attempt to place a pod ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt<S = &'static str, T = Timestamp> {
@@ -33,7 +33,7 @@ pub struct Attempt<S = &'static str, T = Timestamp> {
     /// As in the pod's condition.
     pub reason: S,
     pub message: String,
-    /// Pods whose eviction was asked for, as `namespace/name`.
+    /// Pods that are being evicted for it, as `namespace/name`.
     pub evicted: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct Ticket {
     /// Since when it is queued: since it came, or since its last failure.
     pub(super) since: Timestamp,
     pub(super) rejections: u32,
-    /// Failures in a row for which nobody was to blame.
+    /// Consecutive attempts that ended in an error.
     pub(super) errors: u32,
     pub(super) rejectors: Rejectors,
     pub(super) gate: Option<&'static str>,
@@ -85,7 +85,7 @@ impl Ticket {
         self.gate
     }
 
-    /// Who said no the last time.
+    /// The plugins that rejected it the last time.
     pub fn rejectors(&self) -> &Rejectors {
         &self.rejectors
     }

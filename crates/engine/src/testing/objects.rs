@@ -37,7 +37,7 @@ fn with_label(labels: &Labels, key: &str, value: &str) -> Labels {
 #[derive(Debug, Clone)]
 pub struct NodeBuilder(Node);
 
-/// A node with nothing but a name and room for 110 pods.
+/// A node with nothing but a name and capacity for 110 pods.
 pub fn node(name: &str) -> NodeBuilder {
     let spec = NodeSpec {
         name: name.into(),
@@ -115,7 +115,7 @@ pub struct PodBuilder {
     resources: PodResources,
 }
 
-/// A pod in namespace `default` whose uid is its name. Without `container`, it has one that asks for nothing.
+/// A pod in namespace `default` whose uid is its name. Without `container`, it has one without requests.
 pub fn pod(name: &str) -> PodBuilder {
     let pod = Pod {
         name: name.into(),
