@@ -5,7 +5,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`client`] | connections to an API server, and the results of requests |
-//! | [`watch`] | lists and watches of every kind that the engine reads |
+//! | [`watch`] | reflectors: list and watch the kinds of a component |
 //! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
 //! | [`controllers`] | the controllers, and the component that runs them |
 //! | [`election`] | leader election |

@@ -18,6 +18,7 @@
 //! | [`handle`] | status, queries, health and metrics, for other threads |
 //! | [`write`] | the executor and its requests |
 //! | [`observe`] | metrics, timings, attempts, scores, log lines |
+//! | [`kinds`] | the kinds it watches, and how their objects become inputs of the engine |
 //! | [`pods`], [`claim_waits`] | what writes need to know about pending pods and their claims |
 //! | [`mode`], [`options`] | how to run beside kube-scheduler, and what to start with |
 //! | [`resource_claims`] | a warning about an unsupported feature |

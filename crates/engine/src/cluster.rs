@@ -28,7 +28,7 @@ pub use check::Corruption;
 pub use nodes::{NodeEntry, Nodes};
 pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
-pub use view::{AccountState, NodeState, PodRef, ReclaimedState, UnknownNode, View};
+pub use view::{AccountState, NodeState, PodRef, ReclaimedState, Snapshot, UnknownNode};
 
 use crate::framework::Event;
 use crate::kinds;

@@ -69,14 +69,14 @@ impl<'a> Host<'a> {
 pub enum Admission {
     Admitted,
     /// A critical pod that lacks only these: lower pods of the node are evicted for it.
-    MakeRoom(Vec<Failure>),
+    MakeRoom(Vec<AdmissionFailure>),
     /// The pod becomes `Failed`, with the reason and message of this.
-    Rejected(Failure),
+    Rejected(AdmissionFailure),
 }
 
 /// One check that a pod did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum AdmissionFailure {
     OsLabel,
     Os,
     StrictGroups,
@@ -92,7 +92,7 @@ pub enum Failure {
     Taint,
 }
 
-impl Failure {
+impl AdmissionFailure {
     /// `status.reason` of the refused pod.
     pub fn reason(&self) -> String {
         match self {
@@ -120,7 +120,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for AdmissionFailure {
     /// What follows `Pod was rejected: ` in `status.message`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -157,7 +157,8 @@ pub fn admit(applicant: Applicant, host: Host, others: &[&Pod]) -> Admission {
         return Admission::Rejected(failure);
     }
     let mut failures = failures(applicant, host, others);
-    let is_resource = |failure: &Failure| matches!(failure, Failure::Resource { .. });
+    let is_resource =
+        |failure: &AdmissionFailure| matches!(failure, AdmissionFailure::Resource { .. });
     if applicant.is_critical() && !failures.is_empty() {
         if failures.iter().all(is_resource) {
             return Admission::MakeRoom(failures);
@@ -171,32 +172,32 @@ pub fn admit(applicant: Applicant, host: Host, others: &[&Pod]) -> Admission {
 }
 
 /// Checks whose result no change of the node's pods can change.
-fn unsupported(applicant: Applicant, host: Host) -> Option<Failure> {
+fn unsupported(applicant: Applicant, host: Host) -> Option<AdmissionFailure> {
     let label = applicant.pod.labels().get(OS_LABEL);
     if label.is_some_and(|os| os != host.os) {
-        Some(Failure::OsLabel)
+        Some(AdmissionFailure::OsLabel)
     } else if applicant.os.is_some_and(|os| os != host.os) {
-        Some(Failure::Os)
+        Some(AdmissionFailure::Os)
     } else if applicant.strict_groups && !host.supports_strict_groups {
-        Some(Failure::StrictGroups)
+        Some(AdmissionFailure::StrictGroups)
     } else {
         None
     }
 }
 
 /// Every other check that the pod does not pass, in the kubelet's order.
-pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<Failure> {
+pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<AdmissionFailure> {
     let (pod, node) = (applicant.pod, host.node);
     let mut failures = resources(pod, node, others);
     if !pod.nodes.matches(&own_view(host)) {
-        failures.push(Failure::NodeAffinity);
+        failures.push(AdmissionFailure::NodeAffinity);
     }
     if pod
         .node
         .as_ref()
         .is_some_and(|name| *name != node.spec.name)
     {
-        failures.push(Failure::NodeName);
+        failures.push(AdmissionFailure::NodeName);
     }
     let taken = || others.iter().flat_map(|other| &other.kind.ports);
     if pod
@@ -205,7 +206,7 @@ pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<Failur
         .iter()
         .any(|port| taken().any(|other| conflict(port, other)))
     {
-        failures.push(Failure::NodePorts);
+        failures.push(AdmissionFailure::NodePorts);
     }
     let heeded = |effect: &Effect| match effect {
         Effect::NoExecute => true,
@@ -217,7 +218,7 @@ pub fn failures(applicant: Applicant, host: Host, others: &[&Pod]) -> Vec<Failur
         .iter()
         .any(|taint| heeded(&taint.effect) && !tolerated(taint, &pod.tolerations));
     if untolerated && !applicant.is_static {
-        failures.push(Failure::Taint);
+        failures.push(AdmissionFailure::Taint);
     }
     failures
 }
@@ -239,7 +240,7 @@ fn own_view<'a>(host: Host<'a>) -> Cow<'a, NodeSpec> {
     })
 }
 
-fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<Failure> {
+fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<AdmissionFailure> {
     let pods = others.len() as i64;
     let count = (Resource::Pods, 1, pods);
     let wanted = pod.requests.wanted.iter().filter(|(resource, amount)| {
@@ -257,7 +258,7 @@ fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<Failure> {
         .chain(asked)
         .map(|(resource, requested, used)| {
             let capacity = node.allocatable.get(&resource);
-            Failure::Resource {
+            AdmissionFailure::Resource {
                 resource,
                 requested,
                 used,
@@ -265,7 +266,7 @@ fn resources(pod: &Pod, node: &Node, others: &[&Pod]) -> Vec<Failure> {
             }
         })
         .filter(|failure| match failure {
-            Failure::Resource {
+            AdmissionFailure::Resource {
                 requested,
                 used,
                 capacity,
@@ -312,7 +313,7 @@ mod tests {
         match admission {
             Admission::Admitted => "ok".into(),
             Admission::MakeRoom(failures) => {
-                let reasons: Vec<String> = failures.iter().map(Failure::reason).collect();
+                let reasons: Vec<String> = failures.iter().map(AdmissionFailure::reason).collect();
                 format!("room: {}", reasons.join(", "))
             }
             Admission::Rejected(failure) => format!("{}: {failure}", failure.reason()),
@@ -529,7 +530,7 @@ mod tests {
         };
         assert_eq!(
             failures(Applicant::new(&pod), strict, &[]),
-            [Failure::Taint]
+            [AdmissionFailure::Taint]
         );
     }
 }

@@ -32,7 +32,7 @@ use crate::kinds::pod_actions;
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Hint, Profiles};
 use arrivals::Arrivals;
-pub use arrivals::{Cause, Part};
+pub use arrivals::{Cause, SubQueue};
 use backoff::Backoffs;
 use heap::{Heap, Item};
 use in_flight::{InFlight, Missed};
@@ -75,7 +75,7 @@ pub struct World<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     Active,
     Backoff,
     Parked,
@@ -83,9 +83,9 @@ enum Place {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedPod {
     ticket: Ticket,
-    place: Place,
+    place: Location,
     /// What happened to the pod itself while in flight.
     own_events: Vec<Event>,
 }
@@ -104,7 +104,7 @@ pub struct Sizes {
 pub struct Queue {
     timing: Timing,
     /// In boxes: the table has space for twice as many, and keeps it when they have gone.
-    entries: HashMap<Name, Box<Entry>>,
+    entries: HashMap<Name, Box<QueuedPod>>,
     /// Namespace and name to uid: a new pod under a known name means that the old one is gone.
     names: HashMap<(Name, Name), Name>,
     active: Heap,
@@ -137,7 +137,7 @@ impl Queue {
     }
 
     /// How often pods came where, and why, since this was last asked.
-    pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
+    pub fn take_arrivals(&mut self) -> Vec<(SubQueue, Cause, u64)> {
         self.arrivals.take()
     }
 
@@ -166,14 +166,14 @@ impl Queue {
 
     pub fn whereabouts(&self, uid: &str) -> Option<Whereabouts> {
         Some(match self.entries.get(uid)?.place {
-            Place::Active => Whereabouts::Active,
-            Place::Backoff => Whereabouts::Backoff {
+            Location::Active => Whereabouts::Active,
+            Location::Backoff => Whereabouts::Backoff {
                 until: self.backoffs.release_of(uid)?,
             },
-            Place::Parked => Whereabouts::Parked {
+            Location::Parked => Whereabouts::Parked {
                 latest_retry: self.latest_retry(uid)?,
             },
-            Place::InFlight => Whereabouts::InFlight,
+            Location::InFlight => Whereabouts::InFlight,
         })
     }
 
@@ -218,7 +218,7 @@ impl Queue {
             flushed: None,
             sequence: self.next_sequence,
         };
-        self.insert(ticket, Place::InFlight);
+        self.insert(ticket, Location::InFlight);
         self.settle(&uid, Hint::Immediately, Cause::NEW, world);
     }
 
@@ -239,20 +239,20 @@ impl Queue {
             }),
         });
         match entry.place {
-            Place::InFlight => {
+            Location::InFlight => {
                 let room = (MOST_OWN_EVENTS + 1).saturating_sub(entry.own_events.len());
                 entry.own_events.extend(events.take(room));
             }
-            Place::Active => {
+            Location::Active => {
                 let item = entry.ticket.item(self.timing);
                 self.active.push(item, by_turn(world.profiles));
             }
-            Place::Backoff => {
+            Location::Backoff => {
                 let item = entry.ticket.item(self.timing);
                 let blamed = entry.ticket.rejectors.is_blamed();
                 self.backoffs.push(item, blamed, world.profiles);
             }
-            Place::Parked => {
+            Location::Parked => {
                 let ticket = &entry.ticket;
                 let helps = events
                     .map(|event| {
@@ -294,7 +294,7 @@ impl Queue {
             None => self.backoffs.pop_blamed(world.profiles)?,
         };
         let entry = self.entries.get_mut(&item.pod.uid)?;
-        entry.place = Place::InFlight;
+        entry.place = Location::InFlight;
         entry.ticket.attempts = entry.ticket.attempts.saturating_add(1);
         self.in_flight.begin(item.pod.uid.clone());
         Some(&self.entries.get(&item.pod.uid)?.ticket)
@@ -316,7 +316,7 @@ impl Queue {
             return;
         }
         self.names.insert(name, uid.clone());
-        self.insert(ticket, Place::InFlight);
+        self.insert(ticket, Location::InFlight);
         self.give_back(&uid, rejectors, world);
     }
 
@@ -364,15 +364,15 @@ impl Queue {
             return;
         };
         match entry.place {
-            Place::Active => {}
-            Place::InFlight => {
+            Location::Active => {}
+            Location::InFlight => {
                 if entry.own_events.len() <= MOST_OWN_EVENTS {
                     entry
                         .own_events
                         .push(anything(entry.ticket.pod.uid.clone()));
                 }
             }
-            Place::Parked | Place::Backoff => {
+            Location::Parked | Location::Backoff => {
                 self.backoffs.remove(uid, world.profiles);
                 self.settle(uid, Hint::Immediately, Cause::Forced, world);
             }
@@ -383,10 +383,11 @@ impl Queue {
     pub fn advance(&mut self, world: World) {
         while let Some(item) = self.backoffs.pop_finished(world.now, world.profiles) {
             if let Some(entry) = self.entries.get_mut(&item.pod.uid) {
-                entry.place = Place::Active;
+                entry.place = Location::Active;
                 entry.ticket.first_tried.get_or_insert(world.now);
                 self.active.push(item, by_turn(world.profiles));
-                self.arrivals.count(Part::Active, Cause::BackoffComplete);
+                self.arrivals
+                    .count(SubQueue::Active, Cause::BackoffComplete);
             }
         }
         let flush = self.last_flush(world.now);
@@ -429,8 +430,8 @@ impl Queue {
         self.last_flush(deadline).plus(FLUSH_PERIOD)
     }
 
-    fn insert(&mut self, ticket: Ticket, place: Place) {
-        let entry = Entry {
+    fn insert(&mut self, ticket: Ticket, place: Location) {
+        let entry = QueuedPod {
             ticket,
             place,
             own_events: Vec::new(),
@@ -454,7 +455,7 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(uid) else {
             return;
         };
-        let was_parked = entry.place == Place::Parked;
+        let was_parked = entry.place == Location::Parked;
         let ticket = &mut entry.ticket;
         if hint != Hint::Skip {
             let World {
@@ -468,7 +469,7 @@ impl Queue {
             }
         }
         if hint == Hint::Skip || ticket.gate.is_some() {
-            entry.place = Place::Parked;
+            entry.place = Location::Parked;
             let situation = Situation {
                 profile: ticket.profile,
                 rejectors: ticket.rejectors.clone(),
@@ -477,21 +478,21 @@ impl Queue {
             let deadline = ticket.deadline(self.timing);
             self.parked.insert(&ticket.pod, situation, deadline);
             if !was_parked {
-                self.arrivals.count(Part::Unschedulable, cause);
+                self.arrivals.count(SubQueue::Unschedulable, cause);
             }
             return;
         }
         let item = ticket.item(self.timing);
         if hint == Hint::AfterBackoff && backoff::is_backing_off(item.expiry, world.now) {
-            entry.place = Place::Backoff;
+            entry.place = Location::Backoff;
             let blamed = ticket.rejectors.is_blamed();
             self.backoffs.push(item, blamed, world.profiles);
-            self.arrivals.count(Part::Backoff, cause);
+            self.arrivals.count(SubQueue::Backoff, cause);
         } else {
-            entry.place = Place::Active;
+            entry.place = Location::Active;
             ticket.first_tried.get_or_insert(world.now);
             self.active.push(item, by_turn(world.profiles));
-            self.arrivals.count(Part::Active, cause);
+            self.arrivals.count(SubQueue::Active, cause);
         }
     }
 
@@ -502,12 +503,12 @@ impl Queue {
         for uid in uids {
             let entry = &self.entries[uid];
             let places = [
-                (Place::Active, self.active.contains(uid)),
-                (Place::Backoff, self.backoffs.contains(uid)),
-                (Place::Parked, self.parked.deadline_of(uid).is_some()),
-                (Place::InFlight, self.in_flight.contains(uid)),
+                (Location::Active, self.active.contains(uid)),
+                (Location::Backoff, self.backoffs.contains(uid)),
+                (Location::Parked, self.parked.deadline_of(uid).is_some()),
+                (Location::InFlight, self.in_flight.contains(uid)),
             ];
-            let found: Vec<Place> = places
+            let found: Vec<Location> = places
                 .into_iter()
                 .filter_map(|(place, there)| there.then_some(place))
                 .collect();

@@ -42,7 +42,7 @@ use crate::hooks::{EventHooks, Hooks};
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Profile, Profiles, ProfilesError, Unoffered};
 use crate::queue::{
-    Attempt, Audience, Cause, Part, Queue, Rejectors, Sizes, Ticket, Timing, World,
+    Attempt, Audience, Cause, Queue, Rejectors, Sizes, SubQueue, Ticket, Timing, World,
 };
 use binding::{BindingCycle, Wait};
 use extenders::Conversation;
@@ -160,7 +160,7 @@ impl Scheduler {
     }
 
     /// How often pods entered each part of the queue, and why, since the last call.
-    pub fn take_arrivals(&mut self) -> Vec<(Part, Cause, u64)> {
+    pub fn take_arrivals(&mut self) -> Vec<(SubQueue, Cause, u64)> {
         self.queue.take_arrivals()
     }
 

@@ -1,15 +1,19 @@
-//! Whether the world is as a scenario says.
+//! Compares the state of the simulation with the expectations of a scenario.
 
 use engine::evaluate::Scan;
 use engine::model::parse_duration;
 use indexmap::IndexMap;
 
 use crate::scenario::Expected;
-use crate::world::{SimPod, World, key, seconds};
+use crate::simulation::{SimPod, Simulation, key, seconds};
 
-/// Everything that is not as expected of a pod, in words; an error if the expectation itself makes no sense.
-pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Vec<String>, String> {
-    let pod = world
+/// Everything that is not as expected of a pod, as messages; an error if the expectation itself is invalid.
+pub(crate) fn unmet(
+    simulation: &Simulation,
+    name: &str,
+    expected: &Expected,
+) -> Result<Vec<String>, String> {
+    let pod = simulation
         .pods
         .get(&key(name))
         .ok_or_else(|| format!("there is no pod `{name}`"))?;
@@ -57,7 +61,7 @@ pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Ve
         return Ok(unmet);
     }
     if let Some(want) = &expected.rejected {
-        let found = rejections(world, pod)?;
+        let found = rejections(simulation, pod)?;
         if !same(want, &found) {
             unmet.push(format!(
                 "it should be rejected by [{}], but is by [{}]",
@@ -75,7 +79,7 @@ pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Ve
         ));
     }
     if let Some(want) = &expected.nominated {
-        let nominations = world.scheduler.cluster().nominations();
+        let nominations = simulation.scheduler.cluster().nominations();
         let mut kept = nominations.filter(|nominated| nominated.pod.uid == pod.pod.uid);
         let found = kept.next().map(|nominated| nominated.node.to_string());
         if found.as_ref() != Some(want) {
@@ -86,7 +90,7 @@ pub(crate) fn unmet(world: &World, name: &str, expected: &Expected) -> Result<Ve
         }
     }
     if let Some(want) = expected.gated {
-        let ticket = world.scheduler.waiting(&pod.pod.uid);
+        let ticket = simulation.scheduler.waiting(&pod.pod.uid);
         if ticket.is_some_and(|ticket| ticket.is_gated()) != want {
             let not = if want { "" } else { "not " };
             unmet.push(format!(
@@ -123,13 +127,17 @@ fn state(pod: &SimPod) -> String {
 }
 
 /// Per node, the plugin that refuses it to the pod now.
-fn rejections(world: &World, pod: &SimPod) -> Result<IndexMap<String, String>, String> {
-    let profiles = world.scheduler.profiles();
+fn rejections(simulation: &Simulation, pod: &SimPod) -> Result<IndexMap<String, String>, String> {
+    let profiles = simulation.scheduler.profiles();
     let scheduler = &pod.pod.scheduler_name;
     let profile = profiles.find(scheduler);
     let profile = profile.ok_or_else(|| format!("no profile is named `{scheduler}`"))?;
-    let verdicts =
-        Scan::new(world.scheduler.cluster(), profiles.get(profile), &pod.pod).verdicts()?;
+    let verdicts = Scan::new(
+        simulation.scheduler.cluster(),
+        profiles.get(profile),
+        &pod.pod,
+    )
+    .verdicts()?;
     let by = verdicts.into_iter().map(|verdict| {
         let by = match (&verdict.rejection, verdict.plugin) {
             (None, _) => "nobody",

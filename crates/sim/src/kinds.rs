@@ -10,7 +10,7 @@ use engine::kinds::{Key, Kind};
 use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::world::key;
+use crate::simulation::key;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lists<N, P, O> {

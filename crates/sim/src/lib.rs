@@ -1,5 +1,5 @@
 //! A cluster in virtual time against the real engine: the same queue and the same path of a pod as in production, with
-//! no clock, no API and no randomness, so that the same scenario gives the same words, byte for byte.
+//! no clock, no API and no randomness, so that the same scenario gives the same output, byte for byte.
 //!
 //! A scenario is one YAML file that states one behaviour: [`run`] reads it, plays it and says what happened and which
 //! expectations were not met. `docs/scenarios.md` has the format. After every step the engine's invariants are checked.
@@ -7,20 +7,20 @@
 //! | module | contents |
 //! |---|---|
 //! | `expect` | the expectations of a scenario, checked |
-//! | `kinds` | the kinds that a scenario can create and delete |
+//! | `kinds` | lists of objects by kind |
 //! | `objects` | the short forms of nodes and pods |
 //! | `play` | the steps of a scenario |
 //! | `scenario` | the file format |
+//! | `simulation` | the cluster in virtual time |
 //! | `volumes` | binding of claims to volumes |
-//! | `world` | the cluster in virtual time |
 
 mod expect;
 mod kinds;
 mod objects;
 mod play;
 mod scenario;
+mod simulation;
 mod volumes;
-mod world;
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub struct Report {
     pub failures: Vec<Finding>,
 }
 
-/// A scenario that cannot be played: what is wrong with its text, or what in it makes no sense.
+/// An invalid scenario: errors in its text, or steps that are impossible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadScenario(pub Vec<Finding>);
 

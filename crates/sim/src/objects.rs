@@ -75,7 +75,7 @@ pub(crate) fn taints(texts: &[String]) -> Result<Vec<Taint>, String> {
     texts.iter().map(parse).collect()
 }
 
-/// Pods without uid; the world gives it.
+/// Pods without uid; the simulation gives it.
 pub(crate) fn pods(entry: &PodEntry, scheduler: &str) -> Result<Vec<Pod>, String> {
     let mut pod = Pod {
         spec: entry.spec.clone(),

@@ -13,7 +13,7 @@ use crate::expect;
 use crate::kinds;
 use crate::objects;
 use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
-use crate::world::{Deletion, World, key};
+use crate::simulation::{Deletion, Simulation, key};
 use crate::{BadScenario, Finding, Report};
 
 /// Longer than anything that waits in a queue.
@@ -37,11 +37,11 @@ pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario
     let scheduler = scheduler.map_err(|error| bad(text, "configuration", error.to_string()))?;
     let mut player = Player {
         text,
-        world: World::new(scheduler),
+        simulation: Simulation::new(scheduler),
         default_scheduler,
         failures: Vec::new(),
     };
-    player.world.log.extend(warnings);
+    player.simulation.log.extend(warnings);
     player.create("cluster", &scenario.cluster)?;
     player.settle("cluster")?;
     player.create_pods("pods", &scenario.pods)?;
@@ -51,13 +51,13 @@ pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario
     for (i, step) in scenario.steps.iter().enumerate() {
         player.step(&format!("steps[{i}]"), step)?;
     }
-    let unoffered = player.world.unoffered();
+    let unoffered = player.simulation.unoffered();
     let warnings = unoffered
         .iter()
         .map(|it| format!("warning: configuration: {it}"));
-    player.world.log.extend(warnings);
+    player.simulation.log.extend(warnings);
     Ok(Report {
-        log: player.world.log,
+        log: player.simulation.log,
         failures: player.failures,
     })
 }
@@ -89,17 +89,17 @@ fn below(text: &str, findings: Vec<Finding>) -> BadScenario {
     BadScenario(findings.into_iter().map(shifted).collect())
 }
 
-fn bad(text: &str, path: &str, words: String) -> BadScenario {
+fn bad(text: &str, path: &str, message: String) -> BadScenario {
     BadScenario(vec![Finding {
         line: yaml::line(text, path),
         field: path.to_owned(),
-        text: words,
+        text: message,
     }])
 }
 
 struct Player<'a> {
     text: &'a str,
-    world: World,
+    simulation: Simulation,
     /// For pods that name none.
     default_scheduler: String,
     failures: Vec<Finding>,
@@ -111,7 +111,7 @@ impl Player<'_> {
     }
 
     fn settle(&mut self, path: &str) -> Result<(), BadScenario> {
-        let result = self.world.settle();
+        let result = self.simulation.settle();
         self.at(path, result)
     }
 
@@ -155,13 +155,13 @@ impl Player<'_> {
         }
         if let Some(taints) = &step.taint {
             let result = objects::taints(&taints.taints).and_then(|new| {
-                let mut node = self.world.node(&taints.node)?;
+                let mut node = self.simulation.node(&taints.node)?;
                 node.spec.taints = new;
-                self.world.say(format!(
+                self.simulation.log(format!(
                     "node {} has taints {:?}",
                     taints.node, taints.taints
                 ));
-                self.world.set_node(node)
+                self.simulation.set_node(node)
             });
             self.at(&format!("{path}.taint"), result)?;
         }
@@ -171,39 +171,43 @@ impl Player<'_> {
         }
         for (node, unschedulable) in [(&step.cordon, true), (&step.uncordon, false)] {
             if let Some(name) = node {
-                let result = self.world.node(name).and_then(|mut node| {
+                let result = self.simulation.node(name).and_then(|mut node| {
                     node.spec.unschedulable = unschedulable;
                     let takes = if unschedulable {
                         "takes no more pods"
                     } else {
                         "takes pods again"
                     };
-                    self.world.say(format!("node {name} {takes}"));
-                    self.world.set_node(node)
+                    self.simulation.log(format!("node {name} {takes}"));
+                    self.simulation.set_node(node)
                 });
                 self.at(path, result)?;
             }
         }
         if let Some(name) = &step.ungate {
-            let result = self.world.pod(name).map(|_| key(name)).and_then(|key| {
-                self.world.say(format!("pod {key} loses its gates"));
-                self.world
-                    .edit_pod(&key, |pod| pod.spec.scheduling_gates.clear())
-            });
+            let result = self
+                .simulation
+                .pod(name)
+                .map(|_| key(name))
+                .and_then(|key| {
+                    self.simulation.log(format!("pod {key} loses its gates"));
+                    self.simulation
+                        .edit_pod(&key, |pod| pod.spec.scheduling_gates.clear())
+                });
             self.at(path, result)?;
         }
         if let Some(name) = &step.refuse {
-            let known = self.world.pods.contains_key(&key(name));
+            let known = self.simulation.pods.contains_key(&key(name));
             let result = if known {
                 Ok(())
             } else {
                 Err(format!("there is no pod `{name}`"))
             };
             self.at(path, result)?;
-            self.world.refusals.insert(key(name));
+            self.simulation.refusals.insert(key(name));
         }
         if let Some(given) = &step.advance {
-            let result = span(given).and_then(|span| self.world.advance(span));
+            let result = span(given).and_then(|span| self.simulation.advance(span));
             self.at(&format!("{path}.advance"), result)?;
         }
         Ok(())
@@ -212,16 +216,16 @@ impl Player<'_> {
     fn delete(&mut self, named: &Named) -> Result<(), String> {
         for name in &named.pods {
             let key = key(name);
-            self.world.pod(name)?;
-            self.world.say(format!("pod {key} is deleted"));
-            self.world.delete_pod(&key, Deletion::Asked)?;
+            self.simulation.pod(name)?;
+            self.simulation.log(format!("pod {key} is deleted"));
+            self.simulation.delete_pod(&key, Deletion::Asked)?;
         }
         for name in &named.nodes {
-            self.world.delete_node(name)?;
+            self.simulation.delete_node(name)?;
         }
         for (kind, names) in &named.others {
             for name in names {
-                self.world.delete(*kind, kinds::key_of(*kind, name))?;
+                self.simulation.delete(*kind, kinds::key_of(*kind, name))?;
             }
         }
         Ok(())
@@ -238,16 +242,17 @@ impl Player<'_> {
         };
         match (&relabel.pod, &relabel.node) {
             (Some(name), None) => {
-                self.world.pod(name)?;
-                self.world.say(format!("pod {} is relabelled", key(name)));
-                self.world
+                self.simulation.pod(name)?;
+                self.simulation
+                    .log(format!("pod {} is relabelled", key(name)));
+                self.simulation
                     .edit_pod(&key(name), |pod| edit(&mut pod.metadata.labels))
             }
             (None, Some(name)) => {
-                let mut node = self.world.node(name)?;
+                let mut node = self.simulation.node(name)?;
                 edit(&mut node.metadata.labels);
-                self.world.say(format!("node {name} is relabelled"));
-                self.world.set_node(node)
+                self.simulation.log(format!("node {name} is relabelled"));
+                self.simulation.set_node(node)
             }
             _ => Err("name one pod or one node".to_owned()),
         }
@@ -256,19 +261,19 @@ impl Player<'_> {
     fn resize(&mut self, resize: &Resize) -> Result<(), String> {
         match (&resize.pod, &resize.node) {
             (Some(name), None) => {
-                self.world.pod(name)?;
-                self.world.say(format!("pod {} is resized", key(name)));
-                self.world.edit_pod(&key(name), |pod| {
+                self.simulation.pod(name)?;
+                self.simulation.log(format!("pod {} is resized", key(name)));
+                self.simulation.edit_pod(&key(name), |pod| {
                     if let Some(container) = pod.spec.containers.first_mut() {
                         objects::resize(&mut container.resources.requests, resize);
                     }
                 })
             }
             (None, Some(name)) => {
-                let mut node = self.world.node(name)?;
+                let mut node = self.simulation.node(name)?;
                 objects::resize(&mut node.status.allocatable, resize);
-                self.world.say(format!("node {name} is resized"));
-                self.world.set_node(node)
+                self.simulation.log(format!("node {name} is resized"));
+                self.simulation.set_node(node)
             }
             _ => Err("name one pod or one node".to_owned()),
         }
@@ -278,9 +283,9 @@ impl Player<'_> {
         for (i, entry) in objects.nodes.iter().enumerate() {
             let path = format!("{path}.nodes[{i}]");
             for node in self.at(&path, objects::nodes(entry))? {
-                let result = match self.world.nodes.contains_key(&node.metadata.name) {
+                let result = match self.simulation.nodes.contains_key(&node.metadata.name) {
                     true => Err(format!("there is a node `{}` already", node.metadata.name)),
-                    false => self.world.set_node(node),
+                    false => self.simulation.set_node(node),
                 };
                 self.at(&path, result)?;
             }
@@ -288,10 +293,10 @@ impl Player<'_> {
         let mut given = BTreeSet::new();
         for (kind, manifests) in &objects.others {
             for (i, manifest) in manifests.iter().enumerate() {
-                let result = self.world.parse(*kind, manifest.clone());
+                let result = self.simulation.parse(*kind, manifest.clone());
                 let result = result
                     .and_then(|object| named(&object, &mut given).map(|()| object))
-                    .and_then(|object| self.world.set_object(object));
+                    .and_then(|object| self.simulation.set_object(object));
                 self.at(&format!("{path}.{}[{i}]", kinds::field(*kind)), result)?;
             }
         }
@@ -308,7 +313,7 @@ impl Player<'_> {
                 .map_or(Ok(Duration::ZERO), span);
             let leaves_after = self.at(&format!("{path}.leavesAfter"), leaves_after)?;
             for pod in self.at(&path, pods)? {
-                let result = self.world.create_pod(pod, leaves_after);
+                let result = self.simulation.create_pod(pod, leaves_after);
                 self.at(&path, result)?;
             }
         }
@@ -322,7 +327,7 @@ impl Player<'_> {
     ) -> Result<(), BadScenario> {
         for (name, expect) in expected {
             let path = format!("{path}.{name}");
-            let unmet = expect::unmet(&self.world, name, &expect.0);
+            let unmet = expect::unmet(&self.simulation, name, &expect.0);
             for text in self.at(&path, unmet)? {
                 self.failures.push(bad(self.text, &path, text).0.remove(0));
             }
@@ -337,9 +342,9 @@ impl Player<'_> {
     ) -> Result<(), BadScenario> {
         for (name, count) in expected {
             let path = format!("{path}.{name}");
-            let known = self.world.node(name);
+            let known = self.simulation.node(name);
             self.at(&path, known)?;
-            let pods = self.world.pods.values();
+            let pods = self.simulation.pods.values();
             let found = pods.filter(|pod| pod.node() == Some(name)).count();
             if found != *count {
                 let text = format!("{count} pods are expected there, but {found} are");

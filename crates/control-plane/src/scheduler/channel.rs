@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::cluster::View;
+use engine::cluster::Snapshot;
 use engine::model::Timestamp;
 use engine::scheduler::{Input, Outcome, PodReport};
 use tokio::sync::{Notify, oneshot};
@@ -76,7 +76,7 @@ pub(crate) struct EngineDump {
     pub(crate) at: Timestamp,
     /// Every kind had been listed before.
     pub(crate) synced: bool,
-    pub(crate) view: View,
+    pub(crate) view: Snapshot,
 }
 
 /// What the engine waits for, besides a message.

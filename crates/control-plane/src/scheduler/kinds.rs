@@ -15,10 +15,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::scheduler::channel::{Channel, Message};
+use crate::scheduler::channel::{self, Channel};
 use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::pods::{PendingPod, PendingPods};
-use crate::watch::{Handler, ObjectChange, Progress, RawObject, Resource};
+use crate::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
 
 /// The server leaves out pods that ended; one that ends looks deleted.
 const NOT_ENDED: &str = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
@@ -99,7 +99,7 @@ pub(crate) enum Parsed {
     Other(Object),
 }
 
-type Observed = crate::watch::Observed<Parsed, InvalidObject>;
+type ParsedObject = Observed<Parsed, InvalidObject>;
 
 /// An object that cannot be parsed, or not all of it.
 #[derive(Debug)]
@@ -138,7 +138,7 @@ impl Handler for KindInbox {
     type Object = Parsed;
     type Problem = InvalidObject;
 
-    fn parse(&self, raw: &RawObject) -> Result<Observed, InvalidObject> {
+    fn parse(&self, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
         match self.kind {
             Kind::Pod => pod(raw),
             Kind::Node => node(raw),
@@ -174,12 +174,15 @@ impl Handler for KindInbox {
         let inputs: Vec<Input> = changes.into_iter().map(input).collect();
         claim_waits.observe(&inputs);
         channel
-            .send(inputs.into_iter().map(Message::Input).collect())
+            .send(inputs.into_iter().map(channel::Message::Input).collect())
             .await;
     }
 
     async fn synced(&self, kind: &'static str) {
-        self.inbox.channel.send(vec![Message::Synced(kind)]).await;
+        self.inbox
+            .channel
+            .send(vec![channel::Message::Synced(kind)])
+            .await;
     }
 
     fn report(&self, problem: InvalidObject) {
@@ -195,7 +198,7 @@ fn key(meta: &ObjectMeta) -> Key {
     Key::new(meta.namespace.as_str(), meta.name.as_str())
 }
 
-fn observed(meta: ObjectMeta, object: Object) -> Observed {
+fn observed(meta: ObjectMeta, object: Object) -> ParsedObject {
     Observed {
         key: key(&meta),
         uid: meta.uid.into(),
@@ -205,7 +208,7 @@ fn observed(meta: ObjectMeta, object: Object) -> Observed {
     }
 }
 
-fn json(kind: Kind, raw: &RawObject) -> Result<Observed, InvalidObject> {
+fn json(kind: Kind, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     let RawObject::Json(bytes) = raw else {
         return Err(InvalidObject::without_event(format_args!(
             "{kind} in protobuf: only JSON was requested"
@@ -254,7 +257,7 @@ fn either<T: DeserializeOwned + Message + Default>(
     Err(unreadable(kind, partial, &error))
 }
 
-fn report(raw: &RawObject) -> Result<Observed, InvalidObject> {
+fn report(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     json(Kind::CustomNodeResource, raw).or_else(|invalid| {
         let RawObject::Json(bytes) = raw else {
             return Err(invalid);
@@ -276,13 +279,13 @@ fn report(raw: &RawObject) -> Result<Observed, InvalidObject> {
     })
 }
 
-fn node(raw: &RawObject) -> Result<Observed, InvalidObject> {
+fn node(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     let node: core::Node = either(Kind::Node, raw)?;
     let parsed = parse::node(&node).map_err(InvalidObject::without_event)?;
     Ok(observed(node.metadata, parsed.into()))
 }
 
-fn pod(raw: &RawObject) -> Result<Observed, InvalidObject> {
+fn pod(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     let mut pod: core::Pod = either(Kind::Pod, raw)?;
     if pod.is_finished() {
         return Ok(Observed {
@@ -384,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    fn read(json: &'static str) -> Result<Observed, InvalidObject> {
+    fn read(json: &'static str) -> Result<ParsedObject, InvalidObject> {
         pod(&RawObject::Json(Bytes::from_static(json.as_bytes())))
     }
 

@@ -106,7 +106,7 @@ fn read_protobuf(frame: Bytes) -> Result<Frame, String> {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct JsonEvent<'a> {
     #[serde(rename = "type")]
     kind: String,
     #[serde(borrow)]
@@ -114,7 +114,7 @@ struct Line<'a> {
 }
 
 fn read_json(frame: Bytes) -> Result<Frame, String> {
-    let line: Line = serde_json::from_slice(&frame).map_err(|error| error.to_string())?;
+    let line: JsonEvent = serde_json::from_slice(&frame).map_err(|error| error.to_string())?;
     if line.kind == "ERROR" {
         let status = serde_json::from_str(line.object.get()).map_err(|error| error.to_string())?;
         return Ok(Frame::Error(status));

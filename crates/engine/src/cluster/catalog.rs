@@ -15,7 +15,7 @@ use crate::model::{Name, Node, PodKind, PodTerm, Resource};
 pub struct Catalog {
     pub(super) accounts: Accounts,
     pub(super) terms: Terms,
-    pub(super) images: Images,
+    pub(super) images: ImageStates,
     pub(super) node_count: usize,
     /// Read through methods in the file of each kind.
     pub(crate) objects: Tables,
@@ -88,9 +88,9 @@ pub struct ImageState {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Images(HashMap<Name, ImageState>);
+pub(super) struct ImageStates(HashMap<Name, ImageState>);
 
-impl Images {
+impl ImageStates {
     pub(super) fn enter(&mut self, node: &Node) {
         for (name, size) in node.spec.images.iter() {
             self.0

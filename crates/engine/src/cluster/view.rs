@@ -12,7 +12,7 @@ use crate::model::{Amounts, Name, Node, Pod, ReclaimedResource, Resource};
 
 /// What was known of nodes and of the pods on them. Nothing changes it.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct Snapshot {
     accounts: Accounts,
     width: usize,
     nodes: Vec<Arc<Node>>,
@@ -75,7 +75,7 @@ pub struct UnknownNode {
 
 impl Cluster {
     /// All nodes.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> Snapshot {
         let slots = 0..self.nodes.slots().len();
         let mut view = self.view_of_slots(slots.filter(|slot| self.nodes.get(*slot).is_some()));
         view.unknown = self
@@ -91,13 +91,13 @@ impl Cluster {
     }
 
     /// One node; `None` if it is not known.
-    pub fn view_of(&self, node: &str) -> Option<View> {
+    pub fn view_of(&self, node: &str) -> Option<Snapshot> {
         Some(self.view_of_slots(std::iter::once(self.nodes.slot(node)?)))
     }
 
-    fn view_of_slots(&self, slots: impl Iterator<Item = usize>) -> View {
+    fn view_of_slots(&self, slots: impl Iterator<Item = usize>) -> Snapshot {
         let (most, width) = (slots.size_hint().1.unwrap_or(0), self.nodes.width());
-        let mut view = View {
+        let mut view = Snapshot {
             accounts: self.catalog.accounts.clone(),
             width,
             nodes: Vec::with_capacity(most),
@@ -126,7 +126,7 @@ impl Cluster {
     }
 }
 
-impl View {
+impl Snapshot {
     /// How many nodes it has.
     pub fn len(&self) -> usize {
         self.nodes.len()

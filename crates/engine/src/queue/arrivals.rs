@@ -8,13 +8,13 @@ use crate::framework::{Actions, Changed, Event, Kind};
 
 /// Where pods wait, as metrics tell them apart. Gated pods are unschedulable ones there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Part {
+pub enum SubQueue {
     Active,
     Backoff,
     Unschedulable,
 }
 
-impl Part {
+impl SubQueue {
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -91,14 +91,14 @@ fn action(actions: Actions) -> &'static str {
 
 /// Counted since they were last taken.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals(HashMap<(Part, Cause), u64>);
+pub(super) struct Arrivals(HashMap<(SubQueue, Cause), u64>);
 
 impl Arrivals {
-    pub(super) fn count(&mut self, part: Part, cause: Cause) {
+    pub(super) fn count(&mut self, part: SubQueue, cause: Cause) {
         *self.0.entry((part, cause)).or_default() += 1;
     }
 
-    pub(super) fn take(&mut self) -> Vec<(Part, Cause, u64)> {
+    pub(super) fn take(&mut self) -> Vec<(SubQueue, Cause, u64)> {
         let mut all: Vec<_> = self
             .0
             .drain()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod, Timestamp};
 use engine::profile::Profiles;
-use engine::queue::{Cause, Part};
+use engine::queue::{Cause, SubQueue};
 use engine::scheduler::{Failure, FailureReason, Input, Outcome, Scheduler};
 use prometheus_client::metrics::gauge::Gauge;
 
@@ -233,7 +233,7 @@ impl Attempts {
     }
 
     /// Pods were added to the queue, or moved in it.
-    pub(crate) fn moved(&self, arrivals: Vec<(Part, Cause, u64)>) {
+    pub(crate) fn moved(&self, arrivals: Vec<(SubQueue, Cause, u64)>) {
         for (part, cause, count) in arrivals {
             let labels = IncomingLabels {
                 queue: part.name(),

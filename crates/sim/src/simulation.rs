@@ -19,7 +19,7 @@ use crate::volumes::Storage;
 /// More than any scenario decides; beyond it something goes round in circles.
 const MOST_DECISIONS: u64 = 1_000_000;
 
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) scheduler: Scheduler,
     pub(crate) now: Timestamp,
     pub(crate) nodes: IndexMap<String, core::Node>,
@@ -85,7 +85,7 @@ fn key_of(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace(), pod.name)
 }
 
-impl World {
+impl Simulation {
     pub(crate) fn new(scheduler: Scheduler) -> Self {
         Self {
             scheduler,
@@ -103,13 +103,13 @@ impl World {
         }
     }
 
-    pub(crate) fn say(&mut self, text: impl AsRef<str>) {
+    pub(crate) fn log(&mut self, text: impl AsRef<str>) {
         self.log
             .push(format!("{:>8}  {}", seconds(self.now), text.as_ref()));
     }
 
     /// Sends an input to the scheduler, and checks its invariants.
-    pub(crate) fn tell(&mut self, input: Input) -> Result<(), String> {
+    pub(crate) fn apply(&mut self, input: Input) -> Result<(), String> {
         self.scheduler
             .apply(input, self.now)
             .map_err(|error| error.to_string())?;
@@ -134,7 +134,7 @@ impl World {
         let mut warnings = Vec::new();
         let parsed = manifest.parse(&mut warnings);
         for warning in warnings {
-            self.say(format!("warning: {warning}"));
+            self.log(format!("warning: {warning}"));
         }
         parsed.map_err(|error| error.to_string())
     }
@@ -143,7 +143,7 @@ impl World {
     pub(crate) fn set_object(&mut self, object: Object) -> Result<(), String> {
         self.others.insert((object.kind(), object.key()));
         self.storage.set(&object);
-        self.tell(Input::Object(object.into()))
+        self.apply(Input::Object(object.into()))
     }
 
     /// Deletes an object that is neither a node nor a pod.
@@ -152,16 +152,16 @@ impl World {
         if !self.others.remove(&known) {
             return Err(format!("there is no {kind} `{}`", known.1));
         }
-        self.say(format!("{kind} {} is deleted", known.1));
+        self.log(format!("{kind} {} is deleted", known.1));
         self.storage.delete(kind, &known.1);
-        self.tell(Input::Object(Update::Delete(kind, known.1)))
+        self.apply(Input::Object(Update::Delete(kind, known.1)))
     }
 
     /// Writes a node, new or known.
     pub(crate) fn set_node(&mut self, node: core::Node) -> Result<(), String> {
         let parsed = parse::node(&node).map_err(|error| error.to_string())?;
         self.nodes.insert(node.metadata.name.clone(), node);
-        self.tell(Input::Object(parsed.into()))?;
+        self.apply(Input::Object(parsed.into()))?;
         let catalog = self.scheduler.cluster().catalog();
         self.offered.extend(catalog.offered());
         Ok(())
@@ -181,8 +181,8 @@ impl World {
         if self.nodes.shift_remove(name).is_none() {
             return Err(format!("there is no node `{name}`"));
         }
-        self.say(format!("node {name} is deleted"));
-        self.tell(Input::Object(Update::Delete(Kind::Node, name.into())))
+        self.log(format!("node {name} is deleted"));
+        self.apply(Input::Object(Update::Delete(Kind::Node, name.into())))
     }
 
     pub(crate) fn node(&self, name: &str) -> Result<core::Node, String> {
@@ -224,7 +224,7 @@ impl World {
                 is_under_way: false,
             },
         );
-        self.tell(Input::Pod(pod))
+        self.apply(Input::Pod(pod))
     }
 
     pub(crate) fn pod(&self, name: &str) -> Result<&SimPod, String> {
@@ -244,7 +244,7 @@ impl World {
         edit(&mut known.wire);
         known.pod = parsed(&known.wire, known.created, known.bound)?;
         let pod = known.pod.clone();
-        self.tell(Input::Pod(pod))
+        self.apply(Input::Pod(pod))
     }
 
     /// Deletes a pod. On a node it may take its time, and counts until it has left.
@@ -280,7 +280,7 @@ impl World {
         };
         known.gone = true;
         let uid = known.pod.uid.clone();
-        self.tell(Input::PodGone(uid))
+        self.apply(Input::PodGone(uid))
     }
 
     /// Lets time pass, and everything happen that is due meanwhile.
@@ -314,7 +314,7 @@ impl World {
             && first.key().0 <= self.now
         {
             let key = first.remove();
-            self.say(format!("pod {key} has left"));
+            self.log(format!("pod {key} has left"));
             self.gone(&key)?;
         }
         Ok(())
@@ -346,18 +346,18 @@ impl World {
                         self.set_object(object)?;
                     }
                 }
-                self.say(format!(
+                self.log(format!(
                     "pod {} gets its volumes for node {node}",
                     key_of(&pod)
                 ));
-                self.tell(Input::Prepared {
+                self.apply(Input::Prepared {
                     uid: pod.uid.clone(),
                     result: Ok(()),
                 })
             }
             Outcome::Wait { pod, node, .. } => {
                 self.attempted(&key_of(&pod), true);
-                self.say(format!(
+                self.log(format!(
                     "pod {} waits on permit for node {node}",
                     key_of(&pod)
                 ));
@@ -371,12 +371,12 @@ impl World {
                 displaced,
             } => self.preempt(failure, &node, &victims, &displaced),
             Outcome::Skip { pod, message } => {
-                self.say(format!("pod {}: {message}", key_of(&pod)));
+                self.log(format!("pod {}: {message}", key_of(&pod)));
                 Ok(())
             }
             Outcome::Warn { pod, message } => {
                 let key = key_of(&pod);
-                self.say(format!("pod {key} is warned: {message}"));
+                self.log(format!("pod {key} gets a warning: {message}"));
                 if let Some(known) = self.pods.get_mut(&key) {
                     known.warnings.push(message);
                 }
@@ -399,12 +399,12 @@ impl World {
         self.attempted(&key, true);
         let uid = pod.uid.clone();
         if self.refusals.remove(&key) {
-            self.say(format!("pod {key}: the binding to {node} is refused"));
+            self.log(format!("pod {key}: the binding to {node} is refused"));
             let result = Err("the binding was refused".to_owned());
-            return self.tell(Input::Bound { uid, result });
+            return self.apply(Input::Bound { uid, result });
         }
-        self.say(format!("pod {key} is bound to {node}"));
-        self.tell(Input::Bound {
+        self.log(format!("pod {key} is bound to {node}"));
+        self.apply(Input::Bound {
             uid,
             result: Ok(()),
         })?;
@@ -423,7 +423,7 @@ impl World {
     fn park(&mut self, failure: Failure) -> Result<(), String> {
         let key = key_of(&failure.pod);
         self.attempted(&key, false);
-        self.say(format!("pod {key} waits: {}", failure.message));
+        self.log(format!("pod {key} waits: {}", failure.message));
         if let Some(known) = self.pods.get_mut(&key) {
             known.message = Some(failure.message);
         }
@@ -454,10 +454,10 @@ impl World {
         }
         for victim in victims {
             let key = key_of(victim);
-            self.say(format!("pod {key} is evicted from {node} for {preemptor}"));
+            self.log(format!("pod {key} is evicted from {node} for {preemptor}"));
             self.delete_pod(&key, Deletion::Preempted)?;
         }
-        self.tell(Input::PreemptionDone { uid, failed: false })
+        self.apply(Input::PreemptionDone { uid, failed: false })
     }
 }
 
