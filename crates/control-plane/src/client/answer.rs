@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::wire::envelope::{self, Status};
+use api::wire::envelope::{self, RequestStatus};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -137,11 +137,11 @@ fn refusal(code: StatusCode, headers: &HeaderMap, bytes: &Bytes) -> Refusal {
     }
 }
 
-fn read_status(headers: &HeaderMap, bytes: &Bytes) -> Status {
+fn read_status(headers: &HeaderMap, bytes: &Bytes) -> RequestStatus {
     let read = if is_protobuf(headers) {
         envelope::open(bytes)
             .ok()
-            .and_then(|message| Status::decode(message).ok())
+            .and_then(|message| RequestStatus::decode(message).ok())
     } else {
         serde_json::from_slice(bytes).ok()
     };

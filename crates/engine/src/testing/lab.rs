@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::objects::{NodeBuilder, PodBuilder, node};
 use super::report::ReportBuilder;
 use crate::cluster::Cluster;
-use crate::evaluate::{NodeVerdict, Scan, NodeChange};
+use crate::evaluate::{NodeChange, NodeVerdict, Scan};
 use crate::framework::{
     Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, Kind, NodeRule, Plan, Plugin,
     Point, Points,

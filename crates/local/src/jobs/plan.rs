@@ -388,8 +388,8 @@ mod tests {
             .filter(|c| c.status == "True")
             .map(|c| c.type_.clone())
             .collect();
-        let mut text = vec![format!("{}+{}", status.succeeded, status.failed)];
-        for (word, text) in [
+        let mut parts = vec![format!("{}+{}", status.succeeded, status.failed)];
+        for (name, text) in [
             ("create", plan.create.len().to_string()),
             ("delete", names(&plan.delete)),
             ("release", names(&plan.release)),
@@ -401,10 +401,10 @@ mod tests {
             ),
         ] {
             if !text.is_empty() && text != "0" {
-                text.push(format!("{word} {text}"));
+                parts.push(format!("{name} {text}"));
             }
         }
-        text.join(" ")
+        parts.join(" ")
     }
 
     #[test]

@@ -360,7 +360,7 @@ async fn cordoned_and_removed_nodes_are_noticed() {
 async fn stopping_stops_everything() {
     let cluster = Cluster::new(Options::default());
     let client = Client::new(cluster.service(), "default");
-    let stops = |local: Local| async {
+    let stops = |local: Local| async move {
         tokio::time::timeout(Duration::from_secs(10), local.stop())
             .await
             .expect("it stops")

@@ -225,12 +225,19 @@ mod tests {
         }
         assert_eq!(
             prioritized(&json!([{"Host": "a", "Score": 7}, {"host": "b", "score": 1}])),
-            Ok(Ok(Response::Prioritize(vec![("a".into(), 7), ("b".into(), 1)])))
+            Ok(Ok(Response::Prioritize(vec![
+                ("a".into(), 7),
+                ("b".into(), 1)
+            ])))
         );
         let victims = json!({"NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "u"}], "NumPDBViolations": 2}}});
         assert_eq!(
             preempted(&victims),
-            Ok(Ok(Response::Preempt(vec![("n".into(), vec!["u".into()], 2)])))
+            Ok(Ok(Response::Preempt(vec![(
+                "n".into(),
+                vec!["u".into()],
+                2
+            )])))
         );
     }
 
@@ -250,9 +257,15 @@ mod tests {
         }
         assert_eq!(
             prioritized(&json!([null, {"Host": "a", "Score": null}])),
-            Ok(Ok(Response::Prioritize(vec![("".into(), 0), ("a".into(), 0)])))
+            Ok(Ok(Response::Prioritize(vec![
+                ("".into(), 0),
+                ("a".into(), 0)
+            ])))
         );
-        assert_eq!(prioritized(&json!(null)), Ok(Ok(Response::Prioritize(vec![]))));
+        assert_eq!(
+            prioritized(&json!(null)),
+            Ok(Ok(Response::Prioritize(vec![])))
+        );
         let victims = json!({"NodeNameToMetaVictims": {"n": null}});
         assert_eq!(
             preempted(&victims),
