@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use api::http::PodReport;
 use control_plane::scheduler::observe::score_table::{ScoreRow, ScoreTable};
-use engine::scheduler::{NodeReport, PodState, PreemptionReport, Verdict};
+use engine::scheduler::{Decision, NodeReport, PodState, PreemptionReport};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{foreign::one_line, output};
@@ -84,32 +84,32 @@ fn verdict(report: &PodReport) -> String {
     );
     let is_its_node = |node: &str| {
         let mut nodes = report.nodes.iter();
-        nodes.any(|it| it.is_its_node && *it.said.verdict.node == *node)
+        nodes.any(|it| it.is_its_node && *it.result.verdict.node == *node)
     };
     match &report.verdict {
-        Verdict::Node(node) if is_its_node(node) => {
+        Decision::Node(node) if is_its_node(node) => {
             format!("now        {count}, and it would go there again")
         }
-        Verdict::Node(node) => format!("now        {count}, and it would go to {node}"),
-        Verdict::NoNode(message) if report.nodes.is_empty() => {
+        Decision::Node(node) => format!("now        {count}, and it would go to {node}"),
+        Decision::NoNode(message) if report.nodes.is_empty() => {
             format!("now        {}", one_line(message))
         }
-        Verdict::NoNode(_) => format!("now        {count}"),
-        Verdict::Error(message) => format!("error      {}", one_line(message)),
-        Verdict::Foreign(message) => format!("foreign    {}", one_line(message)),
+        Decision::NoNode(_) => format!("now        {count}"),
+        Decision::Error(message) => format!("error      {}", one_line(message)),
+        Decision::Foreign(message) => format!("foreign    {}", one_line(message)),
     }
 }
 
 fn fitting(report: &PodReport) -> impl Iterator<Item = &NodeReport<String>> {
     let nodes = report.nodes.iter();
-    nodes.filter(|node| node.said.verdict.rejection.is_none())
+    nodes.filter(|node| node.result.verdict.rejection.is_none())
 }
 
 /// Nodes that do not fit, by reason, the most frequent first.
 fn reasons(report: &PodReport) -> String {
     let mut groups: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
     for node in &report.nodes {
-        let verdict = &node.said.verdict;
+        let verdict = &node.result.verdict;
         if let Some(rejection) = &verdict.rejection {
             let plugin = verdict.plugin.as_deref().unwrap_or("-");
             let key = (one_line(&rejection.message()).into_owned(), plugin);
@@ -135,13 +135,13 @@ fn reasons(report: &PodReport) -> String {
 
 /// The table of the best nodes, as in the scheduler's log.
 pub(super) fn scores(report: &PodReport, top: usize) -> String {
-    let mut nodes: Vec<_> = fitting(report).map(|node| &node.said).collect();
+    let mut nodes: Vec<_> = fitting(report).map(|node| &node.result).collect();
     if nodes.is_empty() {
         return "scores     none, because no node fits\n".to_owned();
     }
     nodes.sort_by_key(|node| {
         let is_chosen =
-            matches!(&report.verdict, Verdict::Node(chosen) if *chosen == node.verdict.node);
+            matches!(&report.verdict, Decision::Node(chosen) if *chosen == node.verdict.node);
         (Reverse(node.total), !is_chosen)
     });
     let plugins = nodes[0].scores.iter().map(|it| &it.plugin[..]);
