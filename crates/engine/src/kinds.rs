@@ -113,6 +113,10 @@ impl fmt::Display for Kind {
 }
 
 /// A change of an object, as it was observed.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every update is a `Set`, and is applied at once"
+)]
 #[derive(Debug, Clone)]
 pub enum Update {
     /// The object is new, changed or the same.

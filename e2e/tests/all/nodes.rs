@@ -148,7 +148,7 @@ fn controllers_take_their_lease_and_give_it_back() {
         "metadata": {"name": "tidepool-system"}});
     api.create(&namespace).unwrap();
     let mut controllers = start(&control_plane, "controllers", &[]);
-    let holder = || {
+    let holder = || -> Result<String, String> {
         let lease =
             "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases/tidepool-controllers";
         let lease = api.get(lease).map_err(|error| format!("{error:#}"))?;

@@ -4,6 +4,7 @@
 macro_rules! manifests {
     ($($kind:ident($wire:ty) $path:literal => $parse:expr,)*) => {
         /// An object of a watched kind, as the API writes it.
+        #[expect(clippy::large_enum_variant, reason = "parsed and dropped at once")]
         #[derive(Debug, Clone)]
         pub enum Manifest {
             $($kind($wire),)*

@@ -28,8 +28,8 @@ pub(super) fn routes<C: Component>(component: C, guard: Option<Guard>) -> Router
             answer(StatusCode::OK, OPEN_METRICS, component.metrics())
         }),
     );
-    let endpoints: [(&'static str, fn(&C) -> Vec<Check>); 3] = [
-        ("livez", C::live),
+    let endpoints = [
+        ("livez", C::live as fn(&C) -> Vec<Check>),
         ("healthz", C::healthy),
         ("readyz", C::ready),
     ];

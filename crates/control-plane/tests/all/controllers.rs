@@ -106,7 +106,7 @@ async fn copied(client: &Client, name: &str) {
     maps.create(&PostParams::default(), &map).await.unwrap();
     eventually(&format!("{name} is copied"), || async {
         let data = maps.get(name).await.unwrap().data.unwrap();
-        if data.get("found").is_some() {
+        if data.contains_key("found") {
             Ok(())
         } else {
             Err(data)
