@@ -276,7 +276,7 @@ mod tests {
         ] {
             fs::write(path("theirs"), theirs).unwrap();
             let error = write(&path("theirs"), "text").unwrap_err().to_string();
-            assert!(error.contains("tidepool did not write"), "{error}");
+            assert!(error.contains("not written by tidepool"), "{error}");
             assert_eq!(fs::read_to_string(path("theirs")).unwrap(), theirs);
         }
     }
