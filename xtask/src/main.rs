@@ -20,6 +20,8 @@ mod names;
 mod parity;
 mod process;
 mod test;
+#[cfg(test)]
+mod unused;
 mod wording;
 
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
-//! Decides: where pods go, and why.
+//! Decides on which node each pod runs, and explains why.
 //!
-//! No I/O, no async, no threads, no clock, no randomness: time comes in as an argument, and what comes out is data
-//! that leaves the caller nothing to decide. The same history gives the same answers, byte for byte.
+//! The engine has no I/O, no async code, no threads, no clock and no randomness. Time is an argument, and the result is
+//! an instruction that leaves the caller nothing to decide. The same inputs always give the same outputs.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -14,10 +14,10 @@
 //! | [`evaluate`] | evaluates a pod against every node: feasible nodes, scores, reasons |
 //! | [`scheduler`] | the path of a pod, from inputs to instructions; `scheduler/cycle.rs` is the scheduling cycle. Start here |
 //! | [`preemption`] | the search for pods to evict so that another pod fits |
-//! | [`queue`] | pods that wait: whose turn it is, and what can help whom |
+//! | [`queue`] | pods that wait: their order, their backoff, and the events that can help them |
 //! | [`extender`] | extenders: the questions to them and their answers |
 //! | [`hooks`] | probes, rewrites and event hooks: code that a program adds around extension points and events |
-//! | [`kubelet`] | whether a node's kubelet would take a pod, in its own words |
+//! | [`kubelet`] | whether a node's kubelet would admit a pod, with the kubelet's messages |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 
 pub mod cluster;

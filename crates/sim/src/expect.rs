@@ -48,9 +48,7 @@ pub(crate) fn unmet(
         && !pod.warnings.iter().any(|text| text.contains(want))
     {
         let found = pod.warnings.join("; ");
-        unmet.push(format!(
-            "it should be warned of `{want}`, but is of `{found}`"
-        ));
+        unmet.push(format!("expected a warning with `{want}`, found `{found}`"));
     }
     let must_wait = expected.rejected.is_some()
         || expected.message.is_some()
@@ -84,9 +82,7 @@ pub(crate) fn unmet(
         let found = kept.next().map(|nominated| nominated.node.to_string());
         if found.as_ref() != Some(want) {
             let found = found.unwrap_or_else(|| "nowhere".to_owned());
-            unmet.push(format!(
-                "room should be kept for it on {want}, but is on {found}"
-            ));
+            unmet.push(format!("expected a nomination for {want}, found {found}"));
         }
     }
     if let Some(want) = expected.gated {
@@ -140,7 +136,7 @@ fn rejections(simulation: &Simulation, pod: &SimPod) -> Result<IndexMap<String, 
     .verdicts()?;
     let by = verdicts.into_iter().map(|verdict| {
         let by = match (&verdict.rejection, verdict.plugin) {
-            (None, _) => "nobody",
+            (None, _) => "no plugin",
             (Some(_), Some(plugin)) => plugin,
             (Some(_), None) => "several",
         };

@@ -43,7 +43,7 @@ const MISSING_KIND: &str = "not served by the API server; watching begins once t
 const PROTOBUF_WATCH: &str =
     "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.5";
 
-/// Lists and watches a kind for ever.
+/// Lists and watches a kind until the task is aborted.
 pub(crate) async fn reflect<H: Handler>(
     resource: &'static Resource,
     client: kube::Client,

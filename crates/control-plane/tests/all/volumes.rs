@@ -88,14 +88,10 @@ async fn bind_claim_named(fixture: &Fixture, claim: &str) {
     api.patch(claim, &params, &patch).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_volume_is_made_for_the_chosen_node() {
-    let mut fixture = Fixture::new().await;
-    fixture.add_node("node", "4", 110).await;
-    fixture.schedule();
-    claim_and_pod(&fixture, "example.com/disks").await;
+/// The scheduler has written the pod's node to its claim.
+async fn node_is_selected(fixture: &Fixture) {
     eventually("the claim names the node", || async {
-        let claim = claims(&fixture).get("data").await.unwrap();
+        let claim = claims(fixture).get("data").await.unwrap();
         let annotations = claim.metadata.annotations.unwrap_or_default();
         match annotations.get("volume.kubernetes.io/selected-node") {
             Some(node) if node == "node" => Ok(()),
@@ -103,6 +99,15 @@ async fn a_volume_is_made_for_the_chosen_node() {
         }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_made_for_the_chosen_node() {
+    let mut fixture = Fixture::new().await;
+    fixture.add_node("node", "4", 110).await;
+    fixture.schedule();
+    claim_and_pod(&fixture, "example.com/disks").await;
+    node_is_selected(&fixture).await;
     assert!(fixture.placed().await.is_empty());
     make_volume(&fixture).await;
     assert_eq!(fixture.all_placed(1).await["db"], "node");
@@ -244,13 +249,15 @@ async fn a_claim_that_loses_its_node_or_is_deleted_fails_the_pod_at_once() {
     fixture.schedule_with_options(metrics_options());
     claim_and_pod(&fixture, "example.com/disks").await;
     waiting(&fixture, 1.0).await;
-    let told = |words: &'static str| {
+    // The work at PreBind begins before the claim is patched.
+    node_is_selected(&fixture).await;
+    let failed_with = |message: &'static str| {
         let fixture = &fixture;
-        eventually(words, move || async move {
+        eventually(message, move || async move {
             let events = fixture.events().await;
-            let words =
-                format!("running PreBind plugin \"VolumeBinding\": binding volumes: {words}");
-            let found = events.iter().any(|(_, _, note)| *note == words);
+            let message =
+                format!("running PreBind plugin \"VolumeBinding\": binding volumes: {message}");
+            let found = events.iter().any(|(_, _, note)| *note == message);
             if found { Ok(()) } else { Err(events) }
         })
     };
@@ -262,13 +269,13 @@ async fn a_claim_that_loses_its_node_or_is_deleted_fails_the_pod_at_once() {
         .patch("data", &params, &patch)
         .await
         .unwrap();
-    told("provisioning failed for PVC \"data\"").await;
+    failed_with("provisioning failed for PVC \"data\"").await;
     // It is tried again.
     waiting(&fixture, 1.0).await;
     let at_once = DeleteParams::default().grace_period(0);
     claims(&fixture).delete("data", &at_once).await.unwrap();
     // It is in use, so it stays until the pod is gone.
-    told("pvc \"data\" is being deleted").await;
+    failed_with("pvc \"data\" is being deleted").await;
     assert!(
         begun.elapsed() < Duration::from_secs(25),
         "found by looking again"

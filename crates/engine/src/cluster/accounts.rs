@@ -139,7 +139,7 @@ impl Accounts {
         SCALARS + 2 * self.pairs + reclaimed
     }
 
-    /// Somebody lends or borrows; true for the first.
+    /// Adds the columns of reclaimed resources; true on the first call.
     pub(super) fn open_reclaimed(&mut self) -> bool {
         if self.reclaimed.is_some() {
             return false;

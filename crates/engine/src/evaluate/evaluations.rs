@@ -58,7 +58,7 @@ impl Scan<'_> {
         asked.map(|index| (*index, nodes)).collect()
     }
 
-    /// Whether the plugin skips two points, as it tells at the first of them. A plugin that is not enabled at the first
+    /// Whether the plugin skips both points. It decides that at the first of them. A plugin that is not enabled at the first
     /// runs at the second.
     fn skips(&self, first: Point, index: usize) -> bool {
         let (plan, tallies) = (&self.plan.plugins[index], &self.places.tallies);

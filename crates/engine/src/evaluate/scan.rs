@@ -296,7 +296,7 @@ impl<'a> Scan<'a> {
     fn judge_block(&self, from: usize, alive: u64, block: &mut Block, judged: &mut FilterResults) {
         let lanes = BLOCK.min(judged.rejections.len() - from);
         let mut verdicts = [Verdict::FITS; BLOCK];
-        let mut input = Nodes {
+        let mut input = NodeInput {
             scan: self,
             from,
             block,
@@ -389,14 +389,14 @@ impl<'a> Scan<'a> {
 }
 
 /// A block of nodes as they are.
-struct Nodes<'n> {
+struct NodeInput<'n> {
     scan: &'n Scan<'n>,
     from: usize,
     block: &'n mut Block,
     is_filled: bool,
 }
 
-impl CheckInput for Nodes<'_> {
+impl CheckInput for NodeInput<'_> {
     fn places(&self) -> (&Places, usize) {
         (&self.scan.places, self.from)
     }
