@@ -42,6 +42,7 @@ mod tests {
     /// Crates whose `lib.rs` has a table of modules.
     const WITH_TABLES: &[&str] = &[
         "api",
+        "apiserver",
         "control-plane",
         "engine",
         "local",
