@@ -101,20 +101,15 @@ where
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut lists = Lists::default();
-                while let Some(name) = map.next_key::<String>()? {
-                    match &name[..] {
-                        "nodes" => lists.nodes.append(&mut map.next_value()?),
-                        "pods" => lists.pods.append(&mut map.next_value()?),
-                        "node" if O::HAS_SINGULAR => lists.nodes.push(map.next_value()?),
-                        "pod" if O::HAS_SINGULAR => lists.pods.push(map.next_value()?),
-                        other => {
-                            let mut kinds = Kind::ALL.iter();
-                            let kind = kinds.find(|kind| field(**kind) == other);
-                            let kind =
-                                *kind.ok_or_else(|| de::Error::unknown_field(other, &FIELDS))?;
-                            lists
-                                .others
-                                .push((kind, map.next_value_seed(List::of(kind))?));
+                while let Some(field) = map.next_key_seed(FieldOf::<O>(PhantomData))? {
+                    match field {
+                        Field::List(Kind::Node) => lists.nodes.append(&mut map.next_value()?),
+                        Field::List(Kind::Pod) => lists.pods.append(&mut map.next_value()?),
+                        Field::OneNode => lists.nodes.push(map.next_value()?),
+                        Field::OnePod => lists.pods.push(map.next_value()?),
+                        Field::List(kind) => {
+                            let list = map.next_value_seed(List::of(kind))?;
+                            lists.others.push((kind, list));
                         }
                     }
                 }
@@ -123,6 +118,32 @@ where
             }
         }
         deserializer.deserialize_struct("Lists", &FIELDS, Fields(PhantomData))
+    }
+}
+
+enum Field {
+    List(Kind),
+    OneNode,
+    OnePod,
+}
+
+/// Reads the name of a field, so that an unknown name is reported at its own place.
+struct FieldOf<O>(PhantomData<O>);
+
+impl<'de, O: Entry> DeserializeSeed<'de> for FieldOf<O> {
+    type Value = Field;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Field, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        match &name[..] {
+            "node" if O::HAS_SINGULAR => Ok(Field::OneNode),
+            "pod" if O::HAS_SINGULAR => Ok(Field::OnePod),
+            other => {
+                let kind = Kind::ALL.iter().find(|kind| field(**kind) == other);
+                kind.map(|kind| Field::List(*kind))
+                    .ok_or_else(|| de::Error::unknown_field(other, &FIELDS))
+            }
+        }
     }
 }
 

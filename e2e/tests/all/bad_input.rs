@@ -84,10 +84,15 @@ fn an_unknown_or_deleted_priority_class_affects_only_its_pods() {
         );
 
         cluster.create(&class);
-        cluster.create(&pod(
+        let waits = pod(
             "p",
             json!({"priorityClassName": "passing", "containers": asks("cpu", "8")}),
-        ));
+        );
+        // kube-apiserver's admission learns of the class by a watch of its own.
+        eventually("the class is known", SHORT, || {
+            let created = cluster.api.create(&waits);
+            created.map_err(|error| format!("{error:#}"))
+        });
         let path = "/apis/scheduling.k8s.io/v1/priorityclasses/passing";
         cluster.api.delete(path).unwrap();
         cluster.create(&node("n", "a", json!({})));

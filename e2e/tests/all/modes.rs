@@ -140,8 +140,8 @@ fn observe_mode_logs_decisions_and_writes_nothing() {
             ));
         }
         for words in [
-            "bind pod=default/fits node=n",
-            r#"wait pod=default/giant reason=Unschedulable why="0/1 nodes are available: 1 Insufficient cpu. "#,
+            "would bind pod pod=default/fits node=n",
+            r#"unschedulable pod pod=default/giant reason=Unschedulable why="0/1 nodes are available: 1 Insufficient cpu. "#,
         ] {
             eventually(&format!("its log has `{words}`"), SHORT, || {
                 let log = observer.log();

@@ -75,6 +75,8 @@ fn simulated_nodes_run_pods_and_leave_foreign_nodes_alone() {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
         })),
+        // No controller runs here that removes the taint of a new node.
+        disable_admission_plugins: vec!["TaintNodesByCondition".to_owned()],
         ..Options::default()
     })
     .unwrap();

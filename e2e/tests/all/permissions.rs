@@ -174,6 +174,8 @@ fn a_missing_permission_is_reported_and_used_once_granted() {
 fn denied(process: &Process, what: &str) -> usize {
     eventually(&format!("it reports that it cannot {what}"), SHORT, || {
         let log = process.log();
+        // Quotes are escaped in fields.
+        let log = log.replace("\\\"", "\"");
         match log.lines().filter(|line| line.contains(what)).count() {
             0 => Err(process.last_words()),
             times => Ok(times),

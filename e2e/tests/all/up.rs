@@ -187,7 +187,7 @@ fn a_deployment_runs_and_a_pod_that_cannot_is_explained() {
     let status = up.tidepool("status");
     for part in [
         "primary, leader, holds kube-system/kube-scheduler",
-        "3 nodes, 4 pods",
+        "3 nodes, 4 bound pods",
         "1 unschedulable",
     ] {
         assert!(status.contains(part), "{part} is not in:\n{status}");
