@@ -79,15 +79,15 @@ pub const DECIDE_THREAD: &str = "tidepool-decide";
 pub const SIDE_THREAD: &str = "tidepool-side";
 
 /// Time for requests in flight when the scheduler stops.
-const LONGEST_STOP: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for requests in flight when the Lease is lost: another replica may start at any time.
+const LEASE_LOST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The I/O thread sleeps so long before it waits for events. Each response costs a wake-up, a read and a write; responses
 /// that arrive during the pause share them, which saves a tenth of the thread's CPU or more under load. An event that
 /// finds the thread waiting is handled at once.
 const IDLE_PAUSE: Duration = Duration::from_millis(2);
-/// The same when the Lease is lost, because another replica may start any time.
-const LONGEST_GOODBYE: Duration = Duration::from_secs(1);
 /// The first lists wait so long for the first attempt to take the Lease: lists that begin after winning pass the fence.
-const FIRST_TRY: Duration = Duration::from_secs(1);
+const FIRST_LEASE_ATTEMPT: Duration = Duration::from_secs(1);
 /// Invalid objects that wait for the executor.
 const MOST_PROBLEMS: usize = 1_000;
 
@@ -289,7 +289,7 @@ impl Running {
                 Ok(Err(why)) => {
                     // Another replica may start any time.
                     self.channel.close();
-                    let _ = tokio::time::timeout(LONGEST_GOODBYE, &mut self.ended).await;
+                    let _ = tokio::time::timeout(LEASE_LOST_TIMEOUT, &mut self.ended).await;
                     why
                 }
                 Ok(Ok(())) | Err(_) => Ended::Thread(SIDE_THREAD),
@@ -302,7 +302,7 @@ impl Running {
         self.handle.stopping();
         self.channel.close();
         drop(self.stop.take());
-        if tokio::time::timeout(2 * LONGEST_STOP, &mut self.ended)
+        if tokio::time::timeout(2 * STOP_TIMEOUT, &mut self.ended)
             .await
             .is_err()
         {
@@ -311,7 +311,7 @@ impl Running {
         if let Some(mut side) = self.side.take() {
             drop(side.stop.take());
             // It logs its own errors.
-            let _ = tokio::time::timeout(LONGEST_STOP, &mut side.ended).await;
+            let _ = tokio::time::timeout(STOP_TIMEOUT, &mut side.ended).await;
         }
         if let Some(decide) = self.decide.take() {
             // It sees the closed channel after its current decision; a panic is in the log.
@@ -395,7 +395,7 @@ async fn run_io(
         _ = &mut stopped => return Ok(()),
     };
     // Watches begin in any case.
-    let _ = tokio::time::timeout(FIRST_TRY, shared.leadership.tried()).await;
+    let _ = tokio::time::timeout(FIRST_LEASE_ATTEMPT, shared.leadership.tried()).await;
     let (sender, problems) = mpsc::channel(MOST_PROBLEMS);
     let inbox = Inbox {
         channel: shared.channel.clone(),
@@ -424,11 +424,11 @@ async fn run_io(
         () = stopped => {}
         _ = reflectors.join_next() => return Err(Ended::Thread(IO_THREAD)),
     }
-    if tokio::time::timeout(LONGEST_STOP, executor.finish())
+    if tokio::time::timeout(STOP_TIMEOUT, executor.finish())
         .await
         .is_err()
     {
-        tracing::warn!("some requests did not end within {LONGEST_STOP:?}");
+        tracing::warn!("some requests did not end within {STOP_TIMEOUT:?}");
     }
     Ok(())
 }

@@ -162,7 +162,9 @@ impl Serve {
         let (Port::Exactly(port) | Port::Preferred(port)) = self.port;
         let wanted = SocketAddr::new(self.address, port);
         let mut bound = TcpListener::bind(wanted);
-        if let (Err(error), Port::Preferred(_)) = (&bound, self.port) {
+        if let (Err(error), Port::Preferred(_)) = (&bound, self.port)
+            && error.kind() == std::io::ErrorKind::AddrInUse
+        {
             tracing::warn!(address = %wanted, %error, "cannot listen on the default port; using a free port");
             bound = TcpListener::bind(SocketAddr::new(self.address, 0));
         }

@@ -1,8 +1,8 @@
 //! The plugin framework: everything that the author of a plugin needs.
 //!
 //! A plugin is one file in `plugins/` and its line in [`crate::plugins::ALL`]. For each pod, [`Plugin::prepare`]
-//! reads the pod once and *declares* what it needs to know about nodes. It never sees a node, a counter or another
-//! pod; it declares small checks that see only what was declared. So the same plugin works with an evaluator that
+//! reads the pod once and *declares* what it needs to know about nodes. Except in opaque checks it sees no node, counter or
+//! other pod; it declares small checks that see only what was declared. So the same plugin works with an evaluator that
 //! visits every node and with one that caches results: both know every value that a check reads.
 //!
 //! | form | declared by | for |
@@ -10,15 +10,16 @@
 //! | gate | [`Plan::gate`] | a [`Fact`] of the node's object that must be 0: selectors, taints, flags |
 //! | row | [`Plan::filter_rows`], [`Plan::score_rows`] | numbers of the node's own accounts ([`Plan::column`]) |
 //! | place | [`Plan::filter_places`], [`Plan::score_places`], [`Plan::tier`] | facts ([`Plan::fact`]) and counts of pods ([`Plan::count`]), scores that are normalised |
-//! | opaque | [`Plan::filter_nodes`] | last resort: sees a whole node, so its results cannot be cached |
+//! | opaque | [`Plan::filter_nodes`], [`Plan::score_nodes`] | last resort: sees a whole node, so its results cannot be cached |
 //!
 //! A *place* is one node, or a group of nodes that are equal in everything declared; a check cannot distinguish them.
-//! [`Plan::only`] limits the candidates to some names; [`Plan::reject`] and [`Plan::fail`] end the cycle.
+//! [`Plan::only`] limits the candidates to some names; [`Plan::reject`] ends the cycle at
+//! PreFilter, [`Plan::fail_scoring`] ends it at PreScore.
 //! **A plugin that declares nothing skips**: it neither filters nor adds to any total. [`Plan::filter_only_with`] and
 //! [`Plan::score_only_with`] make it skip when the cluster has no matching pods.
 //!
 //! Which of a plugin's declarations are used depends on the extension points it is enabled at: gates and filters
-//! need Filter, `only`, `reject` and `fail` need PreFilter (or PreScore, where documented), scores need Score.
+//! need Filter, `only` and `reject` need PreFilter, `fail_scoring` needs PreScore, scores need Score.
 //!
 //! Rules for plugins:
 //! - [`NodeRule`] and [`PodRule`] depend on their own fields and their argument only. Their fields are their identity:

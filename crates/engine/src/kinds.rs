@@ -1,8 +1,8 @@
-//! The kinds of objects that the engine follows: one file and one line of the list below for each.
+//! The watched kinds: one file per kind (the three workload kinds share one) and its line in `kinds!`.
 //!
-//! The file of a kind has all there is to it: what the API calls it, the model of its objects, their key, how an object
-//! enters the cluster, and which events that makes for waiting pods. The list makes [`Kind`], [`Object`] and [`Changed`]
-//! of them and [`Cluster::apply`]; code that is about every kind walks [`Kind::ALL`].
+//! The file of a kind contains its names in the API, the model of its objects, their key, how an update changes the
+//! cluster, and the events for waiting pods that follow. `kinds!` generates [`Kind`], [`Object`], [`Changed`] and
+//! [`Cluster::apply`]. Code for all kinds iterates over [`Kind::ALL`].
 
 mod csi_driver;
 mod csi_node;
@@ -61,8 +61,8 @@ pub trait Watched: Sized {
 
     fn key(&self) -> Key;
 
-    /// Puts the new object in the place of the one with this key, or removes that. Returns what waiting pods may care
-    /// about, in the order of kube-scheduler's events.
+    /// Puts the new object in the place of the one with this key, or removes that. Returns the events for waiting
+    /// pods, in kube-scheduler's order.
     fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied;
 }
 

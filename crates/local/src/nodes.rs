@@ -77,18 +77,30 @@ impl Nodes {
             .map(drop)
     }
 
-    /// As [`Nodes::add`] for many; a node of that name may exist already if the kubelets act for it.
-    pub async fn ensure(&self, shapes: &[Shape]) -> Result<(), NodeError> {
-        stream::iter(shapes)
-            .map(|shape| async move {
-                match self.add(shape).await {
-                    Err(error) if is_already_exists(&error) => self.reuse(&shape.name).await,
-                    result => Ok(result?),
+    /// As [`Nodes::add`] for many; a node of that name may exist already if the kubelets act for it. Adds the names of the
+    /// nodes that it created, also if others fail.
+    pub async fn ensure(
+        &self,
+        shapes: &[Shape],
+        created: &mut Vec<String>,
+    ) -> Result<(), NodeError> {
+        let results = stream::iter(shapes).map(|shape| async move {
+            match self.add(shape).await {
+                Err(error) if is_already_exists(&error) => {
+                    self.reuse(&shape.name).await.map(|()| None)
                 }
-            })
-            .buffer_unordered(NODE_WORKERS)
-            .try_collect()
-            .await
+                result => Ok(result.map(|()| Some(shape.name.clone()))?),
+            }
+        });
+        let mut results = results.buffer_unordered(NODE_WORKERS);
+        let mut ensured = Ok(());
+        while let Some(result) = results.next().await {
+            match result {
+                Ok(name) => created.extend(name),
+                Err(error) => ensured = ensured.and(Err(error)),
+            }
+        }
+        ensured
     }
 
     async fn reuse(&self, name: &str) -> Result<(), NodeError> {

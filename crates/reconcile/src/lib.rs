@@ -6,10 +6,11 @@
 //! 1. It creates a [`WorkQueue`] and registers listeners at each [`Cache`] it watches; a listener adds the keys that a
 //!    change concerns.
 //! 2. [`Watches::start`] lists and watches the kinds; [`Watches::synced`] returns when every first list is complete.
-//! 3. [`WorkQueue::run`] calls a function for each key. The function reads the caches, waits until they show its own
-//!    earlier writes ([`Expectations`]), computes the plan and applies it with [`Requests`]. It returns a [`Requeue`].
+//! 3. [`WorkQueue::run`] calls a function for each key. While the caches do not show its own earlier writes
+//!    ([`Expectations`]), the function returns early and is called again. Otherwise it computes the plan from the caches and
+//!    applies it with [`Requests`]. It returns a [`Requeue`].
 //!
-//! Nothing here knows a kind of object, and nothing here decides. The crate uses none of our other crates.
+//! Nothing here decides, and only the index by node depends on a kind. The crate uses none of our other crates.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,7 +1,8 @@
 //! Compares the state of the simulation with the expectations of a scenario.
 
-use engine::evaluate::Scan;
+use engine::hooks::Hooks;
 use engine::model::parse_duration;
+use engine::scheduler::Cycle;
 use indexmap::IndexMap;
 
 use crate::scenario::Expected;
@@ -16,7 +17,7 @@ pub(crate) fn unmet(
     let pod = simulation
         .pods
         .get(&key(name))
-        .ok_or_else(|| format!("there is no pod `{name}`"))?;
+        .ok_or_else(|| format!("pod `{name}` does not exist"))?;
     let mut unmet = Vec::new();
     let is = || state(pod);
     if expected.gone.unwrap_or(false) != pod.gone {
@@ -62,7 +63,7 @@ pub(crate) fn unmet(
         let found = rejections(simulation, pod)?;
         if !same(want, &found) {
             unmet.push(format!(
-                "it should be rejected by [{}], but is by [{}]",
+                "expected rejections [{}], found [{}]",
                 listed(want),
                 listed(&found)
             ));
@@ -71,18 +72,15 @@ pub(crate) fn unmet(
     if let Some(want) = &expected.message
         && pod.message.as_ref() != Some(want)
     {
-        unmet.push(format!(
-            "its last attempt should say `{want}`, but {}",
-            is()
-        ));
+        unmet.push(format!("expected the message `{want}`, but {}", is()));
     }
     if let Some(want) = &expected.nominated {
         let nominations = simulation.scheduler.cluster().nominations();
         let mut kept = nominations.filter(|nominated| nominated.pod.uid == pod.pod.uid);
         let found = kept.next().map(|nominated| nominated.node.to_string());
         if found.as_ref() != Some(want) {
-            let found = found.unwrap_or_else(|| "nowhere".to_owned());
-            unmet.push(format!("expected a nomination for {want}, found {found}"));
+            let found = found.unwrap_or_else(|| "none".to_owned());
+            unmet.push(format!("expected the nominated node {want}, found {found}"));
         }
     }
     if let Some(want) = expected.gated {
@@ -96,18 +94,15 @@ pub(crate) fn unmet(
         }
     }
     if let Some(want) = expected.attempts.filter(|want| *want != pod.attempts) {
-        unmet.push(format!(
-            "{want} attempts are expected, but there were {}",
-            pod.attempts
-        ));
+        unmet.push(format!("expected {want} attempts, found {}", pod.attempts));
     }
     if let Some(want) = &expected.at {
         let nanos = parse_duration(want).map_err(|error| error.to_string())?;
         if pod.bound.map(|bound| bound.0) != Some(nanos) {
             let found = pod
                 .bound
-                .map_or_else(is, |bound| format!("it did at {}", seconds(bound)));
-            unmet.push(format!("it should get its node at {want}, but {found}"));
+                .map_or_else(is, |bound| format!("it was bound at {}", seconds(bound)));
+            unmet.push(format!("it should be bound at {want}, but {found}"));
         }
     }
     Ok(unmet)
@@ -118,7 +113,7 @@ fn state(pod: &SimPod) -> String {
         _ if pod.gone => "it is gone".to_owned(),
         (Some(node), _) => format!("it is on {node}"),
         (None, Some(message)) => format!("it waits: {message}"),
-        (None, None) => "it waits and was not tried".to_owned(),
+        (None, None) => "it waits, with no scheduling attempt".to_owned(),
     }
 }
 
@@ -128,12 +123,15 @@ fn rejections(simulation: &Simulation, pod: &SimPod) -> Result<IndexMap<String, 
     let scheduler = &pod.pod.scheduler_name;
     let profile = profiles.find(scheduler);
     let profile = profile.ok_or_else(|| format!("no profile is named `{scheduler}`"))?;
-    let verdicts = Scan::new(
+    let hooks = Hooks::default();
+    let mut cycle = Cycle::new(
         simulation.scheduler.cluster(),
         profiles.get(profile),
         &pod.pod,
-    )
-    .verdicts()?;
+        &hooks,
+        simulation.now,
+    );
+    let verdicts = cycle.verdicts()?;
     let by = verdicts.into_iter().map(|verdict| {
         let by = match (&verdict.rejection, verdict.plugin) {
             (None, _) => "no plugin",

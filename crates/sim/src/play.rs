@@ -28,7 +28,7 @@ pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario
         return Err(bad(
             text,
             "",
-            "nothing is expected: a scenario states what must be true".to_owned(),
+            "the scenario has no expectation; add expect or expectNodes".to_owned(),
         ));
     }
     let (profiles, settings, warnings) = configured(text, &scenario)?;
@@ -130,9 +130,7 @@ impl Player<'_> {
         ];
         let count = actions.into_iter().filter(|given| *given).count();
         if count > 1 {
-            let text = format!(
-                "{count} things happen at once: a step has one action, and what is then expected"
-            );
+            let text = format!("the step has {count} actions; a step has exactly one action");
             return Err(bad(self.text, path, text));
         }
         self.act(path, step)?;
@@ -190,7 +188,8 @@ impl Player<'_> {
                 .pod(name)
                 .map(|_| key(name))
                 .and_then(|key| {
-                    self.simulation.log(format!("pod {key} loses its gates"));
+                    self.simulation
+                        .log(format!("scheduling gates of pod {key} are removed"));
                     self.simulation
                         .edit_pod(&key, |pod| pod.spec.scheduling_gates.clear())
                 });
@@ -201,7 +200,7 @@ impl Player<'_> {
             let result = if known {
                 Ok(())
             } else {
-                Err(format!("there is no pod `{name}`"))
+                Err(format!("pod `{name}` does not exist"))
             };
             self.at(path, result)?;
             self.simulation.refusals.insert(key(name));
@@ -284,7 +283,7 @@ impl Player<'_> {
             let path = format!("{path}.nodes[{i}]");
             for node in self.at(&path, objects::nodes(entry))? {
                 let result = match self.simulation.nodes.contains_key(&node.metadata.name) {
-                    true => Err(format!("there is a node `{}` already", node.metadata.name)),
+                    true => Err(format!("node `{}` exists already", node.metadata.name)),
                     false => self.simulation.set_node(node),
                 };
                 self.at(&path, result)?;
@@ -347,7 +346,7 @@ impl Player<'_> {
             let pods = self.simulation.pods.values();
             let found = pods.filter(|pod| pod.node() == Some(name)).count();
             if found != *count {
-                let text = format!("{count} pods are expected there, but {found} are");
+                let text = format!("expected {count} pods, found {found}");
                 self.failures.push(bad(self.text, &path, text).0.remove(0));
             }
         }

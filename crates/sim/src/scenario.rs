@@ -99,7 +99,7 @@ pub(crate) struct Step {
     /// A node that takes no more pods.
     pub(crate) cordon: Option<String>,
     pub(crate) uncordon: Option<String>,
-    /// A pod that loses its gates.
+    /// A pod whose scheduling gates are removed.
     pub(crate) ungate: Option<String>,
     /// A pod whose next binding the API server refuses.
     pub(crate) refuse: Option<String>,

@@ -179,7 +179,7 @@ impl Simulation {
     /// Pods stay where they were, as they do until a controller deletes them.
     pub(crate) fn delete_node(&mut self, name: &str) -> Result<(), String> {
         if self.nodes.shift_remove(name).is_none() {
-            return Err(format!("there is no node `{name}`"));
+            return Err(format!("node `{name}` does not exist"));
         }
         self.log(format!("node {name} is deleted"));
         self.apply(Input::Object(Update::Delete(Kind::Node, name.into())))
@@ -187,7 +187,7 @@ impl Simulation {
 
     pub(crate) fn node(&self, name: &str) -> Result<core::Node, String> {
         let node = self.nodes.get(name).cloned();
-        node.ok_or_else(|| format!("there is no node `{name}`"))
+        node.ok_or_else(|| format!("node `{name}` does not exist"))
     }
 
     pub(crate) fn create_pod(
@@ -197,13 +197,11 @@ impl Simulation {
     ) -> Result<(), String> {
         let key = format!("{}/{}", wire.metadata.namespace, wire.metadata.name);
         if self.pods.get(&key).is_some_and(|pod| !pod.gone) {
-            return Err(format!("there is a pod `{key}` already"));
+            return Err(format!("pod `{key}` exists already"));
         }
         let node = &wire.spec.node_name;
         if !node.is_empty() && !self.nodes.contains_key(node) {
-            return Err(format!(
-                "there is no node `{node}` for pod `{key}` to be on"
-            ));
+            return Err(format!("pod `{key}`: node `{node}` does not exist"));
         }
         self.births += 1;
         wire.metadata.uid = format!("{key}#{}", self.births);
@@ -229,7 +227,7 @@ impl Simulation {
 
     pub(crate) fn pod(&self, name: &str) -> Result<&SimPod, String> {
         let pod = self.pods.get(&key(name)).filter(|pod| !pod.gone);
-        pod.ok_or_else(|| format!("there is no pod `{name}`"))
+        pod.ok_or_else(|| format!("pod `{name}` does not exist"))
     }
 
     /// Writes a pod as the API would, and lets the scheduler see it.
@@ -250,7 +248,7 @@ impl Simulation {
     /// Deletes a pod. On a node it may take its time, and counts until it has left.
     pub(crate) fn delete_pod(&mut self, key: &str, why: Deletion) -> Result<(), String> {
         let Some(known) = self.pods.get(key).filter(|pod| !pod.gone) else {
-            return Err(format!("there is no pod `{key}`"));
+            return Err(format!("pod `{key}` does not exist"));
         };
         if known.leaves_after.is_zero() || known.node().is_none() {
             return self.gone(key);

@@ -210,8 +210,8 @@ fn an_expectation_that_is_not_met() {
     assert_eq!(
         failures("expect:\n  p: {attempts: 2, at: 1s}"),
         [
-            "line 4: expect.p: 2 attempts are expected, but there were 1",
-            "line 4: expect.p: it should get its node at 1s, but it did at 0s",
+            "line 4: expect.p: expected 2 attempts, found 1",
+            "line 4: expect.p: it should be bound at 1s, but it was bound at 0s",
         ]
     );
     assert_eq!(
@@ -224,7 +224,7 @@ fn an_expectation_that_is_not_met() {
     );
     assert_eq!(
         failures("expectNodes: {a: 2}"),
-        ["line 3: expectNodes.a: 2 pods are expected there, but 1 are"]
+        ["line 3: expectNodes.a: expected 2 pods, found 1"]
     );
 }
 
@@ -233,7 +233,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
     for (text, want) in [
         (
             "cluster: {}\n",
-            "nothing is expected: a scenario states what must be true",
+            "the scenario has no expectation; add expect or expectNodes",
         ),
         (
             "expcet: {}\n",
@@ -256,10 +256,13 @@ fn what_makes_no_sense_is_refused_with_its_line() {
             "line 2: pods[0].name: found the number 5: only text (numbers, and true and false, in quotes) is allowed\n\
              line 2: pods[0].labels.a: found the number 1: only text (numbers, and true and false, in quotes) is allowed",
         ),
-        ("expect: {p: a}\n", "line 1: expect.p: there is no pod `p`"),
+        (
+            "expect: {p: a}\n",
+            "line 1: expect.p: pod `p` does not exist",
+        ),
         (
             "expectNodes: {a: 1}\n",
-            "line 1: expectNodes.a: there is no node `a`",
+            "line 1: expectNodes.a: node `a` does not exist",
         ),
         (
             "pods:\n- {name: p, cpu: 1x}\nexpect: {p: a}\n",
@@ -268,7 +271,7 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "pods:\n- {name: p}\n- {name: p}\nexpect: {p: a}\n",
-            "line 3: pods[1]: there is a pod `default/p` already",
+            "line 3: pods[1]: pod `default/p` exists already",
         ),
         (
             "pods:\n- {cpu: 1}\nexpect: {p: a}\n",
@@ -276,11 +279,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "pods:\n- {name: p, node: a}\nexpect: {p: a}\n",
-            "line 2: pods[0]: there is no node `a` for pod `default/p` to be on",
+            "line 2: pods[0]: pod `default/p`: node `a` does not exist",
         ),
         (
             "expect: {p: a}\nsteps:\n- advance: 5s\n",
-            "line 1: expect.p: there is no pod `p`",
+            "line 1: expect.p: pod `p` does not exist",
         ),
         (
             "cluster: {pods: [{name: p}]}\nsteps:\n- advance: '5'\n  expect: {p: {attempts: 1}}\n",
@@ -292,11 +295,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
         ),
         (
             "cluster: {pods: [{name: p}]}\nsteps:\n- advance: 1s\n  cordon: a\n  expect: {p: {attempts: 1}}\n",
-            "line 3: steps[0]: 2 things happen at once: a step has one action, and what is then expected",
+            "line 3: steps[0]: the step has 2 actions; a step has exactly one action",
         ),
         (
             "cluster: {pods: [{name: p}]}\nsteps:\n- cordon: a\n  expect: {p: {attempts: 1}}\n",
-            "line 3: steps[0]: there is no node `a`",
+            "line 3: steps[0]: node `a` does not exist",
         ),
         (
             "cluster: {nodes: [{name: a, taints: [x]}]}\nexpectNodes: {a: 0}\n",

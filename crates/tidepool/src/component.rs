@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use api::config::LeaderElection;
@@ -144,26 +144,37 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    last: Option<Instant>,
 }
+
+/// Signals that follow within this time are the same request: timeout(1) signals the process and then its group.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 impl StopSignals {
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?,
             terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            last: None,
         })
     }
 
     pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            let last = self.last.replace(Instant::now());
+            if last.is_none_or(|last| last.elapsed() > SAME_REQUEST) {
+                return;
+            }
         }
     }
 }
 
 /// What ends a command that gets a second signal while it stops.
-pub(crate) const STOPPED_TWICE: &str = "stopped at once by a second signal";
+pub(crate) const STOPPED_TWICE: &str = "second signal received: stopped without cleanup";
 
 /// The connection of this kubeconfig, or without one to the cluster that this process runs in.
 pub(crate) async fn connection(

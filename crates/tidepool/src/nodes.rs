@@ -33,7 +33,7 @@ pub(crate) struct Flags {
     /// Address of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<http::Uri>,
-    /// How many nodes to create; 0 only acts for nodes that exist already
+    /// Number of nodes to create; 0 acts only for existing nodes with the label tidepool.io/simulated=true
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_NODES)))]
     nodes: u16,
     /// Leave the nodes on the cluster at the end; they become NotReady. The next start with the same names uses them again
@@ -61,10 +61,10 @@ struct ShapeFlags {
     /// The memory of each node, in GiB
     #[arg(long, value_name = "GIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65536))]
     memory: u32,
-    /// The most pods that each node runs
+    /// The pod capacity of each node
     #[arg(long, value_name = "COUNT", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pods: u32,
-    /// The zones of the nodes, in turn
+    /// The zones, assigned to the nodes in round-robin order
     #[arg(
         long,
         value_name = "ZONES",
@@ -81,7 +81,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidepool nodes --kubeconfig ~/.kube/config --nodes 100     a hundred nodes
   tidepool nodes --kubeconfig F --taint fake=true:NoSchedule only pods that tolerate the taint run there
-  tidepool nodes --kubeconfig F --nodes 0                    act for Nodes that you label yourself";
+  tidepool nodes --kubeconfig F --nodes 0                    act only for Nodes that you label";
 
 fn parse_taint(text: &str) -> Result<Taint, String> {
     const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
@@ -121,14 +121,19 @@ async fn simulate(flags: &Flags) -> anyhow::Result<()> {
         let server = listening.serve(connect.exchange()?, Server(local.clone()));
         server.context("cannot listen for HTTP")?;
     }
+    let mut created = Vec::new();
     let started = tokio::select! {
-        started = work(&local, &shapes) => started,
+        started = work(&local, &shapes, &mut created) => started,
         () = signals.next() => Ok(()),
     };
-    // Some nodes may exist even if others could not be created.
+    // After a failed start only the nodes of this run go; those of an earlier run stay.
+    let nodes = match started {
+        Ok(()) => shapes.into_iter().map(|shape| shape.name).collect(),
+        Err(_) => created,
+    };
     let stop = async {
         if !flags.keep {
-            delete(local.nodes(), &shapes).await?;
+            delete(local.nodes(), &nodes).await?;
         }
         local.stop().await;
         anyhow::Ok(())
@@ -141,20 +146,20 @@ async fn simulate(flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// Returns only if the nodes cannot be created; the kubelets run beside it.
-async fn work(local: &Local, shapes: &[Shape]) -> anyhow::Result<()> {
+async fn work(local: &Local, shapes: &[Shape], created: &mut Vec<String>) -> anyhow::Result<()> {
     local.synced().await;
-    let ensured = local.nodes().ensure(shapes).await;
+    let ensured = local.nodes().ensure(shapes, created).await;
     ensured.context("cannot create the nodes")?;
     tracing::info!(
-        created = shapes.len(),
+        created = created.len(),
+        existing = shapes.len() - created.len(),
         "acting as the kubelets of simulated nodes"
     );
     std::future::pending().await
 }
 
-async fn delete(nodes: &Nodes, shapes: &[Shape]) -> anyhow::Result<()> {
-    let names: Vec<String> = shapes.iter().map(|shape| shape.name.clone()).collect();
-    let deleted = nodes.delete_simulated(&names).await;
+async fn delete(nodes: &Nodes, names: &[String]) -> anyhow::Result<()> {
+    let deleted = nodes.delete_simulated(names).await;
     let count = deleted.context("cannot delete the nodes")?;
     tracing::info!(count, "deleted nodes");
     Ok(())

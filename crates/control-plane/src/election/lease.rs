@@ -64,7 +64,7 @@ impl Election {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     #[error(
-        "cannot create Lease {namespace}/{name}: namespace `{namespace}` does not exist; create it with `kubectl create namespace {namespace}`, or set another one in leaderElection.resourceNamespace"
+        "cannot create Lease {namespace}/{name}: namespace `{namespace}` does not exist; create it with `kubectl create namespace {namespace}`, or set another namespace with --leader-elect-resource-namespace or leaderElection.resourceNamespace"
     )]
     NoNamespace { namespace: String, name: String },
     #[error("lost Lease {lease} to `{holder}`")]

@@ -271,7 +271,7 @@ fn report(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
             ..Default::default()
         };
         let (report, _) = parse::custom_node_resource(&empty);
-        let message = format!("{invalid}; it counts as lending nothing");
+        let message = format!("{invalid}; the node has no reclaimed resources");
         Ok(Observed {
             problem: Some(invalid_report(&empty.metadata, message)),
             ..observed(empty.metadata, report.into())
@@ -480,7 +480,7 @@ mod tests {
             let warning = item.problem.unwrap().message;
             assert!(warning.starts_with(text), "{warning}");
             assert!(
-                warning.ends_with("; it counts as lending nothing"),
+                warning.ends_with("; the node has no reclaimed resources"),
                 "{warning}"
             );
         }

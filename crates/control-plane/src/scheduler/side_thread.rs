@@ -56,10 +56,7 @@ impl SideThread {
             let took = won.elapsed();
             shared.metrics.fence_duration.observe(took.as_secs_f64());
             shared.leadership.set_role(Role::Leader);
-            tracing::info!(
-                ?took,
-                "read all changes of the previous leader; starting to schedule"
-            );
+            tracing::info!(?took, "watches are up to date; starting to schedule");
             shared.channel.send(vec![Message::Decide(true)]).await;
         };
         candidate.run(&self.reporter, lead, stopped).await?;

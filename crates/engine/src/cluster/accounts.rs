@@ -1,7 +1,7 @@
-//! Which number of a node's row stands for what.
+//! The columns of a node's row.
 //!
-//! Every resource that some node offers has an account of its own: what the node can give, and what pods take. Accounts
-//! are never mixed. A resource that no node offers has none, so that pods cannot make rows grow.
+//! Every resource that some node offers has columns of its own: the capacity of the node, and what pods request. Native
+//! and reclaimed resources have separate columns. A resource that no node offers has none, so that pods cannot add columns.
 
 use hashbrown::HashMap;
 

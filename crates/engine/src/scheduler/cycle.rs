@@ -1,9 +1,9 @@
-//! The scheduling cycle of one pod: PreFilter, Filter, Score, and PostFilter if no node fits. [`Cycle::run`] is the only
-//! code that knows the order of these points. A cycle changes nothing.
+//! The scheduling cycle of one pod: PreFilter, Filter, Score, and PostFilter if no node fits. `Cycle::run_with` is the only
+//! code that runs these points in order. A cycle changes nothing.
 //!
 //! Its callers: a decision (`decide.rs`) commits the result, an explanation (`explain.rs`) reports it, and the score table
 //! (`scores.rs`) shows the scores behind it. Every cycle takes the same path, with probes, rewrites and extenders or
-//! without them. The cycle calls the evaluator only through the methods of `evaluate/points.rs` and `evaluate/explain.rs`.
+//! without them. The cycle calls the evaluator only through the methods of `Scan`; another evaluator needs the same methods.
 
 use std::sync::Arc;
 

@@ -75,7 +75,11 @@ async fn only_labelled_nodes_and_their_pods_change() {
     );
     let foreign = add_node(&client, "real", json!({})).await;
     add_node(&client, "other-value", json!({SIMULATED: "false"})).await;
-    local.nodes().ensure(&shapes(2)).await.unwrap();
+    local
+        .nodes()
+        .ensure(&shapes(2), &mut Vec::new())
+        .await
+        .unwrap();
     for (pod, node) in [
         ("theirs", "real"),
         ("off", "other-value"),
@@ -121,15 +125,27 @@ async fn only_labelled_nodes_and_their_pods_change() {
 async fn nodes_of_the_same_name_are_used_again_and_real_ones_refused() {
     let (client, local) = start().await;
     let nodes: Api<Node> = Api::all(client.clone());
-    local.nodes().ensure(&shapes(2)).await.unwrap();
-    local.nodes().ensure(&shapes(2)).await.unwrap();
+    local
+        .nodes()
+        .ensure(&shapes(2), &mut Vec::new())
+        .await
+        .unwrap();
+    local
+        .nodes()
+        .ensure(&shapes(2), &mut Vec::new())
+        .await
+        .unwrap();
     let names = ["fake-001", "fake-002"].map(str::to_owned);
     assert_eq!(local.nodes().delete_simulated(&names).await.unwrap(), 2);
     for name in &names {
         gone(&nodes, name).await;
     }
     add_node(&client, "fake-002", json!({})).await;
-    let refused = local.nodes().ensure(&shapes(2)).await.unwrap_err();
+    let refused = local
+        .nodes()
+        .ensure(&shapes(2), &mut Vec::new())
+        .await
+        .unwrap_err();
     assert!(matches!(&refused, NodeError::NotSimulated(name) if name == "fake-002"));
     assert_eq!(
         refused.to_string(),

@@ -49,7 +49,7 @@ fn state(report: &PodReport, now: Timestamp) -> String {
             rejected_by,
             latest_retry,
         } => format!(
-            "unschedulable, next attempt after a change that {} waits for, at the latest in {}",
+            "unschedulable: rejected by {}; next attempt after a cluster event that can help, or in {}",
             rejected_by.join(", "),
             within(latest_retry)
         ),
@@ -88,9 +88,9 @@ fn verdict(report: &PodReport) -> String {
     };
     match &report.verdict {
         Decision::Node(node) if is_its_node(node) => {
-            format!("now        {count}, and it would go there again")
+            format!("now        {count}; the scheduler would choose the same node")
         }
-        Decision::Node(node) => format!("now        {count}, and it would go to {node}"),
+        Decision::Node(node) => format!("now        {count}; the scheduler would choose {node}"),
         Decision::NoNode(message) if report.nodes.is_empty() => {
             format!("now        {}", one_line(message))
         }
@@ -164,8 +164,8 @@ pub(super) fn scores(report: &PodReport, top: usize) -> String {
 fn preemption_text(preemption: &PreemptionReport<String>) -> String {
     let Some(node) = &preemption.node else {
         return match &preemption.message[..] {
-            "" => "helps on no node".to_owned(),
-            message => format!("helps on no node: {}", one_line(message)),
+            "" => "not possible".to_owned(),
+            message => format!("not possible: {}", one_line(message)),
         };
     };
     let chosen = preemption.candidates.iter().find(|it| it.node == *node);
@@ -223,14 +223,14 @@ mod tests {
         }));
         let want = "\
 pod        demo/web (scheduler default-scheduler)
-state      unschedulable, next attempt after a change that NodeResourcesFit, NodeAffinity waits for, at the latest in 4m 50s (3 attempts so far)
+state      unschedulable: rejected by NodeResourcesFit, NodeAffinity; next attempt after a cluster event that can help, or in 4m 50s (3 attempts so far)
 last try   10s ago: 0/7 nodes\\nstate      is on a
 now        0/7 nodes fit
   NODES  REASON                                             PLUGIN            NAMES
       5  Insufficient cpu                                   NodeResourcesFit  a c d e and 1 more
       1  an extender's\\nword                                Extender          g
       1  node(s) didn't match Pod's node affinity/selector  NodeAffinity      b
-preempt    helps on no node: not eligible due to preemptionPolicy=Never.
+preempt    not possible: not eligible due to preemptionPolicy=Never.
 ";
         assert_eq!(summary(&report, now()), want);
         assert_eq!(
@@ -254,7 +254,7 @@ preempt    helps on no node: not eligible due to preemptionPolicy=Never.
         let want = "\
 pod        demo/web (scheduler default-scheduler)
 state      bound to b
-now        3/3 nodes fit, and it would go there again
+now        3/3 nodes fit; the scheduler would choose the same node
 ";
         assert_eq!(summary(&report, now()), want);
         let want = "

@@ -27,10 +27,10 @@ pub(crate) struct Flags {
     /// Address of the API server; overrides the kubeconfig.
     #[arg(long, value_name = "URL")]
     pub(super) master: Option<http::Uri>,
-    /// A KubeSchedulerConfiguration file; its profiles name the pods to schedule.
+    /// A KubeSchedulerConfiguration file; the scheduler schedules the pods whose spec.schedulerName is that of a profile.
     #[arg(long, value_name = "PATH", conflicts_with = "scheduler_name")]
     pub(super) config: Option<PathBuf>,
-    /// Schedule pods with this spec.schedulerName [default: tidepool; default-scheduler with another --mode than second].
+    /// Schedule pods with this spec.schedulerName [default: tidepool with --mode second, otherwise default-scheduler].
     #[arg(long, value_name = "NAME")]
     scheduler_name: Option<String>,
     #[command(flatten)]
