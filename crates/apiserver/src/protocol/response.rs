@@ -325,6 +325,7 @@ fn column_definitions(served: &ServedKind) -> Vec<Value> {
     columns.iter().map(column).collect()
 }
 
+/// A list up to its first item.
 fn list_start(list: &ListPage) -> Vec<u8> {
     let kind = &list.served.kind;
     let (name, version) = (json!(kind.list_kind), json!(list.served.api_version));
@@ -333,12 +334,14 @@ fn list_start(list: &ListPage) -> Vec<u8> {
         // The real server writes custom lists from a struct that always has this field.
         metadata["continue"] = json!("");
     }
-    let start = if list.served.custom {
-        format!(r#"{{"apiVersion":{version},"kind":{name},"metadata":{metadata},"items":["#)
+    let empty = if list.served.custom {
+        json!({"apiVersion": version, "kind": name, "metadata": metadata, "items": []})
     } else {
-        format!(r#"{{"kind":{name},"apiVersion":{version},"metadata":{metadata},"items":["#)
+        json!({"kind": name, "apiVersion": version, "metadata": metadata, "items": []})
     };
-    start.into_bytes()
+    let mut start = empty.to_string().into_bytes();
+    start.truncate(start.len() - "]}".len());
+    start
 }
 
 fn write_item(list: &ListPage, at: usize, object: &Object, out: &mut Vec<u8>) {
