@@ -332,8 +332,10 @@ impl<'a> Scan<'a> {
         for (column, values) in self.plan.columns.iter().zip(&mut block.columns) {
             match column {
                 Some(column) => {
-                    for (value, row) in values.iter_mut().zip(rows.chunks_exact(width)) {
-                        *value = row[*column];
+                    let rows = rows.get(*column..).unwrap_or_default();
+                    let column = rows.iter().step_by(width);
+                    for (value, &found) in values.iter_mut().zip(column) {
+                        *value = found;
                     }
                 }
                 None => values.fill(0),
