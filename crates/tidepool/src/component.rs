@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use api::config::LeaderElection;
 use clap::Args;
 use control_plane::serve::{Port, Serve, TlsFiles};
@@ -183,8 +183,10 @@ pub(crate) async fn connection(
 ) -> anyhow::Result<kube::Config> {
     let mut config = match path {
         Some(path) => kubeconfig::read(path).await?,
-        None => kube::Config::incluster()
-            .context("not running inside a cluster: pass --kubeconfig PATH")?,
+        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
+            bail!("not running inside a cluster: pass --kubeconfig PATH")
+        }
+        None => kube::Config::incluster().context("cannot use the pod's service account")?,
     };
     if let Some(server) = server {
         config.cluster_url = server.clone();
