@@ -3,17 +3,34 @@
 //! `cargo xtask gen` writes them to `deploy/crds`; a test fails when those files are stale. The schemas accept the current
 //! and the older layout of each kind.
 
+mod cluster_colocation_profile;
 mod custom_node_resource;
+mod node_metric;
+mod resource_policy;
 mod schema;
 
 use serde_json::Value;
 
 /// All definitions with the names of their files.
 pub fn all() -> Vec<(&'static str, Value)> {
-    vec![(
-        "node.katalyst.kubewharf.io_customnoderesources.yaml",
-        custom_node_resource::definition(),
-    )]
+    vec![
+        (
+            "config.koordinator.sh_clustercolocationprofiles.yaml",
+            cluster_colocation_profile::definition(),
+        ),
+        (
+            "node.katalyst.kubewharf.io_customnoderesources.yaml",
+            custom_node_resource::definition(),
+        ),
+        (
+            "scheduling.sigs.x-k8s.io_resourcepolicies.yaml",
+            resource_policy::definition(),
+        ),
+        (
+            "slo.koordinator.sh_nodemetrics.yaml",
+            node_metric::definition(),
+        ),
+    ]
 }
 
 /// A definition as YAML.

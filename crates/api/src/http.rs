@@ -12,7 +12,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Answers a [`SchedulerStatus`].
-pub const STATUS: &str = "/apis/v1/status";
+///
+/// No path begins with `/api` or `/apis`: the role `system:discovery` lets every authenticated user get those.
+pub const STATUS: &str = "/tidepool/v1/status";
+/// The paths below are about one pod each.
+pub const PODS: &str = "/tidepool/v1/pods";
 /// Answers a [`CacheDump`]; with `/NODE` a [`NodeDump`].
 pub const CACHE: &str = "/debug/cache";
 /// Answers [`RecordedScores`].
@@ -20,7 +24,7 @@ pub const SCORES: &str = "/debug/scores";
 
 /// Answers a [`PodReport`].
 pub fn explain_path(namespace: &str, name: &str) -> String {
-    format!("/apis/v1/pods/{namespace}/{name}/explain")
+    format!("{PODS}/{namespace}/{name}/explain")
 }
 
 /// The report about a pod as a client reads it. The server sends the engine's.
@@ -48,6 +52,7 @@ pub enum ErrorCode {
     PodNotFound,
     NodeNotFound,
     MethodNotAllowed,
+    TooManyRequests,
     Internal,
     Unavailable,
     /// A code of another version.
@@ -63,6 +68,7 @@ impl ErrorCode {
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound | Self::PodNotFound | Self::NodeNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal | Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         }

@@ -3,10 +3,13 @@
 //! The error for an invalid object names the object. Invalid parts that Kubernetes tolerates (a selector that does not
 //! parse matches nothing) are tolerated here too, in the form that the engine expects.
 
+mod colocation;
 mod katalyst;
+pub mod koordinator;
 #[macro_use]
 mod manifest;
 mod pod;
+mod resource_policy;
 mod selector;
 mod storage;
 
@@ -21,10 +24,14 @@ use engine::model::{
 };
 
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};
-use crate::wire::{core, katalyst as katalyst_wire, storage as storage_wire, workload};
+use crate::wire::{core, katalyst as katalyst_wire, policy, storage as storage_wire, workload};
 
-pub use katalyst::custom_node_resource;
+pub use colocation::{colocation_profile, colocation_profile_from, limit_range};
+pub use katalyst::{custom_node_resource, reclaimed_capacity};
 pub use pod::pod;
+pub(crate) use resource_policy::bounds;
+pub use resource_policy::{resource_policy, unreadable_resource_policy};
+pub(crate) use selector::label_selector;
 pub use selector::node_selector;
 pub use storage::{
     claim, csi_driver, csi_limits, storage_capacity, storage_class, volume, volume_attachment,
@@ -64,6 +71,14 @@ manifests! {
             let (report, wrong) = custom_node_resource(it);
             warnings.extend(wrong);
             Ok(report.into())
+        },
+    ResourcePolicy(policy::ResourcePolicy)
+        "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourcepolicies" => |it, warnings| {
+            let policy = resource_policy(it);
+            if let Err(fault) = &policy.spec {
+                warnings.push(format!("{} has no effect: {fault}", object("resourcepolicy", &it.metadata)));
+            }
+            Ok(policy.into())
         },
 }
 
@@ -174,6 +189,21 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
     let amount = |(resource, quantity): (&Resource, &Quantity)| {
         (resource.clone(), resource.integer(*quantity))
     };
+    let mut allocatable: Amounts = allocatable.iter().map(amount).collect();
+    let reservation = node.metadata.annotations.get(koordinator::RESERVATION);
+    // One that cannot be read reserves nothing; the tier controller warns about it.
+    let reservation = reservation.and_then(|text| koordinator::node_reservation(text).ok());
+    if let Some(reserved) = reservation {
+        for (resource, amount) in [
+            (Resource::Cpu, reserved.milli_cpu),
+            (Resource::Memory, reserved.memory),
+        ] {
+            let rest = allocatable.get(&resource).saturating_sub(amount).max(0);
+            if allocatable.contains(&resource) {
+                allocatable.set(resource, rest);
+            }
+        }
+    }
     Ok(Node {
         spec: NodeSpec {
             name: name(&node.metadata.name),
@@ -199,9 +229,10 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
                 })
                 .collect(),
             declared_features: names(&node.status.declared_features),
+            has_reservation: reservation.is_some(),
             ..NodeSpec::default()
         },
-        allocatable: allocatable.iter().map(amount).collect::<Amounts>(),
+        allocatable,
         conditions: {
             let conditions = node.status.conditions.iter();
             let mut conditions: Vec<(&str, &str)> =

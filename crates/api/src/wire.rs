@@ -2,10 +2,13 @@
 //!
 //! Pods and nodes, of which there are many, can also be decoded from protobuf; one struct describes both formats.
 
+pub mod colocation;
 pub mod core;
 pub mod envelope;
 pub mod katalyst;
+pub mod koordinator;
 pub mod meta;
+pub mod policy;
 pub mod storage;
 pub mod workload;
 

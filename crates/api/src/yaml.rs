@@ -27,9 +27,10 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// In the format of compilers: `FILE:LINE: error: FIELD: TEXT`.
+    /// In the format of compilers: `FILE:LINE: error: FIELD: TEXT`, or without the kind or the file if it is empty.
     pub fn in_file(&self, file: &str, kind: &str) -> String {
         let place = match self.line {
+            _ if file.is_empty() => return self.to_string(),
             Some(line) => format!("{file}:{line}"),
             None => file.to_owned(),
         };
@@ -37,7 +38,10 @@ impl Finding {
             line: None,
             ..self.clone()
         };
-        format!("{place}: {kind}: {finding}")
+        match kind {
+            "" => format!("{place}: {finding}"),
+            kind => format!("{place}: {kind}: {finding}"),
+        }
     }
 }
 
@@ -55,11 +59,13 @@ impl fmt::Display for Finding {
 
 impl std::error::Error for Finding {}
 
-/// Reads one document and refuses every field that the type does not have, at any depth. Only `true` and `false` are
-/// booleans.
-pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>> {
-    let (tree, mut findings) =
-        Tree::parse(text, Booleans::TrueAndFalse).map_err(|finding| vec![finding])?;
+/// Reads one document and finds every field that the type does not have, at any depth. Only `true` and `false` are
+/// booleans. The value lacks the faulty fields; there is none if the type does not allow that.
+pub fn decode<T: DeserializeOwned>(text: &str) -> (Option<T>, Vec<Finding>) {
+    let (tree, mut findings) = match Tree::parse(text, Booleans::TrueAndFalse) {
+        Ok(parsed) => parsed,
+        Err(finding) => return (None, vec![finding]),
+    };
     let read = tree.read("", || PhantomData::<T>);
     findings.extend(read.faults);
     findings.extend(read.unread.into_iter().map(|field| Finding {
@@ -67,10 +73,7 @@ pub fn decode_strict<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Finding>>
         field,
         text: "unknown or unused field".to_owned(),
     }));
-    match read.value {
-        Some(value) if findings.is_empty() => Ok(value),
-        _ => Err(findings),
-    }
+    (read.value, findings)
 }
 
 /// The line of a field, or of the nearest field around it.
@@ -191,7 +194,7 @@ impl Tree {
 }
 
 /// Whether a path equals the other one or is below it.
-pub(crate) fn is_at_or_below(path: &str, other: &str) -> bool {
+pub fn is_at_or_below(path: &str, other: &str) -> bool {
     let rest = path.strip_prefix(other);
     other.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
@@ -206,7 +209,11 @@ pub fn suggest<'a>(found: &str, known: impl IntoIterator<Item = &'a str>) -> Str
     let known: Vec<&str> = known.into_iter().collect();
     let distance =
         |name: &str| strsim::damerau_levenshtein(&found.to_lowercase(), &name.to_lowercase());
-    let close = (found.chars().count() / 3).max(2);
+    // Two names of two letters have nothing in common after two changes.
+    let close = match found.chars().count() {
+        0..3 => 0,
+        letters => (letters / 3).max(1),
+    };
     let nearest = known.iter().map(|name| (distance(name), *name)).min();
     match nearest {
         Some((far, name)) if far <= close => format!(", did you mean `{name}`?"),

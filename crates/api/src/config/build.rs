@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use engine::framework::{ArgOverride, ConfigVersion, ConfigureError, Entry, Plugin, Point};
 use engine::model::Name;
-use engine::plugins::default_plugins;
 use engine::plugins::retired::RETIRED;
+use engine::plugins::{default_plugins, elsewhere};
 use engine::profile::{self, Enabled};
 use engine::queue::Timing;
 use engine::scheduler::Settings;
@@ -258,7 +258,11 @@ impl<'a> ProfileBuilder<'a> {
             .error(place, format!("{kind} \"{name}\" does not exist{nearest}"));
     }
 
+    /// What an unknown name may mean.
     fn nearest(&self, name: &str) -> String {
+        if let Some(project) = elsewhere::project(name) {
+            return format!(": it is a plugin of {project} and has no counterpart here");
+        }
         suggest(name, self.plugins.iter().map(|entry| entry.name))
     }
 

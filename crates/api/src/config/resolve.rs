@@ -17,6 +17,9 @@ const KIND: &str = "KubeSchedulerConfiguration";
 
 /// Default of `resourceName`, and of a single profile's name.
 const SCHEDULER: &str = "kube-scheduler";
+/// kube-scheduler's limits of its requests.
+const DEFAULT_QPS: f32 = 50.0;
+const DEFAULT_BURST: i32 = 100;
 const DEFAULT_PROFILE: &str = "default-scheduler";
 
 impl Default for Configuration {
@@ -173,7 +176,7 @@ fn with_defaults(
         version,
         parallelism: document.parallelism.unwrap_or(16),
         leader_election: leader_election(document.leader_election, version, findings),
-        client_connection: client_connection(document.client_connection),
+        client_connection: client_connection(document.client_connection, findings),
         healthz_bind_address: socket(
             "healthzBindAddress",
             document.healthz_bind_address,
@@ -245,13 +248,40 @@ fn profiles(given: Vec<ProfileDocument>, findings: &mut Findings) -> Vec<Profile
     profiles.collect()
 }
 
-fn client_connection(given: ClientConnectionDocument) -> ClientConnection {
+fn client_connection(given: ClientConnectionDocument, findings: &mut Findings) -> ClientConnection {
+    let limits = [
+        (
+            "clientConnection.qps",
+            given
+                .qps
+                .filter(|qps| ![0.0, DEFAULT_QPS].contains(qps))
+                .is_some(),
+        ),
+        (
+            "clientConnection.burst",
+            given
+                .burst
+                .filter(|burst| ![0, DEFAULT_BURST].contains(burst))
+                .is_some(),
+        ),
+    ];
+    for (field, is_changed) in limits {
+        if is_changed {
+            findings.warn(
+                field,
+                "has no effect: the scheduler does not limit its requests to the API server",
+            );
+        }
+    }
     ClientConnection {
         kubeconfig: given.kubeconfig.unwrap_or_default(),
         accept_content_types: given.accept_content_types.unwrap_or_default(),
         content_type: given_or(given.content_type, "application/vnd.kubernetes.protobuf"),
-        qps: given.qps.filter(|qps| *qps != 0.0).unwrap_or(50.0),
-        burst: given.burst.filter(|burst| *burst != 0).unwrap_or(100),
+        qps: given.qps.filter(|qps| *qps != 0.0).unwrap_or(DEFAULT_QPS),
+        burst: given
+            .burst
+            .filter(|burst| *burst != 0)
+            .unwrap_or(DEFAULT_BURST),
     }
 }
 

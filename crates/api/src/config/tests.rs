@@ -288,6 +288,16 @@ fn warnings_say_what_has_no_effect() {
              considers every node",
         ]
     );
+    assert_eq!(
+        warnings(&v1("clientConnection:\n  qps: 500\n  burst: 1000")),
+        [
+            "line 4: clientConnection.qps: has no effect: the scheduler does not limit its requests to the API server",
+            "line 5: clientConnection.burst: has no effect: the scheduler does not limit its requests to the API server",
+        ]
+    );
+    // `config show` prints the defaults.
+    let defaults = warnings(&v1("clientConnection: {qps: 50, burst: 100}"));
+    assert_eq!(defaults, [""; 0]);
     let neutral = warnings(&versioned(
         "v1beta1",
         "profiles:\n- plugins: {score: {enabled: [{name: SelectorSpread}]}}",

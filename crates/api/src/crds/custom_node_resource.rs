@@ -47,12 +47,19 @@ pub(super) fn definition() -> Value {
 }
 
 fn columns() -> Value {
+    // The first of these that exists is shown: the current layout before the older one.
     let reclaimed = |name: &str, resource: &str| {
-        json!({
-            "name": name,
-            "type": "string",
-            "jsonPath": format!(r".status.resources.allocatable['resource\.katalyst\.kubewharf\.io/{resource}']"),
-        })
+        let layouts = ["resources.allocatable", "resourceAllocatable"];
+        let groups = [
+            r"resource\.katalyst\.kubewharf\.io",
+            r"katalyst\.kubewharf\.io",
+        ];
+        let paths = layouts.iter().flat_map(|layout| {
+            let path = move |group| format!("'{layout}.{group}/{resource}'");
+            groups.iter().map(path)
+        });
+        let path = format!(".status[{}]", paths.collect::<Vec<_>>().join(","));
+        json!({"name": name, "type": "string", "jsonPath": path})
     };
     json!([
         reclaimed("Reclaimed-CPU", "reclaimed_millicpu"),

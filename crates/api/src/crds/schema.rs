@@ -59,7 +59,7 @@ pub(super) fn object(description: &str, required: &[&str], properties: Value) ->
     schema
 }
 
-pub(super) fn list(most: u32, items: Value) -> Value {
+pub(super) fn list(most: usize, items: Value) -> Value {
     json!({"type": "array", "maxItems": most, "items": items})
 }
 

@@ -9,13 +9,13 @@ use engine::model::{
     Reclaimed, ReclaimedResource, Resource, Taint,
 };
 
+pub(super) use engine::admission::keys::LEVEL;
+use engine::admission::keys::MEMORY_ENHANCEMENT;
+
 use super::{name, object};
 use crate::wire::core;
 use crate::wire::katalyst as wire;
 use crate::wire::meta::ResourceList;
-
-pub(super) const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
-const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
 
 /// The only effect in the first version of the API; it applies to reclaimed pods.
 const NO_RECLAIMED: &str = "NoScheduleForReclaimedTasks";
@@ -103,10 +103,30 @@ pub fn custom_node_resource(
         node: name(&report.metadata.name),
         allocatable: Reclaimed::lent(milli_cpu, memory),
         taints: taints.collect(),
+        refuses_mid_latency_sensitive: report
+            .status
+            .conditions
+            .iter()
+            .any(|it| it.kind == "MidLSUnsupported" && it.status == "True"),
     };
     let whose = object("customnoderesource", &report.metadata);
     let warnings = warnings.into_iter().map(|text| format!("{whose}: {text}"));
     (parsed, warnings.collect())
+}
+
+/// The capacity that a CustomNodeResource reports: the whole idle pool. None if it reports none.
+pub fn reclaimed_capacity(report: &wire::CustomNodeResource) -> Option<Reclaimed> {
+    let status = &report.status;
+    let capacity = status.resources.capacity.as_ref();
+    let list = capacity.or(status.resource_capacity.as_ref())?;
+    // Warnings are about what the scheduler uses.
+    let amount = |resource| lent(list, "status", resource, &mut Vec::new());
+    let (cpu, memory) = (
+        amount(ReclaimedResource::Cpu),
+        amount(ReclaimedResource::Memory),
+    );
+    (cpu.is_some() || memory.is_some())
+        .then(|| Reclaimed::lent(cpu.unwrap_or(0), memory.unwrap_or(0)))
 }
 
 /// An amount under the current name or else the older one; `None` if there is none.

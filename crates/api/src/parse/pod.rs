@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use engine::admission::keys::{KOORDINATOR_BAND, KOORDINATOR_CLASS};
 use engine::model::{
-    ContainerResources, Disk, Effect, HostPort, Inclusion, OpenPriority, Pod, PodKind, PodRequests,
-    PodResources, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosLabels, Quantities,
-    RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint, StatusResources,
-    Toleration, TolerationOperator, Unsatisfiable, Volume, VolumeSource,
+    ContainerResources, DELETION_COST, Disk, Effect, HostPort, Inclusion, OpenPriority, Pod,
+    PodKind, PodRequests, PodResources, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosLabels,
+    Quantities, RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint,
+    StatusResources, TierAccount, Toleration, TolerationOperator, Unsatisfiable, Volume,
+    VolumeSource,
 };
 use engine::scheduler::score_count;
 
@@ -17,8 +19,6 @@ use super::{
 };
 use crate::wire::core;
 
-const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
-const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
 const DEBUG_SCORES: &str = "tidepool.io/debug-scores";
 
 pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
@@ -36,11 +36,19 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
     let mut warnings = Vec::new();
     let level = katalyst::level(pod, &mut warnings);
     let show_scores = show_scores(pod, &mut warnings);
+    let requests = PodRequests::of(&PodResources {
+        level,
+        ..resources(&object, pod)?
+    });
+    let named = requests.wanted.iter();
     let qos = QosLabels {
         katalyst_level: meta.annotations.get(katalyst::LEVEL).map(String::as_str),
         koordinator_class: meta.labels.get(KOORDINATOR_CLASS).map(String::as_str),
         koordinator_band: meta.labels.get(KOORDINATOR_BAND).map(String::as_str),
-        priority: spec.priority,
+        priority_class: Some(&*spec.priority_class_name),
+        account: named
+            .filter_map(|(resource, _)| TierAccount::of(resource.name()))
+            .max(),
     };
     let policy = preemption_policy(spec.preemption_policy.as_deref());
     let containers = || spec.init_containers.iter().chain(&spec.containers);
@@ -56,10 +64,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             preemption_policy: policy,
         }),
         preemption_policy: policy.unwrap_or_default(),
-        requests: PodRequests::of(&PodResources {
-            level,
-            ..resources(&object, pod)?
-        }),
+        requests,
         nodes: RequiredNodes {
             pairs: (!spec.node_selector.is_empty()).then(|| labels(&spec.node_selector)),
             affinity: affinity
@@ -118,6 +123,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             }),
         affinity_errors,
         spread_errors,
+        has_deletion_cost: meta.annotations.contains_key(DELETION_COST),
         show_scores,
         warnings: Vec::new(),
         kind: Arc::new(kind),

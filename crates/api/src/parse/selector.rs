@@ -9,7 +9,7 @@ use crate::wire::core;
 use crate::wire::meta::{LabelSelector, SelectorRequirement};
 
 /// An absent selector matches nothing; one without requirements matches everything.
-pub(super) fn label_selector(selector: Option<&LabelSelector>) -> Result<Selector, SelectorError> {
+pub(crate) fn label_selector(selector: Option<&LabelSelector>) -> Result<Selector, SelectorError> {
     let Some(selector) = selector else {
         return Ok(Selector::NOTHING);
     };

@@ -100,6 +100,9 @@ pub struct Pod {
     pub status: PodStatus,
 }
 
+/// The field selector of pods for which [`Pod::is_finished`] is false, percent-encoded.
+pub const NOT_FINISHED: &str = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
+
 impl Pod {
     /// Succeeded or failed: it uses no capacity any more.
     pub fn is_finished(&self) -> bool {

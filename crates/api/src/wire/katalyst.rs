@@ -45,10 +45,23 @@ pub struct CustomNodeResourceStatus {
     pub resources: Resources,
     /// The older layout.
     pub resource_allocatable: Option<ResourceList>,
+    #[serde(deserialize_with = "nullable")]
+    pub conditions: Vec<ReportCondition>,
+    pub resource_capacity: Option<ResourceList>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Resources {
     pub allocatable: Option<ResourceList>,
+    pub capacity: Option<ResourceList>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ReportCondition {
+    #[serde(rename = "type", deserialize_with = "nullable")]
+    pub kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub status: String,
 }

@@ -49,7 +49,7 @@ struct Part {
 }
 
 fn faults(text: &str) -> Vec<String> {
-    let findings = decode_strict::<Small>(text).unwrap_err();
+    let (_, findings) = decode::<Small>(text);
     findings.iter().map(ToString::to_string).collect()
 }
 
@@ -70,10 +70,10 @@ fn what_is_written_is_read() {
         ],
         labels: [("a".to_owned(), None)].into(),
     };
-    assert_eq!(decode_strict::<Small>(text), Ok(want));
+    assert_eq!(decode::<Small>(text), (Some(want), vec![]));
     assert_eq!(
-        decode_strict("size: null\nparts: null\n"),
-        Ok(Small::default())
+        decode("size: null\nparts: null\n"),
+        (Some(Small::default()), vec![])
     );
 }
 
@@ -169,4 +169,25 @@ fn as_compilers_write_it() {
         finding.in_file("f.yaml", "error"),
         "f.yaml:3: error: a.b: is wrong"
     );
+}
+
+#[test]
+fn only_close_names_are_suggested() {
+    let known = ["cpu", "memory", "name", "on"];
+    let all = "; known: cpu, memory, name, on";
+    for (found, want) in [
+        ("CPU", ", did you mean `cpu`?"),
+        ("cpus", ", did you mean `cpu`?"),
+        ("cup", ", did you mean `cpu`?"),
+        ("nmae", ", did you mean `name`?"),
+        ("memroy", ", did you mean `memory`?"),
+        // Two changes make any short name out of any other.
+        ("gpus", all),
+        ("at", all),
+        ("no", all),
+        ("x", all),
+        ("namespaces", all),
+    ] {
+        assert_eq!(suggest(found, known), want, "{found}");
+    }
 }

@@ -172,6 +172,11 @@ fn all_errors_at_once() {
 fn unknown_names_with_their_line_and_the_nearest_name() {
     for (text, want) in [
         (
+            "piVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+                .to_owned(),
+            "line 1: piVersion: unknown field `piVersion`, did you mean `apiVersion`?",
+        ),
+        (
             v1("profles: []"),
             "line 3: profles: unknown field `profles`, did you mean `profiles`?",
         ),

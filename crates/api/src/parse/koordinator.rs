@@ -1,0 +1,401 @@
+//! NodeMetrics, the settings of the tiers, and Koordinator's annotations of nodes.
+//!
+//! Amounts that cannot be read, or are negative, count as 0 with a warning.
+
+use engine::admission::keys::KOORDINATOR_CLASS;
+use engine::model::{Quantity, Resource};
+use engine::node::{CpuMemory, CpuSet};
+use engine::tiers::{
+    ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyOverrides,
+    TIER_RESOURCES, TierNodeObject, TierPod, TierResource,
+};
+use serde::Deserialize;
+
+use super::selector::label_selector;
+use super::{ParseError, labels, name, object, time};
+use crate::wire::core;
+use crate::wire::koordinator as wire;
+use crate::wire::meta::{LabelSelector, ResourceList};
+
+pub const RESERVATION: &str = "node.koordinator.sh/reservation";
+pub const COLOCATION_STRATEGY: &str = "node.koordinator.sh/colocation-strategy";
+
+/// More than any machine has; sums over the pods of a node stay far below the largest integer.
+const MOST: i64 = 1 << 50;
+
+/// A NodeMetric, with warnings about its invalid parts.
+pub fn node_metric(metric: &wire::NodeMetric) -> (NodeMetric, Vec<String>) {
+    let mut warnings = Vec::new();
+    let status = &metric.status;
+    let mut amounts = |field: &str, list: &ResourceList| {
+        let amount = |resource: Resource, warnings: &mut Vec<String>| {
+            amount(field, list, &resource, warnings).unwrap_or(0)
+        };
+        CpuMemory::new(
+            amount(Resource::Cpu, &mut warnings),
+            amount(Resource::Memory, &mut warnings),
+        )
+    };
+    let usage = status.node_metric.as_ref();
+    let node_usage = usage.filter(|it| {
+        let list = &it.node_usage.resources;
+        list.contains_key("cpu") && list.contains_key("memory")
+    });
+    let node_usage = node_usage.map(|it| amounts("nodeMetric.nodeUsage", &it.node_usage.resources));
+    let system_usage = usage.map_or(CpuMemory::ZERO, |it| {
+        amounts("nodeMetric.systemUsage", &it.system_usage.resources)
+    });
+    let host_applications = status.host_application_metric.iter().filter_map(|it| {
+        let usage = amounts("hostApplicationMetric", &it.usage.resources);
+        Some((band(&it.priority)?, usage))
+    });
+    let host_applications = host_applications.collect();
+    let pods = status.pods_metric.iter().map(|it| PodUsage {
+        namespace: name(&it.namespace),
+        name: name(&it.name),
+        // Koordinator names every pod's class; what has none is a service.
+        band: band(&it.priority).unwrap_or(PriorityBand::Prod),
+        usage: amounts("podsMetric", &it.pod_usage.resources),
+    });
+    let pods = pods.collect();
+    let reclaimable = &status.prod_reclaimable_metric.resource.resources;
+    let parsed = NodeMetric {
+        // Without a nodeMetric the report is half written: it is as old as none.
+        updated: usage.and(status.update_time).map(time),
+        node_usage,
+        system_usage,
+        host_applications,
+        pods,
+        prod_reclaimable: amounts("prodReclaimableMetric", reclaimable),
+    };
+    let whose = object("nodemetric", &metric.metadata);
+    let warnings = warnings.into_iter().map(|text| format!("{whose}: {text}"));
+    (parsed, warnings.collect())
+}
+
+fn amount(
+    field: &str,
+    list: &ResourceList,
+    resource: &Resource,
+    warnings: &mut Vec<String>,
+) -> Option<i64> {
+    let text = &list.get(resource.name())?.0;
+    let mut warn = |problem: String| {
+        warnings.push(format!(
+            "{} of {field} is `{text}`: {problem}",
+            resource.name()
+        ));
+    };
+    let amount = match Quantity::parse(text) {
+        Ok(quantity) => resource.integer(quantity),
+        Err(error) => {
+            warn(format!("{error}; using 0"));
+            return Some(0);
+        }
+    };
+    let counts = amount.clamp(0, MOST);
+    if counts != amount {
+        warn(format!("using {counts}"));
+    }
+    Some(counts)
+}
+
+fn band(text: &str) -> Option<PriorityBand> {
+    match text {
+        "koord-prod" => Some(PriorityBand::Prod),
+        "koord-mid" => Some(PriorityBand::Mid),
+        "koord-batch" => Some(PriorityBand::Batch),
+        "koord-free" => Some(PriorityBand::Free),
+        _ => None,
+    }
+}
+
+/// A Node, with warnings about its invalid parts.
+pub fn tier_node(node: &wire::CapacityNode) -> (TierNodeObject, Vec<String>) {
+    let mut warnings = Vec::new();
+    let (meta, status) = (&node.metadata, &node.status);
+    let mut amounts = |field: &str, list: &ResourceList| {
+        let mut of = |resource| amount(field, list, &resource, &mut warnings).unwrap_or(0);
+        CpuMemory::new(of(Resource::Cpu), of(Resource::Memory))
+    };
+    let capacity = amounts("status.capacity", &status.capacity);
+    let allocatable = amounts("status.allocatable", &status.allocatable);
+    let published = TIER_RESOURCES.map(|resource| {
+        let text = status.allocatable.get(resource.name())?;
+        // Whatever it says is replaced.
+        Some(Quantity::parse(&text.0).map_or(-1, Quantity::units))
+    });
+    let annotation = |key: &str| meta.annotations.get(key).map(String::as_str);
+    let reservation = annotation(RESERVATION).map(node_reservation).transpose();
+    let overrides = annotation(COLOCATION_STRATEGY).map(colocation_strategy);
+    let overrides = overrides.transpose();
+    for (key, error) in [
+        (RESERVATION, reservation.as_ref().err()),
+        (COLOCATION_STRATEGY, overrides.as_ref().err()),
+    ] {
+        if let Some(error) = error {
+            warnings.push(format!("ignoring invalid annotation {key}: {error}"));
+        }
+    }
+    let parsed = TierNodeObject {
+        uid: name(&meta.uid),
+        labels: labels(&meta.labels),
+        capacity,
+        allocatable,
+        reservation: reservation.ok().flatten().unwrap_or_default(),
+        overrides: overrides.ok().flatten(),
+        published,
+    };
+    let whose = object("node", meta);
+    let warnings = warnings.into_iter().map(|text| format!("{whose}: {text}"));
+    (parsed, warnings.collect())
+}
+
+/// A pod, as far as tiers are about it.
+pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
+    let parsed = super::pod(pod)?;
+    let placed = &parsed.requests.placed;
+    let tier = |cpu: TierResource, memory: TierResource| {
+        let get = |it: TierResource| {
+            placed
+                .get(&Resource::Scalar(it.name().into()))
+                .clamp(0, MOST)
+        };
+        CpuMemory::new(get(cpu), get(memory))
+    };
+    let mid = tier(TierResource::MidCpu, TierResource::MidMemory);
+    let batch = tier(TierResource::BatchCpu, TierResource::BatchMemory);
+    let reclaimed = parsed.requests.reclaimed.as_ref();
+    let reclaimed = reclaimed.map_or(CpuMemory::ZERO, |it| {
+        CpuMemory::new(it.placed.milli_cpu, it.placed.memory)
+    });
+    let meta = &pod.metadata;
+    let native = |resource| placed.get(&resource).clamp(0, MOST);
+    Ok(TierPod {
+        namespace: parsed.namespace().clone(),
+        name: parsed.name.clone(),
+        class: parsed.qos,
+        exclusive: meta
+            .labels
+            .get(KOORDINATOR_CLASS)
+            .is_some_and(|it| it == "LSE"),
+        active: meta.deletion_timestamp.is_none(),
+        native: CpuMemory::new(native(Resource::Cpu), native(Resource::Memory)),
+        mid,
+        batch,
+        reclaimed,
+    })
+}
+
+/// The value of the key `colocation-config`: the fields of the cluster, and those of groups of nodes.
+#[derive(Deserialize)]
+struct ConfigText {
+    #[serde(flatten)]
+    cluster: StrategyOverrides,
+    #[serde(
+        default,
+        rename = "nodeConfigs",
+        deserialize_with = "crate::wire::nullable"
+    )]
+    nodes: Vec<NodeText>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeText {
+    #[serde(default, deserialize_with = "crate::wire::nullable")]
+    name: String,
+    node_selector: Option<LabelSelector>,
+    #[serde(flatten)]
+    overrides: StrategyOverrides,
+}
+
+/// Reads `colocation-config`. The error names the line or the field.
+pub fn colocation_config(text: &str) -> Result<ColocationConfig, String> {
+    if text.trim().is_empty() {
+        return Ok(ColocationConfig::default());
+    }
+    let config: ConfigText = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    config.cluster.check().map_err(|error| error.to_string())?;
+    let node = |(index, node): (usize, NodeText)| {
+        let at = |problem: String| format!("nodeConfigs[{index}] ({}): {problem}", node.name);
+        node.overrides.check().map_err(|it| at(it.to_string()))?;
+        let selector = match &node.node_selector {
+            Some(selector) => Some(
+                label_selector(Some(selector)).map_err(|it| at(format!("nodeSelector: {it}")))?,
+            ),
+            None => None,
+        };
+        Ok::<_, String>(NodeStrategy {
+            name: node.name,
+            selector,
+            overrides: node.overrides,
+        })
+    };
+    let nodes = config.nodes.into_iter().enumerate().map(node);
+    Ok(ColocationConfig {
+        cluster: config.cluster,
+        nodes: nodes.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Reads the annotation [`COLOCATION_STRATEGY`].
+pub fn colocation_strategy(text: &str) -> Result<StrategyOverrides, String> {
+    let overrides: StrategyOverrides =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    overrides.check().map_err(|error| error.to_string())?;
+    Ok(overrides)
+}
+
+/// Reads the annotation [`RESERVATION`]: what the node keeps for processes outside of pods.
+pub fn node_reservation(text: &str) -> Result<CpuMemory, String> {
+    let reservation: wire::NodeReservation =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    match &*reservation.apply_policy {
+        "" | "Default" => {}
+        // The reserved CPUs are not used, and the amounts are not taken off.
+        "ReservedCPUsOnly" => return Ok(CpuMemory::ZERO),
+        other => {
+            return Err(format!(
+                "applyPolicy: `{other}` is not allowed: use Default or ReservedCPUsOnly"
+            ));
+        }
+    }
+    let mut warnings = Vec::new();
+    let mut amount = |resource: Resource| {
+        amount(
+            "resources",
+            &reservation.resources,
+            &resource,
+            &mut warnings,
+        )
+        .unwrap_or(0)
+    };
+    let mut reserved = CpuMemory::new(amount(Resource::Cpu), amount(Resource::Memory));
+    if let Some(warning) = warnings.pop() {
+        return Err(warning);
+    }
+    if !reservation.reserved_cpus.is_empty() {
+        let cpus = CpuSet::parse(&reservation.reserved_cpus).ok_or_else(|| {
+            format!(
+                "reservedCPUs: `{}` is not a list of CPUs such as 0-5,8",
+                reservation.reserved_cpus
+            )
+        })?;
+        let count = i64::try_from(cpus.0.len()).unwrap_or(i64::MAX);
+        reserved.milli_cpu = count.saturating_mul(1000);
+    }
+    Ok(reserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn metrics_are_read_and_invalid_amounts_count_as_zero() {
+        let metric = json!({
+            "metadata": {"name": "n1"},
+            "status": {
+                "updateTime": "2026-01-31T10:20:30Z",
+                "nodeMetric": {
+                    "nodeUsage": {"resources": {"cpu": "1500m", "memory": "2Gi"}},
+                    "systemUsage": {"resources": {"cpu": "-1", "memory": "many"}},
+                },
+                "podsMetric": [
+                    {"namespace": "a", "name": "b", "priority": "koord-mid", "podUsage": {"resources": {"cpu": 1}}},
+                    {"namespace": "a", "name": "c", "podUsage": {"resources": {"cpu": "10E"}}},
+                ],
+                "hostApplicationMetric": [{"priority": "koord-prod", "usage": {"resources": {"memory": "1k"}}}, {}],
+                "prodReclaimableMetric": {"resource": {"resources": {"cpu": "2", "memory": "1Gi"}}},
+            },
+        });
+        let metric: wire::NodeMetric = serde_json::from_value(metric).unwrap();
+        let (parsed, warnings) = node_metric(&metric);
+        assert!(parsed.updated.is_some());
+        assert_eq!(parsed.node_usage, Some(CpuMemory::new(1500, 2 << 30)));
+        assert_eq!(parsed.system_usage, CpuMemory::ZERO);
+        assert_eq!(parsed.pods[0].band, PriorityBand::Mid);
+        assert_eq!(parsed.pods[1].usage, CpuMemory::new(MOST, 0));
+        assert_eq!(
+            parsed.host_applications,
+            [(PriorityBand::Prod, CpuMemory::new(0, 1000))]
+        );
+        assert_eq!(parsed.prod_reclaimable, CpuMemory::new(2000, 1 << 30));
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(
+            warnings[0].starts_with("nodemetric n1: cpu of nodeMetric.systemUsage is `-1`"),
+            "{warnings:?}"
+        );
+        let half =
+            json!({"metadata": {"name": "n1"}, "status": {"updateTime": "2026-01-31T10:20:30Z"}});
+        let half: wire::NodeMetric = serde_json::from_value(half).unwrap();
+        assert_eq!(node_metric(&half).0.updated, None);
+    }
+
+    #[test]
+    fn settings_are_read_and_errors_name_the_field() {
+        let text = r#"{"enable": true, "midCPUThresholdPercent": 45, "degradeTimeMinutes": 5, "extensions": {},
+            "nodeConfigs": [{"name": "gpu", "nodeSelector": {"matchLabels": {"a": "b"}}, "lend": "batch"},
+                {"name": "nothing", "midFormula": "koordinator"}]}"#;
+        let config = colocation_config(text).unwrap();
+        assert_eq!(config.cluster.mid_cpu_threshold_percent, Some(45));
+        assert_eq!(config.nodes.len(), 2);
+        assert!(config.nodes[1].selector.is_none());
+        for (text, words) in [
+            ("{", "line 1"),
+            (r#"{"lend": "all"}"#, "unknown variant `all`"),
+            (
+                r#"{"midCPUThresholdPercent": 101}"#,
+                "midCPUThresholdPercent: 101 is not allowed: use 0 to 100",
+            ),
+            (
+                r#"{"resourceDiffThreshold": 0}"#,
+                "resourceDiffThreshold: 0 is not allowed: use more than 0 and at most 1",
+            ),
+            (
+                r#"{"nodeConfigs": [{"name": "a", "degradeTimeMinutes": -1}]}"#,
+                "nodeConfigs[0] (a): degradeTimeMinutes: -1 is not allowed",
+            ),
+            (
+                r#"{"nodeConfigs": [{"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]}"#,
+                "nodeConfigs[0] (): nodeSelector",
+            ),
+        ] {
+            let error = colocation_config(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn reservations_are_amounts_or_cpus() {
+        for (text, want) in [
+            (
+                r#"{"resources": {"cpu": "2", "memory": "1Gi"}}"#,
+                Ok(CpuMemory::new(2000, 1 << 30)),
+            ),
+            (
+                r#"{"resources": {"cpu": "2"}, "reservedCPUs": "0-5"}"#,
+                Ok(CpuMemory::new(6000, 0)),
+            ),
+            (
+                r#"{"resources": {"cpu": "2"}, "applyPolicy": "ReservedCPUsOnly"}"#,
+                Ok(CpuMemory::ZERO),
+            ),
+            (
+                r#"{"resources": {"cpu": "-2"}}"#,
+                Err("cpu of resources is `-2`"),
+            ),
+            (r#"{"reservedCPUs": "5-0"}"#, Err("is not a list of CPUs")),
+            ("no", Err("line 1")),
+        ] {
+            match (node_reservation(text), want) {
+                (Ok(found), Ok(want)) => assert_eq!(found, want, "{text}"),
+                (Err(error), Err(words)) => assert!(error.contains(words), "{text}: {error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+}
