@@ -1,0 +1,68 @@
+//! One node: what its agent measures, and what follows from it.
+//!
+//! The agent calls [`advise`] at every period with the last [`NodeSample`] and carries out the [`Advice`]: figures to report, cgroup
+//! settings to write, pods to evict, taints and conditions. Nothing here does I/O or asks a clock.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`sample`] | the measurements of one moment |
+//! | [`setting`] | values of cgroups |
+//! | [`pods`] | the node and its pods as the API server describes them; which pods are the agent's own |
+//! | [`settings`] | thresholds and ratios, with their defaults |
+//! | [`advice`] | the result of a period |
+//! | [`advisor`] | the function [`advise`], and what it keeps between periods |
+//! | [`usage`] | use by class of pods, from samples |
+//! | [`histogram`] | decaying histograms |
+//! | [`predict`] | peaks of pods, classes and the node; checkpoints |
+//! | [`publish`] | when a new figure is published |
+//! | [`reclaimable`] | what pods of production request and do not need |
+//! | [`window`] | smoothing of figures that are reported |
+//! | [`headroom`] | how much the node lends |
+//! | [`lender`] | what of the headroom is reported |
+//! | [`zones`] | the report by NUMA node |
+//! | [`cgroup`] | shares, quotas and memory limits of own pods |
+//! | [`suppress`] | how many CPUs own best-effort pods may use, and which |
+//! | [`evict`] | which own pods to evict, and how fast |
+//! | [`interference`] | whether online pods suffer |
+//! | [`health`] | whether the samples are good enough to lend; taints and conditions |
+//! | [`terms`] | figures with the sum behind them |
+
+pub mod advice;
+pub mod advisor;
+pub mod cgroup;
+pub mod evict;
+pub mod headroom;
+pub mod health;
+pub mod histogram;
+pub mod interference;
+pub mod lender;
+pub mod pods;
+pub mod predict;
+pub mod publish;
+pub mod reclaimable;
+pub mod sample;
+pub mod setting;
+pub mod settings;
+pub mod suppress;
+pub mod terms;
+pub mod usage;
+pub mod window;
+pub mod zones;
+
+pub use advice::{
+    Advice, AgentCondition, AgentTaint, EvictionOrder, NodeMetricReport, PodMetric, ReclaimedReport,
+};
+pub use advisor::{Advisor, Inputs, WriteProblems, advise};
+pub use pods::{LocalContainer, LocalNode, LocalPod, PodMarks, PodPhase, ResourcePair, TierName};
+pub use predict::{Checkpoint, CheckpointError};
+pub use sample::{
+    Bytes, CpuSet, GroupUse, MachineMemory, MachineUse, MemoryUse, NanoCores, NodeSample, NumaUse,
+    PodQos, PodUse, Pressure, Stall, Throttling,
+};
+pub use setting::{Group, Setting, SettingValue};
+pub use settings::{AgentSettings, Lend};
+pub use suppress::Processor;
+pub use terms::{CpuMemory, Figure, FigureTerm};
+
+#[cfg(test)]
+mod tests;

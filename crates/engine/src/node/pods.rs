@@ -1,0 +1,373 @@
+//! The node and its pods as the API server describes them, and which pods are the agent's own.
+
+use std::collections::BTreeMap;
+
+use super::{CpuMemory, CpuSet, PodQos};
+use crate::model::{
+    Labels, Name, QosClass, QosLabels, Quantity, ReclaimedResource, Resource, Timestamp,
+};
+
+/// The node, as far as the agent needs its object.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LocalNode {
+    pub name: Name,
+    pub labels: Labels,
+    pub capacity: CpuMemory,
+    /// Before amplification: the annotation `node.koordinator.sh/raw-allocatable` where it exists.
+    pub allocatable: CpuMemory,
+    /// Of the annotation `node.koordinator.sh/reservation`.
+    pub reserved: CpuMemory,
+    /// Of the same annotation; no own pod runs there.
+    pub reserved_cpus: CpuSet,
+}
+
+impl LocalNode {
+    /// What is kept for the system: the kubelet's reservation or the annotation's, whichever is larger.
+    pub fn system_reserve(&self) -> CpuMemory {
+        let kubelet = self.capacity.minus(self.allocatable).positive();
+        kubelet.max(self.reserved)
+    }
+}
+
+/// A pod that is bound to the node.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LocalPod {
+    pub namespace: Name,
+    pub name: Name,
+    /// Of the object; the precondition of an eviction.
+    pub uid: Name,
+    /// The uid in the name of the cgroup: for a static pod the hash of its file.
+    pub group: Name,
+    /// By [`PodMarks::class`].
+    pub class: QosClass,
+    pub qos: PodQos,
+    pub phase: PodPhase,
+    pub terminating: bool,
+    /// A mirror pod: the kubelet would start it again.
+    pub is_static: bool,
+    pub created: Timestamp,
+    /// The uid of its controller.
+    pub owner: Option<Name>,
+    pub priority: i32,
+    /// As `spec.overhead`.
+    pub overhead: CpuMemory,
+    /// Init containers and sidecars in their order, then regular ones.
+    pub containers: Vec<LocalContainer>,
+    /// CPUs that the pod is bound to, from Koordinator's allocation or the kubelet's static CPU manager.
+    pub bound_cpus: CpuSet,
+    /// No other pod may use them: QoS class LSE, or dedicated with exclusive NUMA nodes.
+    pub is_exclusive: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PodPhase {
+    Pending,
+    #[default]
+    Running,
+    /// Succeeded or Failed.
+    Finished,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LocalContainer {
+    pub name: Name,
+    /// Without the runtime's prefix; none before its first start.
+    pub id: Option<Name>,
+    pub role: ContainerRole,
+    /// `cpu` and `memory`.
+    pub native: ResourcePair,
+    /// Amounts of tiers.
+    pub tiers: BTreeMap<TierName, ResourcePair>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContainerRole {
+    #[default]
+    Regular,
+    /// It ends before regular containers start.
+    Init,
+    /// An init container that keeps running.
+    Sidecar,
+}
+
+/// Zero where a resource is not named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ResourcePair {
+    pub requests: CpuMemory,
+    pub limits: CpuMemory,
+}
+
+/// Names of resources for capacity that the node lends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TierName {
+    /// `kubernetes.io/mid-cpu`, `mid-memory`.
+    Mid,
+    /// `kubernetes.io/batch-cpu`, `batch-memory`.
+    Batch,
+    /// Katalyst's `reclaimed_millicpu`, `reclaimed_memory`, in both spellings.
+    Reclaimed,
+}
+
+impl TierName {
+    /// The tier and the resource of a name.
+    pub fn of(name: &str) -> Option<(Self, ReclaimedResource)> {
+        use ReclaimedResource::{Cpu, Memory};
+        Some(match name {
+            "kubernetes.io/mid-cpu" => (Self::Mid, Cpu),
+            "kubernetes.io/mid-memory" => (Self::Mid, Memory),
+            "kubernetes.io/batch-cpu" => (Self::Batch, Cpu),
+            "kubernetes.io/batch-memory" => (Self::Batch, Memory),
+            _ => (Self::Reclaimed, ReclaimedResource::parse(name)?),
+        })
+    }
+}
+
+impl LocalContainer {
+    /// Adds one entry of `resources.requests`. Resources that are neither native cpu or memory nor of a tier are ignored.
+    pub fn add_request(&mut self, resource: &str, quantity: Quantity) {
+        self.add(resource, quantity, |pair| &mut pair.requests);
+    }
+
+    /// Adds one entry of `resources.limits`.
+    pub fn add_limit(&mut self, resource: &str, quantity: Quantity) {
+        self.add(resource, quantity, |pair| &mut pair.limits);
+    }
+
+    fn add(
+        &mut self,
+        resource: &str,
+        quantity: Quantity,
+        side: fn(&mut ResourcePair) -> &mut CpuMemory,
+    ) {
+        match resource {
+            "cpu" => side(&mut self.native).milli_cpu = Resource::Cpu.integer(quantity).max(0),
+            "memory" => side(&mut self.native).memory = Resource::Memory.integer(quantity).max(0),
+            _ => {
+                let Some((tier, kind)) = TierName::of(resource) else {
+                    return;
+                };
+                let amounts = side(self.tiers.entry(tier).or_default());
+                match kind {
+                    // The unit of a tier's cpu is a thousandth of a core.
+                    ReclaimedResource::Cpu => amounts.milli_cpu = quantity.units().max(0),
+                    ReclaimedResource::Memory => amounts.memory = quantity.units().max(0),
+                }
+            }
+        }
+    }
+
+    /// The amounts that the container lives on in a pod of the class: of the tier's names, or native.
+    pub fn amounts(&self, class: QosClass) -> ResourcePair {
+        let of = |tier| self.tiers.get(&tier).copied().unwrap_or_default();
+        match class {
+            QosClass::MidLatencySensitive | QosClass::MidBestEffort => of(TierName::Mid),
+            // A pod names one of them; where it names both, each counts.
+            QosClass::Lent => {
+                let (batch, reclaimed) = (of(TierName::Batch), of(TierName::Reclaimed));
+                ResourcePair {
+                    requests: batch.requests.plus(reclaimed.requests),
+                    limits: batch.limits.plus(reclaimed.limits),
+                }
+            }
+            QosClass::Free => ResourcePair::default(),
+            QosClass::System | QosClass::Dedicated | QosClass::Online => self.native,
+        }
+    }
+}
+
+impl LocalPod {
+    /// Whether the agent may write its cgroups, suppress and evict it: mid, lent and free pods.
+    pub fn is_own(&self) -> bool {
+        self.class >= QosClass::MidLatencySensitive
+    }
+
+    /// Whether it runs on what the threshold of suppression leaves: own pods but Mid+LS.
+    pub fn is_suppressed(&self) -> bool {
+        self.class >= QosClass::MidBestEffort
+    }
+
+    /// Whether it counts against the headroom: batch, reclaimed and free pods.
+    pub fn is_lent(&self) -> bool {
+        self.class >= QosClass::Lent
+    }
+
+    /// It holds or will hold resources.
+    pub fn is_active(&self) -> bool {
+        self.phase != PodPhase::Finished
+    }
+
+    /// The workload, for limits per workload: the controller, or the pod itself.
+    pub fn workload(&self) -> &Name {
+        self.owner.as_ref().unwrap_or(&self.uid)
+    }
+
+    /// What the pod requests by the names of one tier.
+    pub fn tier_request(&self, tier: TierName) -> CpuMemory {
+        super::cgroup::pod_total(self, |container| {
+            container
+                .tiers
+                .get(&tier)
+                .copied()
+                .unwrap_or_default()
+                .requests
+        })
+    }
+
+    /// What the pod requests of the resources it lives on.
+    pub fn request(&self) -> CpuMemory {
+        super::cgroup::pod_total(self, |container| container.amounts(self.class).requests)
+    }
+}
+
+/// The marks by which a pod belongs to a class. The number in `spec.priority` is not one of them: a pod may have a number in a
+/// band of Koordinator's without belonging to it.
+#[derive(Debug, Clone, Default)]
+pub struct PodMarks<'a> {
+    /// Annotation `katalyst.kubewharf.io/qos_level`.
+    pub katalyst_level: Option<&'a str>,
+    /// Label `koordinator.sh/qosClass`.
+    pub koordinator_class: Option<&'a str>,
+    /// Label `koordinator.sh/priority-class`.
+    pub koordinator_band: Option<&'a str>,
+    /// `spec.priorityClassName`; those named `koord-*` are marks.
+    pub priority_class: Option<&'a str>,
+    /// Tiers that a container names in requests or limits.
+    pub tiers: Vec<TierName>,
+}
+
+impl PodMarks<'_> {
+    /// Of contradicting marks the weaker class holds.
+    pub fn class(&self) -> QosClass {
+        let names = |tier| self.tiers.contains(&tier);
+        let class_name = self
+            .priority_class
+            .filter(|name| name.starts_with("koord-"));
+        let by_resource = match () {
+            () if names(TierName::Mid) => Some("koord-mid"),
+            () if names(TierName::Batch) => Some("koord-batch"),
+            () => None,
+        };
+        let labels = QosLabels {
+            katalyst_level: self.katalyst_level,
+            koordinator_class: self.koordinator_class,
+            koordinator_band: self.koordinator_band.or(class_name).or(by_resource),
+            ..QosLabels::default()
+        };
+        let class = labels.class();
+        let at_least = if names(TierName::Batch) || names(TierName::Reclaimed) {
+            QosClass::Lent
+        } else if names(TierName::Mid) {
+            match self.koordinator_class {
+                Some("LS") => QosClass::MidLatencySensitive,
+                _ => QosClass::MidBestEffort,
+            }
+        } else {
+            class
+        };
+        class.max(at_least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use QosClass::*;
+
+    #[test]
+    fn pods_are_own_by_resources_labels_and_annotations_but_not_by_a_number() {
+        let plain = PodMarks::default();
+        let tier = |tier| PodMarks {
+            tiers: vec![tier],
+            ..PodMarks::default()
+        };
+        let koord = |class, band| PodMarks {
+            koordinator_class: class,
+            koordinator_band: band,
+            ..PodMarks::default()
+        };
+        for (case, marks, want) in [
+            ("no marks", plain.clone(), Online),
+            ("mid resources", tier(TierName::Mid), MidBestEffort),
+            (
+                "mid resources, LS",
+                PodMarks {
+                    koordinator_class: Some("LS"),
+                    ..tier(TierName::Mid)
+                },
+                MidLatencySensitive,
+            ),
+            (
+                "mid resources, BE",
+                PodMarks {
+                    koordinator_class: Some("BE"),
+                    ..tier(TierName::Mid)
+                },
+                MidBestEffort,
+            ),
+            ("batch resources", tier(TierName::Batch), Lent),
+            ("reclaimed resources", tier(TierName::Reclaimed), Lent),
+            (
+                "reclaimed resources of a system pod",
+                PodMarks {
+                    katalyst_level: Some("system_cores"),
+                    ..tier(TierName::Reclaimed)
+                },
+                Lent,
+            ),
+            (
+                "annotation",
+                PodMarks {
+                    katalyst_level: Some("reclaimed_cores"),
+                    ..plain.clone()
+                },
+                Lent,
+            ),
+            ("label BE", koord(Some("BE"), None), Lent),
+            (
+                "LS and band mid",
+                koord(Some("LS"), Some("koord-mid")),
+                MidLatencySensitive,
+            ),
+            ("band free", koord(None, Some("koord-free")), Free),
+            (
+                "PriorityClass koord-batch",
+                PodMarks {
+                    priority_class: Some("koord-batch"),
+                    ..plain.clone()
+                },
+                Lent,
+            ),
+            (
+                "another PriorityClass",
+                PodMarks {
+                    priority_class: Some("system-node-critical"),
+                    ..plain.clone()
+                },
+                Online,
+            ),
+            ("LSE", koord(Some("LSE"), None), Dedicated),
+            ("prod", koord(Some("LS"), Some("koord-prod")), Online),
+        ] {
+            assert_eq!(marks.class(), want, "{case}");
+        }
+    }
+
+    #[test]
+    fn units_of_tiers() {
+        let quantity = |text| Quantity::parse(text).unwrap();
+        let mut container = LocalContainer::default();
+        container.add_request("cpu", quantity("1500m"));
+        container.add_limit("memory", quantity("1Gi"));
+        container.add_request("kubernetes.io/mid-cpu", quantity("1500"));
+        container.add_limit("kubernetes.io/mid-memory", quantity("2Gi"));
+        container.add_request("katalyst.kubewharf.io/reclaimed_millicpu", quantity("250"));
+        container.add_request("nvidia.com/gpu", quantity("1"));
+        assert_eq!(container.native.requests, CpuMemory::new(1500, 0));
+        assert_eq!(container.native.limits, CpuMemory::new(0, 1 << 30));
+        let mid = container.amounts(MidBestEffort);
+        assert_eq!(mid.requests, CpuMemory::new(1500, 0));
+        assert_eq!(mid.limits, CpuMemory::new(0, 2 << 30));
+        assert_eq!(container.amounts(Lent).requests.milli_cpu, 250);
+        assert_eq!(container.tiers.len(), 2);
+    }
+}
