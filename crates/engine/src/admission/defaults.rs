@@ -1,0 +1,101 @@
+//! What the API server fills into a pod: requests from limits, and the defaults of LimitRanges.
+
+use serde_json::{Map, Value};
+
+use super::fields::{CONTAINER_LISTS, annotation, list_mut, name};
+use super::keys::LIMIT_RANGER;
+use super::limit_range::{LimitKind, LimitRange};
+use super::resources::{Native, ResourceField, set};
+
+/// Fills them in, as the server does before and after mutating webhooks.
+pub(super) fn fill(pod: &mut Value, ranges: &[LimitRange]) {
+    let mut notes = Vec::new();
+    for (list, prefix) in [
+        ("containers", "container"),
+        ("initContainers", "init container"),
+    ] {
+        for container in list_mut(pod, list) {
+            fill_container(container, prefix, ranges, &mut notes);
+        }
+    }
+    if !notes.is_empty()
+        && let Some(metadata) = pod["metadata"].as_object_mut()
+    {
+        let annotations = metadata
+            .entry("annotations")
+            .or_insert_with(|| Map::new().into());
+        annotations[LIMIT_RANGER] = format!("LimitRanger plugin set: {}", notes.join("; ")).into();
+    }
+}
+
+fn fill_container(
+    container: &mut Value,
+    prefix: &str,
+    ranges: &[LimitRange],
+    notes: &mut Vec<String>,
+) {
+    let name = name(container).to_owned();
+    if let Some(limits) = container["resources"]["limits"].as_object().cloned() {
+        for (resource, quantity) in limits {
+            set_missing(container, ResourceField::Requests, &resource, quantity);
+        }
+    }
+    let items = ranges.iter().flat_map(|range| &range.items);
+    for item in items.filter(|item| item.kind == LimitKind::Container) {
+        let lists = [
+            (ResourceField::Requests, &item.default_request),
+            (ResourceField::Limits, &item.default),
+        ];
+        for (kind, defaults) in lists {
+            let mut set = Vec::new();
+            for (resource, quantity) in defaults {
+                if set_missing(container, kind, resource, quantity.as_str().into()) {
+                    set.push(resource.as_str());
+                }
+            }
+            if !set.is_empty() {
+                let kind = kind.field().trim_end_matches('s');
+                notes.push(format!("{} {kind} for {prefix} {name}", set.join(", ")));
+            }
+        }
+    }
+}
+
+fn set_missing(
+    container: &mut Value,
+    kind: ResourceField,
+    resource: &str,
+    quantity: Value,
+) -> bool {
+    let is_missing = container["resources"][kind.field()][resource].is_null();
+    if is_missing {
+        set(container, kind, resource, Some(quantity));
+    }
+    is_missing
+}
+
+/// Whether the server filled this in from a LimitRange, by its annotation on the pod.
+pub(super) fn was_filled(
+    pod: &Value,
+    list: &str,
+    container: &str,
+    kind: ResourceField,
+    native: Native,
+) -> bool {
+    let Some(text) = annotation(pod, LIMIT_RANGER) else {
+        return false;
+    };
+    let notes = text
+        .strip_prefix("LimitRanger plugin set: ")
+        .unwrap_or(text);
+    let prefix = match list == CONTAINER_LISTS[0] {
+        true => "init container",
+        false => "container",
+    };
+    let kind = kind.field().trim_end_matches('s');
+    let end = format!(" {kind} for {prefix} {container}");
+    notes.split("; ").any(|note| {
+        let resources = note.strip_suffix(&end);
+        resources.is_some_and(|resources| resources.split(", ").any(|it| it == native.name()))
+    })
+}

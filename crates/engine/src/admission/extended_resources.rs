@@ -1,0 +1,79 @@
+//! The annotation with the tier resources of each container, for agents that see a container without its pod.
+
+use serde_json::{Map, Value};
+
+use super::Mutation;
+use super::fields::{annotation, name};
+use super::keys::EXTENDED_RESOURCES;
+use super::resources::{ResourceField, object_in};
+use crate::model::{Quantity, TierAccount};
+
+/// Writes the annotation if app containers name resources of Koordinator's tiers and it does not say so yet.
+pub(super) fn annotate(change: &mut Mutation) {
+    let mut containers = Map::new();
+    for container in change.pod["spec"]["containers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let mut lists = Map::new();
+        for kind in [ResourceField::Limits, ResourceField::Requests] {
+            let names = container["resources"][kind.field()].as_object();
+            let mut tier: Vec<_> = names
+                .into_iter()
+                .flatten()
+                .filter(|(name, _)| is_koordinator(name))
+                .map(|(name, quantity)| (name.clone(), quantity.clone()))
+                .collect();
+            tier.sort_by(|a, b| a.0.cmp(&b.0));
+            if !tier.is_empty() {
+                lists.insert(
+                    kind.field().to_owned(),
+                    tier.into_iter().collect::<Map<_, _>>().into(),
+                );
+            }
+        }
+        if !lists.is_empty() {
+            containers.insert(name(container).to_owned(), lists.into());
+        }
+    }
+    if containers.is_empty() {
+        return;
+    }
+    containers.sort_keys();
+    let wanted = serde_json::json!({"containers": containers});
+    let known = annotation(&change.pod, EXTENDED_RESOURCES);
+    let known = known.and_then(|text| serde_json::from_str::<Value>(text).ok());
+    if known.is_some_and(|known| is_same(&known, &wanted)) {
+        return;
+    }
+    if let Some(metadata) = change.pod["metadata"].as_object_mut() {
+        let text = wanted.to_string().into();
+        object_in(metadata, "annotations").insert(EXTENDED_RESOURCES.to_owned(), text);
+        let reason =
+            format!("the annotation {EXTENDED_RESOURCES} has the tier resources of each container");
+        change.reasons.push(reason);
+    }
+}
+
+fn is_koordinator(resource: &str) -> bool {
+    matches!(
+        TierAccount::of(resource),
+        Some(TierAccount::Mid | TierAccount::Batch)
+    )
+}
+
+/// Whether both have the same amounts: the API server may write a quantity in another way, such as 1k for 1000.
+fn is_same(known: &Value, wanted: &Value) -> bool {
+    match (known, wanted) {
+        (Value::Object(known), Value::Object(wanted)) => {
+            let is_same =
+                |(key, wanted)| known.get(key).is_some_and(|known| is_same(known, wanted));
+            known.len() == wanted.len() && wanted.iter().all(is_same)
+        }
+        (Value::String(known), Value::String(wanted)) => {
+            Quantity::parse(known).is_ok_and(|known| Quantity::parse(wanted) == Ok(known))
+        }
+        _ => known == wanted,
+    }
+}

@@ -1,0 +1,26 @@
+//! Labels and annotations that admission reads and writes.
+
+/// Label: Koordinator's QoS class.
+pub const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
+/// Label: Koordinator's priority class; it goes before `spec.priorityClassName`.
+pub const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
+/// Label: the order of pods within a priority class.
+pub const SUB_PRIORITY: &str = "koordinator.sh/priority";
+/// Annotation: Katalyst's QoS level.
+pub const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
+/// Annotation: Katalyst's settings of memory, as a JSON object of strings.
+pub const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
+/// Every annotation that is a JSON object of strings.
+pub const ENHANCEMENTS: [&str; 3] = [
+    MEMORY_ENHANCEMENT,
+    "katalyst.kubewharf.io/cpu_enhancement",
+    "katalyst.kubewharf.io/network_enhancement",
+];
+/// Annotation: the tier resources of each container, for agents that do not see the pod's spec.
+pub const EXTENDED_RESOURCES: &str = "node.koordinator.sh/extended-resource-spec";
+/// Annotation: the profiles that were applied, in order; a skipped one has `-` before its name.
+pub const PROFILES: &str = "tidepool.io/profiles";
+/// Annotation of a profile: pods that it matches keep their resources.
+pub const SKIP_RESOURCES: &str = "config.koordinator.sh/skip-update-resources";
+/// Annotation: what the API server filled in from LimitRanges.
+pub(super) const LIMIT_RANGER: &str = "kubernetes.io/limit-ranger";
