@@ -9,12 +9,15 @@ mod accounts;
 mod catalog;
 mod check;
 mod domains;
+mod label_index;
 mod lending;
 mod nodes;
 mod pod_classes;
 mod storage;
+mod terms;
 mod view;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -23,13 +26,15 @@ use indexmap::IndexMap;
 pub use crate::kinds::Update;
 pub(crate) use accounts::Share;
 pub use accounts::{Accounts, Part};
-pub use catalog::{Catalog, ImageState, Terms};
+pub use catalog::{Catalog, ImageState};
 pub use check::Corruption;
 pub use nodes::{NodeEntry, Nodes};
 pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
+pub use terms::{TermRole, Terms};
 pub use view::{AccountState, NodeState, PodRef, ReclaimedState, Snapshot, UnknownNode};
 
+use crate::capacity::{is_excessive, shrink_map};
 use crate::framework::Event;
 use crate::kinds;
 use crate::model::{CustomNodeResource, Name, Node, Pod, Resource, Timestamp};
@@ -59,6 +64,18 @@ pub struct Nominated {
     pub pod: Arc<Pod>,
     pub node: Name,
     class: PodClassId,
+    /// Its place among the pods nominated to the node.
+    number: u64,
+}
+
+/// A pod that is off its node for a while.
+#[derive(Debug)]
+pub(crate) struct Lifted {
+    id: PodId,
+    placed: Placed,
+    slot: Option<usize>,
+    /// Among the pods of the node.
+    position: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -87,12 +104,16 @@ pub struct Cluster {
     /// Pods on nodes that are not known (yet, or any more).
     stray: HashMap<Name, Vec<PodId>>,
     nominated: IndexMap<Name, Nominated>,
-    nominated_to: HashMap<Name, Vec<Name>>,
+    /// By node: uids in the order of the nominations.
+    nominated_to: HashMap<Name, BTreeMap<u64, Name>>,
+    next_nomination: u64,
     /// Reports of agents by the name of the node, whether the node is known or not.
     reports: HashMap<Name, Arc<CustomNodeResource>>,
     /// How many of them are of nodes that are not known.
     homeless_reports: usize,
     catalog: Catalog,
+    /// Moved by every change that a decision can see.
+    version: u64,
 }
 
 impl Cluster {
@@ -111,7 +132,31 @@ impl Cluster {
     }
 
     pub fn catalog_mut(&mut self) -> &mut Catalog {
+        self.touch();
         &mut self.catalog
+    }
+
+    /// Two decisions about equal pods at the same version are equal.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn touch(&mut self) {
+        self.version += 1;
+    }
+
+    /// Whether victims are being evicted for the pod.
+    pub(crate) fn set_preempting(&mut self, uid: &Name, preempting: bool) {
+        if self.catalog.is_preempting(uid) != preempting {
+            self.catalog_mut().set_preempting(uid.clone(), preempting);
+        }
+    }
+
+    /// The pod has what it was promised, or does not get it.
+    pub(crate) fn withdraw_promise(&mut self, uid: &str) {
+        if self.catalog.storage().promise(uid).is_some() {
+            self.catalog_mut().storage_mut().withdraw(uid);
+        }
     }
 
     pub fn pod_classes(&self) -> &PodClasses {
@@ -154,18 +199,33 @@ impl Cluster {
         self.nominated_to
             .get(node)
             .into_iter()
-            .flatten()
+            .flat_map(BTreeMap::values)
             .filter_map(|uid| self.nominated.get(uid))
     }
 
+    /// In an order that depends on the history only.
     pub fn nominations(&self) -> impl Iterator<Item = &Nominated> {
         self.nominated.values()
     }
 
+    /// The slots of nodes that pods are nominated to, in order.
+    pub(crate) fn nominated_slots(&self) -> Vec<usize> {
+        let nodes = self.nominated_to.keys();
+        let mut slots: Vec<usize> = nodes.filter_map(|node| self.nodes.slot(node)).collect();
+        slots.sort_unstable();
+        slots
+    }
+
     /// A node appears or changes. Its pods, also those that came before it, stay.
     pub fn set_node(&mut self, mut node: Node) {
-        self.nodes.domains.share(&mut node.spec.labels);
         self.annotate(&mut node.spec);
+        if let Some(known) = self.node(&node.spec.name)
+            && (&known.spec, &known.allocatable) == (&node.spec, &node.allocatable)
+        {
+            return self.set_unread(node);
+        }
+        self.touch();
+        self.nodes.domains.share(&mut node.spec.labels);
         let node = Arc::new(node);
         for name in scalars(&node) {
             if self.catalog.accounts.open(name).is_some() {
@@ -205,11 +265,26 @@ impl Cluster {
         self.catalog.node_count = self.nodes.len();
     }
 
+    /// Takes over what no decision reads. A heartbeat changes not even that.
+    fn set_unread(&mut self, new: Node) {
+        let slot = self.nodes.slot(&new.spec.name);
+        let Some(entry) = slot.and_then(|slot| self.nodes.entry_mut(slot)) else {
+            return;
+        };
+        let old = &*entry.node;
+        if (old.conditions, old.annotations) != (new.conditions, new.annotations) {
+            // Of two equal specs, the known one shares its texts with other nodes.
+            let spec = old.spec.clone();
+            entry.node = Arc::new(Node { spec, ..new });
+        }
+    }
+
     /// A node is gone. Pods on it are kept aside until they are deleted themselves.
     pub fn remove_node(&mut self, name: &str) {
         let Some(slot) = self.nodes.slot(name) else {
             return;
         };
+        self.touch();
         let pods: Vec<PodId> = self
             .nodes
             .get(slot)
@@ -247,6 +322,7 @@ impl Cluster {
     /// A placed pod ended, or the pod that was nominated is gone.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let id = self.by_uid.remove(uid)?;
+        self.touch();
         let node = self.pod(id)?.node.clone();
         match self.nodes.slot(&node) {
             Some(slot) => self.depart(id, slot),
@@ -262,7 +338,53 @@ impl Cluster {
         let placed = self.pods[id.0].take()?;
         self.free_pods.push(id.0);
         self.classes.leave(placed.class, &mut self.catalog.terms);
+        if is_excessive(self.by_uid.len(), self.pods.len()) {
+            self.compact();
+        }
         Some(placed.pod)
+    }
+
+    /// Takes a pod off its node for questions about the cluster without it, for the cost of that pod alone. Its class
+    /// stays, without pods, which no decision can see.
+    pub(crate) fn lift(&mut self, uid: &str) -> Option<Lifted> {
+        let id = *self.by_uid.get(uid)?;
+        let slot = self.nodes.slot(&self.pod(id)?.node);
+        let mut position = 0;
+        if let Some(entry) = slot.and_then(|slot| self.nodes.entry_mut(slot)) {
+            position = entry.pods.iter().position(|other| *other == id)?;
+            entry.pods.remove(position);
+        }
+        self.by_uid.remove(uid);
+        let placed = self.pods[id.0].take()?;
+        let lifted = Lifted {
+            id,
+            placed,
+            slot,
+            position,
+        };
+        self.charge_lifted(&lifted, true);
+        Some(lifted)
+    }
+
+    /// Puts a lifted pod back as it was. Nothing else may have changed since.
+    pub(crate) fn put_back(&mut self, lifted: Lifted) {
+        self.charge_lifted(&lifted, false);
+        let id = lifted.id;
+        let node = lifted.slot.and_then(|slot| self.nodes.entry_mut(slot));
+        if let Some(entry) = node {
+            entry.pods.insert(lifted.position, id);
+        }
+        self.by_uid.insert(lifted.placed.pod.uid.clone(), id);
+        self.pods[id.0] = Some(lifted.placed);
+    }
+
+    fn charge_lifted(&mut self, lifted: &Lifted, is_lifted: bool) {
+        if let Some(slot) = lifted.slot {
+            self.classes.lift(lifted.placed.class, slot, is_lifted);
+            let sign = if is_lifted { -1 } else { 1 };
+            let (row, requests) = (self.nodes.row_mut(slot), &lifted.placed.pod.requests);
+            self.catalog.accounts.charge(row, requests, sign);
+        }
     }
 
     /// The scheduler chose a node: the pod takes its capacity at once, and its nomination ends.
@@ -305,20 +427,30 @@ impl Cluster {
             });
         }
         self.denominate(&pod.uid.clone());
+        self.touch();
         let class = self.classes.enter(&pod.kind, &mut self.catalog.terms);
+        self.next_nomination += 1;
+        let number = self.next_nomination;
         self.nominated_to
             .entry(node.clone())
             .or_default()
-            .push(pod.uid.clone());
-        self.nominated
-            .insert(pod.uid.clone(), Nominated { pod, node, class });
+            .insert(number, pod.uid.clone());
+        let uid = pod.uid.clone();
+        let nominated = Nominated {
+            pod,
+            node,
+            class,
+            number,
+        };
+        self.nominated.insert(uid, nominated);
         Ok(())
     }
 
     pub fn denominate(&mut self, uid: &str) -> Option<Arc<Pod>> {
-        let nominated = self.nominated.shift_remove(uid)?;
+        let nominated = self.nominated.swap_remove(uid)?;
+        self.touch();
         if let Some(uids) = self.nominated_to.get_mut(&nominated.node) {
-            uids.retain(|known| **known != *uid);
+            uids.remove(&nominated.number);
             if uids.is_empty() {
                 self.nominated_to.remove(&nominated.node);
             }
@@ -328,6 +460,7 @@ impl Cluster {
     }
 
     fn insert(&mut self, pod: Arc<Pod>, node: Name, assumed: bool) {
+        self.touch();
         if pod.requests.reclaimed.is_some() {
             self.open_lending();
         }
@@ -383,6 +516,28 @@ impl Cluster {
         if let Some(entry) = self.nodes.entry_mut(slot) {
             entry.pods.retain(|other| *other != id);
         }
+    }
+
+    /// Gives the table of pods the size that it needs.
+    fn compact(&mut self) {
+        let mut new_ids = vec![None; self.pods.len()];
+        let mut pods = Vec::with_capacity(2 * self.by_uid.len());
+        for (old, placed) in std::mem::take(&mut self.pods).into_iter().enumerate() {
+            if placed.is_some() {
+                new_ids[old] = Some(PodId(pods.len()));
+                pods.push(placed);
+            }
+        }
+        let renumber = |id: &mut PodId| *id = new_ids[id.0].unwrap_or(*id);
+        self.by_uid.values_mut().for_each(renumber);
+        self.stray.values_mut().flatten().for_each(renumber);
+        for slot in 0..self.nodes.slots().len() {
+            let pods = self.nodes.entry_mut(slot).map(|entry| &mut entry.pods);
+            pods.into_iter().flatten().for_each(renumber);
+        }
+        self.pods = pods;
+        self.free_pods = Vec::new();
+        shrink_map(&mut self.by_uid);
     }
 
     /// A new account begins with what pods already take of it.

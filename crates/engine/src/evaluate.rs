@@ -8,6 +8,7 @@
 mod checks;
 mod evaluations;
 mod explain;
+mod figures;
 mod points;
 mod prepare;
 mod refusal;
@@ -15,16 +16,20 @@ mod scan;
 mod score;
 mod suppose;
 mod tally;
+mod tier;
 mod trial;
 
 pub(crate) use evaluations::Evaluations;
 pub use explain::{NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
+pub use figures::{NodeAmount, Shortage};
 pub use points::FeasibleNodes;
 pub(crate) use prepare::PreFilterResult;
 pub use refusal::Refusal;
 pub(crate) use refusal::Refusals;
 pub use scan::{Diagnosis, NodeStatus, Scan};
+pub(crate) use score::WeightedScores;
 pub use suppose::NodeChange;
+pub use tier::{Tier, by_tier};
 pub use trial::Trial;
 
 /// The slot from which the search for the best node starts, so that equal nodes take turns. There is one per scheduler.

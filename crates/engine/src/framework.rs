@@ -19,7 +19,7 @@
 //! [`Plan::score_only_with`] make it skip when the cluster has no matching pods.
 //!
 //! Which of a plugin's declarations are used depends on the extension points it is enabled at: gates and filters
-//! need Filter, `only` and `reject` need PreFilter, `fail_scoring` needs PreScore, scores need Score.
+//! need Filter, `only` and `reject` need PreFilter, `fail_scoring` needs PreScore, scores and tiers need Score.
 //!
 //! Rules for plugins:
 //! - [`NodeRule`] and [`PodRule`] depend on their own fields and their argument only. Their fields are their identity:
@@ -41,7 +41,7 @@ mod row;
 mod rule;
 mod verdict;
 
-pub use crate::cluster::{Catalog, ImageState, Part, Storage};
+pub use crate::cluster::{Catalog, ImageState, Part, Storage, TermRole};
 pub use config_rules::{AddedArg, ArgOverride, Companion, ConfigRules, ConfigVersion, Successor};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Kind};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
@@ -49,12 +49,13 @@ pub use path::{Permit, PostFilter, Preparation, Step};
 pub use place::{Feasible, Place, PlaceFilter, PlaceScore, PlaceTier, Places, Tally};
 pub use plan::{Check, CountId, FactId, Gate, Plan, PluginPlan, Score};
 pub use registry::{ArgsError, Configure, ConfigureError, Entry, NoArgs, Point, Points};
-pub use row::{BLOCK, Block, ColumnId, Row, RowFilter, RowScore};
-pub use rule::{Count, Fact, NodeRule, PodRule, PodSet, Within};
+pub use row::{BLOCK, Block, ColumnId, RequestedAmount, Row, RowFilter, RowScore};
+pub use rule::{Carriers, Count, Fact, NodeRule, PodRule, PodSet, Within};
 pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
 
+pub(crate) use place::ErasedPlaceTier;
 pub(crate) use plan::Need;
-pub(crate) use rule::NodeFacts;
+pub(crate) use rule::{NodeFacts, bit_of};
 
 use crate::model::{NodeSpec, Pod, Resource, Timestamp};
 
@@ -119,6 +120,16 @@ pub trait Plugin: Send + Sync {
         _catalog: &Catalog,
     ) -> Result<Option<Preparation>, Rejection> {
         Ok(None)
+    }
+
+    /// PreBind: annotations that the pod gets in the same request that binds it. An extender that binds gets none.
+    fn annotations(
+        &self,
+        _pod: &Pod,
+        _node: &NodeSpec,
+        _catalog: &Catalog,
+    ) -> Vec<(&'static str, String)> {
+        Vec::new()
     }
 
     /// Bind: whether this plugin binds the pod (through pods/binding).

@@ -40,7 +40,8 @@ impl PointResult {
 }
 
 /// Watches extension points. Each method does nothing by default. The engine has no clock: a probe that measures time
-/// reads the clock itself.
+/// reads the clock itself. If no node fits, and the same is known of an equal pod in an unchanged cluster, the plugins do
+/// not run again: probes see the results of that pod.
 pub trait Probe: Send + Sync {
     /// The points to watch. QueueSort is not in the default, because it runs at every step of a heap.
     fn points(&self) -> Points {
@@ -125,6 +126,11 @@ impl Hooks {
         let rewriting = self.rewrites.iter();
         let rewriting = rewriting.filter(move |(points, _)| points.contains(point));
         rewriting.map(|(_, rewrite)| &**rewrite)
+    }
+
+    /// Whether there are probes.
+    pub(crate) fn probe(&self) -> bool {
+        !self.probes.is_empty()
     }
 
     /// Whether a rewrite may change what plugins see at one of these points.

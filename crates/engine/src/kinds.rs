@@ -15,6 +15,7 @@ mod persistent_volume_claim;
 mod pod;
 mod pod_disruption_budget;
 mod priority_class;
+mod resource_policy;
 mod service;
 mod storage_class;
 mod volume_attachment;
@@ -42,6 +43,7 @@ pub(crate) mod models {
     pub use super::persistent_volume_claim::{Claim, ClaimPhase};
     pub use super::pod_disruption_budget::Budget;
     pub use super::priority_class::PriorityClass;
+    pub use super::resource_policy::ResourcePolicy;
     pub use super::service::Service;
     pub use super::storage_class::{BindingMode, StorageClass};
     pub use super::volume_attachment::VolumeAttachment;
@@ -267,6 +269,7 @@ kinds! {
     CsiStorageCapacity(StorageCapacity) => StorageCapacity,
     VolumeAttachment(VolumeAttachment) => VolumeAttachment,
     CustomNodeResource(CustomNodeResource),
+    ResourcePolicy(ResourcePolicy) in resource_policies => ResourcePolicy,
 }
 
 impl Changed {
@@ -296,7 +299,7 @@ pub(crate) type ByName<T> = BTreeMap<Name, Arc<T>>;
 /// Objects without a namespace are below the empty name.
 pub(crate) type ByNamespace<T> = BTreeMap<Name, ByName<T>>;
 
-fn set<T>(all: &mut ByName<T>, name: Name, new: Option<T>) -> Change<T> {
+pub(crate) fn set<T>(all: &mut ByName<T>, name: Name, new: Option<T>) -> Change<T> {
     let new = new.map(Arc::new);
     let old = match &new {
         Some(new) => all.insert(name, new.clone()),
@@ -305,7 +308,7 @@ fn set<T>(all: &mut ByName<T>, name: Name, new: Option<T>) -> Change<T> {
     Change { old, new }
 }
 
-fn set_in<T>(all: &mut ByNamespace<T>, key: Key, new: Option<T>) -> Change<T> {
+pub(crate) fn set_in<T>(all: &mut ByNamespace<T>, key: Key, new: Option<T>) -> Change<T> {
     let inner = all.entry(key.namespace.clone()).or_default();
     let change = set(inner, key.name, new);
     if inner.is_empty() {

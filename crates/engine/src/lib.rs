@@ -18,8 +18,15 @@
 //! | [`extender`] | extenders: the questions to them and their answers |
 //! | [`hooks`] | probes, rewrites and event hooks: code that a program adds around extension points and events |
 //! | [`kubelet`] | whether a node's kubelet would admit a pod, with the kubelet's messages |
+//! | [`resource_policy`] | what the controller of ResourcePolicies writes: deletion costs and status |
+//! | `capacity` | tables that were large give their memory back |
+//! | [`admission`] | what admission changes in a pod and which pods it refuses: colocation profiles, tier resources, the panorama |
+//! | [`tiers`] | the capacity of the mid and batch tiers of a node, and when the tier controller writes it |
+//! | [`node`] | one node: what its agent measures, and the cgroup settings that the agent applies |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 
+pub mod admission;
+mod capacity;
 pub mod cluster;
 pub mod evaluate;
 pub mod extender;
@@ -28,9 +35,12 @@ pub mod hooks;
 pub mod kinds;
 pub mod kubelet;
 pub mod model;
+pub mod node;
 pub mod plugins;
 pub mod preemption;
 pub mod profile;
 pub mod queue;
+pub mod resource_policy;
 pub mod scheduler;
 pub mod testing;
+pub mod tiers;

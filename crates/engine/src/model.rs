@@ -10,19 +10,24 @@ mod names;
 mod node;
 mod node_selector;
 mod pod;
+mod pod_shape;
 mod priority;
 mod qos;
 mod quantity;
 mod reclaimed;
 mod requests;
 mod resource;
+mod resource_policy;
 mod taint;
+mod tier;
 mod time;
 
 pub use crate::kinds::models::*;
 pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
-pub use names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
+pub use names::{
+    is_dns_label, is_label_value, is_qualified_name, label_value_faults, qualified_name_faults,
+};
 pub use node::{Image, Images, Node, NodeSpec, fingerprint};
 pub use node_selector::{
     FieldRequirement, NodeMatch, NodeSelector, NodeTerm, ParsedTerm, PreferredNodeTerm,
@@ -32,6 +37,7 @@ pub use pod::{
     Disk, Enhancements, HostPort, Inclusion, Owner, Pod, PodKind, PreemptionPolicy,
     SpreadConstraint, Unsatisfiable, Volume, VolumeSource,
 };
+pub use pod_shape::PodShape;
 pub use priority::OpenPriority;
 pub use qos::{QosClass, QosError, QosLabels, QosLevel};
 pub use quantity::{Quantity, QuantityError};
@@ -41,7 +47,12 @@ pub use requests::{
     Quantities, StatusResources,
 };
 pub use resource::{Amounts, Resource};
+pub use resource_policy::{
+    CountedPod, DELETION_COST, HIGHEST_MAX_COUNT, HIGHEST_PRIORITY, POLICY_UNIT, PolicyGroup,
+    PolicySpec, PolicyStrategy, SharedSpec, Unit, UnitMark, above_cap, deletion_cost,
+};
 pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
+pub use tier::TierAccount;
 pub use time::{DurationError, Timestamp, parse_duration, write_duration};
 
 /// Text that is shared and never changed: names, keys, values.

@@ -10,6 +10,7 @@ pub mod default_binder;
 pub mod default_plugins;
 pub mod default_preemption;
 pub mod dynamic_resources;
+pub mod elsewhere;
 pub mod image_locality;
 pub mod inter_pod_affinity;
 pub mod node_affinity;
@@ -29,11 +30,13 @@ pub mod qos_aware_node_resources_fit;
 pub mod qos_aware_preemption;
 pub mod qos_aware_taint_toleration;
 mod reclaimed_resources;
+pub mod resource_policy;
 pub mod resource_strategy;
 pub mod retired;
 pub mod scarce_resource_avoidance;
 pub mod scheduling_gates;
 pub mod taint_toleration;
+pub mod tier_resources_fit;
 pub mod volume_binding;
 pub mod volume_restrictions;
 pub mod volume_zone;
@@ -78,6 +81,9 @@ pub const ALL: &[Entry] = &[
     >(),
     Entry::of::<qos_aware_taint_toleration::QoSAwareTaintToleration>(),
     Entry::of::<qos_aware_preemption::QoSAwarePreemption>(),
+    // Not enabled by default: acts only where there are ResourcePolicies.
+    Entry::of::<tier_resources_fit::TierResourcesFit>(),
+    Entry::of::<resource_policy::ResourcePolicyPlugin>(),
 ];
 
 /// A plugin by name, including retired ones.

@@ -76,10 +76,63 @@ impl Unhelpful {
 const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
 
+/// How preemption for a pod ends, for explanations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum PreemptionOutcome {
+    /// No plugin tried it.
+    NotTried,
+    /// Some pods can be evicted.
+    Found,
+    /// Evicting pods helps on no node.
+    NoCandidate,
+    /// The pod's preemptionPolicy is Never.
+    PolicyNever,
+    /// Pods that it preempted on its nominated node terminate.
+    VictimsTerminate,
+    /// Extenders or QoS levels forbid every candidate.
+    NoneAllowed,
+    /// A plugin or an extender failed.
+    Failed,
+    /// An outcome of another version.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl From<Ineligible> for PreemptionOutcome {
+    fn from(why: Ineligible) -> Self {
+        match why {
+            Ineligible::PolicyNever => Self::PolicyNever,
+            Ineligible::VictimsTerminate => Self::VictimsTerminate,
+        }
+    }
+}
+
+/// Why a pod may not preempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ineligible {
+    PolicyNever,
+    /// Pods that it preempted on its nominated node terminate.
+    VictimsTerminate,
+}
+
+impl Ineligible {
+    /// As in the pod's condition.
+    pub fn message(self) -> &'static str {
+        match self {
+            Self::PolicyNever => "not eligible due to preemptionPolicy=Never.",
+            Self::VictimsTerminate => {
+                "not eligible due to a terminating pod on the nominated node."
+            }
+        }
+    }
+}
+
 /// Whether the pod may preempt now; else why not.
-pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(), &'static str> {
+pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(), Ineligible> {
     if pod.preemption_policy == PreemptionPolicy::Never {
-        return Err("not eligible due to preemptionPolicy=Never.");
+        return Err(Ineligible::PolicyNever);
     }
     let nominated = pod.nominated_node.as_deref();
     let Some(slot) = nominated.and_then(|node| cluster.nodes().slot(node)) else {
@@ -93,7 +146,7 @@ pub fn eligible(cluster: &Cluster, pod: &Pod, diagnosis: &Diagnosis) -> Result<(
     let leaving =
         |other: &Pod| other.priority < pod.priority && other.kind.terminating && other.preempted;
     if !given_up && cluster.pods_on(slot).any(|placed| leaving(&placed.pod)) {
-        return Err("not eligible due to a terminating pod on the nominated node.");
+        return Err(Ineligible::VictimsTerminate);
     }
     Ok(())
 }

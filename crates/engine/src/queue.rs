@@ -4,7 +4,7 @@
 //!
 //! | place | until |
 //! |---|---|
-//! | active | it is popped, in the order of the QueueSort plugin |
+//! | active | it is popped, in the order of the QueueSort plugin; `active.rs` is fair to newcomers |
 //! | backoff | its backoff ends, or no other pod is left to try |
 //! | parked | an event may help it, at the latest after five minutes |
 //! | in flight | its scheduling cycle ends; events meanwhile are kept for it |
@@ -12,6 +12,7 @@
 //! Time comes in with every call, and the timing is kube-scheduler's. Repeated, late and contradictory updates of a
 //! pod are normal: the last one holds.
 
+mod active;
 mod arrivals;
 mod backoff;
 mod heap;
@@ -26,15 +27,17 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
+use crate::capacity::shrink_map;
 use crate::cluster::Catalog;
 use crate::framework::{Change, Changed, Event};
 use crate::kinds::pod_actions;
 use crate::model::{Name, Pod, Timestamp};
 use crate::profile::{Hint, Profiles};
+use active::Active;
 use arrivals::Arrivals;
 pub use arrivals::{Cause, SubQueue};
 use backoff::Backoffs;
-use heap::{Heap, Item};
+use heap::Item;
 use in_flight::{InFlight, Missed};
 use parked::{Parked, Situation};
 pub use ticket::{Attempt, Audience, Rejectors, Ticket, Whereabouts};
@@ -103,11 +106,11 @@ pub struct Sizes {
 #[derive(Debug, Default)]
 pub struct Queue {
     timing: Timing,
-    /// In boxes: the table has space for twice as many, and keeps it when they have gone.
+    /// In boxes: the table has space for twice as many.
     entries: HashMap<Name, Box<QueuedPod>>,
     /// Namespace and name to uid: a new pod under a known name means that the old one is gone.
     names: HashMap<(Name, Name), Name>,
-    active: Heap,
+    active: Active,
     backoffs: Backoffs,
     parked: Parked,
     in_flight: InFlight,
@@ -245,7 +248,8 @@ impl Queue {
             }
             Location::Active => {
                 let item = entry.ticket.item(self.timing);
-                self.active.push(item, by_turn(world.profiles));
+                let is_new = entry.ticket.attempts == 0;
+                self.active.push(item, is_new, world.profiles);
             }
             Location::Backoff => {
                 let item = entry.ticket.item(self.timing);
@@ -289,7 +293,7 @@ impl Queue {
     /// and a plugin rejected it: after an error it must wait.
     pub fn pop(&mut self, world: World) -> Option<&Ticket> {
         self.advance(world);
-        let item = match self.active.pop(by_turn(world.profiles)) {
+        let item = match self.active.pop(world.profiles) {
             Some(item) => item,
             None => self.backoffs.pop_blamed(world.profiles)?,
         };
@@ -385,7 +389,8 @@ impl Queue {
             if let Some(entry) = self.entries.get_mut(&item.pod.uid) {
                 entry.place = Location::Active;
                 entry.ticket.first_tried.get_or_insert(world.now);
-                self.active.push(item, by_turn(world.profiles));
+                let is_new = entry.ticket.attempts == 0;
+                self.active.push(item, is_new, world.profiles);
                 self.arrivals
                     .count(SubQueue::Active, Cause::BackoffComplete);
             }
@@ -442,7 +447,9 @@ impl Queue {
 
     fn drop_entry(&mut self, uid: &str, world: World) -> Option<Ticket> {
         let entry = self.entries.remove(uid)?;
-        self.active.remove(uid, by_turn(world.profiles));
+        shrink_map(&mut self.entries);
+        shrink_map(&mut self.names);
+        self.active.remove(uid, world.profiles);
         self.backoffs.remove(uid, world.profiles);
         self.parked.remove(uid);
         self.in_flight.end(uid);
@@ -491,7 +498,8 @@ impl Queue {
         } else {
             entry.place = Location::Active;
             ticket.first_tried.get_or_insert(world.now);
-            self.active.push(item, by_turn(world.profiles));
+            let is_new = ticket.attempts == 0;
+            self.active.push(item, is_new, world.profiles);
             self.arrivals.count(SubQueue::Active, cause);
         }
     }

@@ -12,6 +12,7 @@ mod event_hooks;
 mod explain;
 mod extenders;
 mod inputs;
+mod known_rejections;
 mod outcome;
 mod permit;
 mod post_filter;
@@ -27,14 +28,19 @@ use indexmap::IndexMap;
 
 pub use cycle::{Cycle, CycleResult};
 pub use explain::{
-    CandidateReport, Decision, ExtenderReport, HeldBy, NodeReport, PodReport, PodState,
-    PreemptionReport, UnhelpfulReport,
+    AttemptReport, CandidateReport, Decision, ExtenderReport, HeldBy, NodeReport, PodReport,
+    PodState, PreemptionReport, UnhelpfulReport,
 };
-pub use outcome::{Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict};
+pub use outcome::{
+    Annotations, Binder, Failure, FailureReason, Input, Nomination, Outcome, PermitVerdict,
+};
 pub use post_filter::PostFilterResult;
 pub use scores::{NodeScores, ScoreCountError, Scores, score_count};
 
 use crate::cluster::Cluster;
+pub use crate::evaluate::{NodeAmount, Shortage};
+pub use crate::preemption::PreemptionOutcome;
+
 use crate::evaluate::{Cursor, Diagnosis};
 use crate::extender::Extender;
 use crate::framework::{Event, Rejection, Status};
@@ -46,6 +52,8 @@ use crate::queue::{
 };
 use binding::{BindingCycle, Wait};
 use extenders::Conversation;
+use known_rejections::KnownRejections;
+use post_filter::Preempting;
 
 /// The settings of a scheduler besides its profiles.
 #[derive(Clone, Default)]
@@ -73,10 +81,12 @@ pub struct Scheduler {
     held: BTreeSet<(Timestamp, Name, &'static str)>,
     /// The extender calls of the pod that is being scheduled.
     conversation: Option<Conversation>,
-    /// Pods that preempt others, and the victim that is evicted last.
-    preempting: IndexMap<Name, Name>,
+    preempting: Preempting,
     /// Pods whose nomination by this scheduler the API server does not show yet.
     unconfirmed: BTreeSet<Name>,
+    known_rejections: KnownRejections,
+    /// Cycles that ran.
+    evaluations: u64,
     /// Whether there ever was a pod without a priority.
     has_open_priorities: bool,
     /// Instructions for the driver.
@@ -102,8 +112,10 @@ impl Scheduler {
             binding: IndexMap::new(),
             held: BTreeSet::new(),
             conversation: None,
-            preempting: IndexMap::new(),
+            preempting: Preempting::default(),
             unconfirmed: BTreeSet::new(),
+            known_rejections: KnownRejections::default(),
+            evaluations: 0,
             has_open_priorities: false,
             ready: VecDeque::new(),
             extender_reports: VecDeque::new(),
@@ -162,6 +174,11 @@ impl Scheduler {
     /// How often pods entered each part of the queue, and why, since the last call.
     pub fn take_arrivals(&mut self) -> Vec<(SubQueue, Cause, u64)> {
         self.queue.take_arrivals()
+    }
+
+    /// Decisions since the start that evaluated the cluster, and those whose rejection was known from an equal pod.
+    pub fn evaluations(&self) -> (u64, u64) {
+        (self.evaluations, self.known_rejections.answered())
     }
 
     /// The next instruction; `None` if there is nothing to do until [`Scheduler::idle_until`] or the next input.
@@ -250,13 +267,7 @@ impl Scheduler {
         post_filter: PostFilterResult,
         now: Timestamp,
     ) {
-        let failure = Failure {
-            message: diagnosis.message(&post_filter.message()),
-            rejected_by: diagnosis.plugins,
-            pending: diagnosis.pending,
-            nomination: post_filter.nomination,
-            ..Failure::unschedulable(pod, String::new())
-        };
+        let failure = Failure::no_node(pod, &diagnosis, &post_filter);
         match post_filter.candidate {
             Some(candidate) => self.preempt(failure, candidate, now),
             None => self.fail(failure, now),
@@ -294,6 +305,7 @@ impl Scheduler {
             at: now,
             reason: failure.reason.text(),
             message: failure.message.clone(),
+            post_filter_at: failure.post_filter_at,
             evicted: victims.iter().map(full_name).collect(),
         });
         let world = world(&self.profiles, &self.cluster, now);
@@ -404,6 +416,7 @@ impl Failure {
         Self {
             pod,
             reason: FailureReason::Unschedulable,
+            post_filter_at: message.len(),
             message,
             rejected_by: Vec::new(),
             pending: Vec::new(),
@@ -415,6 +428,23 @@ impl Failure {
         Self {
             reason: FailureReason::SchedulerError,
             ..Self::unschedulable(pod, message)
+        }
+    }
+
+    /// No node fits.
+    fn no_node(pod: Arc<Pod>, diagnosis: &Diagnosis, post_filter: &PostFilterResult) -> Self {
+        let text = post_filter.message();
+        let message = diagnosis.message(&text);
+        Self {
+            post_filter_at: match text.len() {
+                0 => message.len(),
+                length => message.len() - length - 1,
+            },
+            message,
+            rejected_by: diagnosis.plugins.clone(),
+            pending: diagnosis.pending.clone(),
+            nomination: post_filter.nomination.clone(),
+            ..Self::unschedulable(pod, String::new())
         }
     }
 

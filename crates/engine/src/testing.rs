@@ -11,11 +11,13 @@
 mod affinity;
 mod lab;
 mod objects;
+mod policy;
 mod report;
 mod storage;
 
 pub use affinity::{TermBuilder, requirement, term};
 pub use lab::Lab;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};
+pub use policy::{PolicyBuilder, policy};
 pub use report::{ReportBuilder, report};
 pub use storage::{ClaimBuilder, ClassBuilder, VolumeBuilder, claim, class, volume};

@@ -292,7 +292,7 @@ proptest! {
         }
         prop_assert_eq!(cluster.placed_count(), 0);
         prop_assert_eq!(cluster.pod_classes().of(None).count(), 0);
-        prop_assert_eq!(cluster.catalog().terms().anti_affinity().count(), 0);
+        prop_assert_eq!(cluster.catalog().terms().uses(), 0);
         prop_assert!(cluster.nodes().is_empty() && cluster.catalog().image("i").is_none());
         // Later objects find the same state as the first ones.
         cluster.apply(Update::from(shaped_node(0, 1).build())).unwrap();

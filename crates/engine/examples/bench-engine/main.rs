@@ -85,6 +85,11 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         line["reclaimed_ratio"] = (((borrowing / quietly) * 100.0).round() / 100.0).into();
         line["reports_ratio"] = (((ordinary / quietly) * 100.0).round() / 100.0).into();
     }
+    if workload == Workload::WithoutPolicy {
+        let basic = measure(Workload::Basic, nodes, options, true);
+        let ratio = figures.p50_ns as f64 / basic.all.figures().p50_ns as f64;
+        line["basic_ratio"] = ((ratio * 100.0).round() / 100.0).into();
+    }
     println!("{line}");
 }
 
@@ -153,6 +158,11 @@ fn act(workload: Workload, scheduler: &mut Scheduler) -> Option<Outcome> {
         Workload::Explain => {
             let report = scheduler.explain("default", "pod-0", NOW);
             assert!(std::hint::black_box(report).is_some(), "no pod pod-0");
+            None
+        }
+        Workload::ExplainPlaced => {
+            let report = scheduler.explain("default", "placed-0-0", NOW);
+            assert!(std::hint::black_box(report).is_some(), "no pod placed-0-0");
             None
         }
         Workload::Dump => {

@@ -9,7 +9,7 @@ use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
 use engine::scheduler::{Input, Scheduler, Settings};
-use engine::testing::{PodBuilder, node, pod, report, requirement, spread, term};
+use engine::testing::{PodBuilder, node, pod, policy, report, requirement, spread, term};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -46,16 +46,24 @@ pub(crate) enum Workload {
     SpreadSoft,
     /// Spread only by the default constraints, because of their Service.
     SpreadDefault,
-    /// Requests more cpu than any node has.
+    /// Different requests, each for more cpu than any node has.
     Unschedulable,
+    /// Equal requests for more cpu than any node has: all but the first are answered without an evaluation.
+    UnschedulableEqual,
     /// Each pod needs a preemption.
     Preemption,
     /// The pods of `Basic` with a single scorer: the cost of that plugin.
     Scorer(&'static str),
     /// Every second pod is reclaimed, and the report of one node changes before every decision.
     Reclaimed,
+    /// The pods of `Basic` under a ResourcePolicy: three units with a cap, one percent of the nodes in the first.
+    Policy,
+    /// The same policy and other pods: the cost of the plugin for pods without a policy.
+    WithoutPolicy,
     /// The time of an explanation of a waiting pod.
     Explain,
+    /// The same of a pod that has a node.
+    ExplainPlaced,
     /// The time of a copy of all accounts.
     Dump,
 }
@@ -74,7 +82,7 @@ pub(crate) enum Expected {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -84,12 +92,16 @@ impl Workload {
         Self::SpreadSoft,
         Self::SpreadDefault,
         Self::Unschedulable,
+        Self::UnschedulableEqual,
         Self::Preemption,
         Self::Scorer(FIT),
         Self::Scorer(FIT_PLUS),
         Self::Scorer(AVOIDANCE),
         Self::Reclaimed,
+        Self::Policy,
+        Self::WithoutPolicy,
         Self::Explain,
+        Self::ExplainPlaced,
         Self::Dump,
     ];
 
@@ -104,12 +116,16 @@ impl Workload {
             Self::SpreadSoft => "spread-soft",
             Self::SpreadDefault => "spread-default",
             Self::Unschedulable => "unschedulable",
+            Self::UnschedulableEqual => "unschedulable-equal",
             Self::Preemption => "preemption",
             Self::Scorer(FIT_PLUS) => "score-fit-plus",
             Self::Scorer(AVOIDANCE) => "score-scarce",
             Self::Scorer(_) => "score-fit",
             Self::Reclaimed => "reclaimed",
+            Self::Policy => "policy",
+            Self::WithoutPolicy => "without-policy",
             Self::Explain => "explain",
+            Self::ExplainPlaced => "explain-placed",
             Self::Dump => "dump",
         }
     }
@@ -124,9 +140,9 @@ impl Workload {
 
     pub(crate) fn expected(self) -> Expected {
         match self {
-            Self::Unschedulable => Expected::NoNode,
+            Self::Unschedulable | Self::UnschedulableEqual => Expected::NoNode,
             Self::Preemption => Expected::Victims,
-            Self::Explain | Self::Dump => Expected::Nothing,
+            Self::Explain | Self::ExplainPlaced | Self::Dump => Expected::Nothing,
             _ => Expected::Node,
         }
     }
@@ -134,7 +150,9 @@ impl Workload {
     /// About a second. Anti-affinity fills at most a third of the nodes.
     pub(crate) fn decisions(self, nodes: usize) -> usize {
         match self {
-            Self::Preemption | Self::Explain => (500_000 / nodes).clamp(10, 100),
+            Self::Preemption | Self::Explain | Self::ExplainPlaced => {
+                (500_000 / nodes).clamp(10, 100)
+            }
             Self::AntiAffinity => (5_000_000 / nodes).min(nodes / 3),
             _ => (5_000_000 / nodes).clamp(10, 2_000),
         }
@@ -152,6 +170,10 @@ impl Workload {
                 .label(HOSTNAME, &name)
                 .label(ZONE, &format!("zone-{}", at % ZONES))
                 .label("disk", disk);
+            let node = match self {
+                Self::Policy | Self::WithoutPolicy => node.label("unit", unit(at)),
+                _ => node,
+            };
             inputs.push(Input::Object(Update::from(node.build())));
         }
         for at in 0..nodes {
@@ -181,6 +203,8 @@ impl Workload {
                 name: "web".into(),
                 selector: Some([("app", "web")].into_iter().collect::<Labels>()),
             }))),
+            Self::Policy => inputs.push(units("web")),
+            Self::WithoutPolicy => inputs.push(units("another")),
             _ => {}
         }
         inputs
@@ -212,7 +236,10 @@ impl Workload {
                 Self::Basic
                 | Self::SpreadDefault
                 | Self::Scorer(_)
+                | Self::Policy
+                | Self::WithoutPolicy
                 | Self::Explain
+                | Self::ExplainPlaced
                 | Self::Dump => small(),
                 Self::Mixed100 => plain.container(&shapes[at % shapes.len()]),
                 Self::NodeAffinity => small()
@@ -224,7 +251,8 @@ impl Workload {
                 Self::SpreadSoft => small()
                     .spread(spread(ZONE, 1).app("web").soft())
                     .spread(spread(HOSTNAME, 1).app("web").soft()),
-                Self::Unschedulable => plain.container("cpu=64 memory=128Mi"),
+                Self::Unschedulable => plain.container(&format!("cpu={}m", 64_000 + at)),
+                Self::UnschedulableEqual => plain.container("cpu=64 memory=128Mi"),
                 Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(PRIORITY),
                 Self::Reclaimed if at.is_multiple_of(2) => small(),
                 Self::Reclaimed => plain
@@ -241,6 +269,11 @@ pub(crate) fn scheduler(workload: Workload, hooks: Hooks) -> Scheduler {
     let profile = match workload {
         Workload::Scorer(name) => one_scorer(name),
         Workload::Reclaimed => colocation_profile(),
+        Workload::Policy | Workload::WithoutPolicy => {
+            let mut names = plugins::DEFAULT.to_vec();
+            names.push(("resourcepolicy", 1));
+            default_profile(&names)
+        }
         _ => default_profile(plugins::DEFAULT),
     };
     let settings = Settings {
@@ -310,6 +343,25 @@ fn filtering_fit(entry: &Entry) -> Enabled {
         plugin: plugin.unwrap_or_else(|error| panic!("{error}")).into(),
         weight: 1,
     }
+}
+
+/// One percent of the nodes is reserved, and nearly half are spot nodes.
+fn unit(node: usize) -> &'static str {
+    match node {
+        node if node.is_multiple_of(100) => "reserved",
+        node if node.is_multiple_of(2) => "spot",
+        _ => "rest",
+    }
+}
+
+/// A policy for the pods of an app, with caps that are never reached.
+fn units(app: &str) -> Input {
+    let policy = policy("units")
+        .selects("app", app)
+        .unit("reserved", 10, Some(100_000), "unit=reserved")
+        .unit("spot", 5, Some(100_000), "unit=spot")
+        .unit("rest", 1, Some(100_000), "unit=rest");
+    Input::Object(policy.into())
 }
 
 fn node_name(at: usize) -> String {

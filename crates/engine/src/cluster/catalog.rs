@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
-use indexmap::IndexMap;
 
 use super::accounts::Accounts;
 use super::storage::Storage;
+use super::terms::Terms;
 use crate::kinds::Tables;
-use crate::model::{Name, Node, PodKind, PodTerm, Resource};
+use crate::model::{Name, Node, Resource};
 
 /// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.
 #[derive(Debug, Clone, Default)]
@@ -113,97 +113,5 @@ impl ImageStates {
 
     pub(super) fn uses(&self) -> usize {
         self.0.values().map(|state| state.nodes).sum()
-    }
-}
-
-/// The terms that pods carry, by what they do. A kind that carries a term twice counts twice.
-#[derive(Debug, Clone, Default)]
-pub struct Terms {
-    affinity: IndexMap<PodTerm, usize>,
-    anti_affinity: IndexMap<PodTerm, usize>,
-    preferred_affinity: IndexMap<(i64, PodTerm), usize>,
-    preferred_anti_affinity: IndexMap<(i64, PodTerm), usize>,
-}
-
-impl Terms {
-    pub fn affinity(&self) -> impl Iterator<Item = &PodTerm> {
-        self.affinity.keys()
-    }
-
-    pub fn anti_affinity(&self) -> impl Iterator<Item = &PodTerm> {
-        self.anti_affinity.keys()
-    }
-
-    /// Weight and term.
-    pub fn preferred_affinity(&self) -> impl Iterator<Item = &(i64, PodTerm)> {
-        self.preferred_affinity.keys()
-    }
-
-    /// Weight and term.
-    pub fn preferred_anti_affinity(&self) -> impl Iterator<Item = &(i64, PodTerm)> {
-        self.preferred_anti_affinity.keys()
-    }
-
-    pub(super) fn enter(&mut self, kind: &PodKind) {
-        for term in &kind.affinity {
-            *self.affinity.entry(term.clone()).or_default() += 1;
-        }
-        for term in &kind.anti_affinity {
-            *self.anti_affinity.entry(term.clone()).or_default() += 1;
-        }
-        for preferred in &kind.preferred_affinity {
-            *self
-                .preferred_affinity
-                .entry((preferred.weight, preferred.term.clone()))
-                .or_default() += 1;
-        }
-        for preferred in &kind.preferred_anti_affinity {
-            *self
-                .preferred_anti_affinity
-                .entry((preferred.weight, preferred.term.clone()))
-                .or_default() += 1;
-        }
-    }
-
-    pub(super) fn leave(&mut self, kind: &PodKind) {
-        kind.affinity
-            .iter()
-            .for_each(|term| drop_one(&mut self.affinity, term));
-        kind.anti_affinity
-            .iter()
-            .for_each(|term| drop_one(&mut self.anti_affinity, term));
-        for preferred in &kind.preferred_affinity {
-            drop_one(
-                &mut self.preferred_affinity,
-                &(preferred.weight, preferred.term.clone()),
-            );
-        }
-        for preferred in &kind.preferred_anti_affinity {
-            drop_one(
-                &mut self.preferred_anti_affinity,
-                &(preferred.weight, preferred.term.clone()),
-            );
-        }
-    }
-
-    pub(super) fn uses(&self) -> usize {
-        self.affinity
-            .values()
-            .chain(self.anti_affinity.values())
-            .sum::<usize>()
-            + self
-                .preferred_affinity
-                .values()
-                .chain(self.preferred_anti_affinity.values())
-                .sum::<usize>()
-    }
-}
-
-fn drop_one<K: std::hash::Hash + Eq>(all: &mut IndexMap<K, usize>, one: &K) {
-    if let Some(uses) = all.get_mut(one) {
-        *uses -= 1;
-        if *uses == 0 {
-            all.swap_remove(one);
-        }
     }
 }

@@ -1,5 +1,7 @@
 //! The invariants of the cluster state, recomputed from the objects. For tests; too slow for anything else.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use hashbrown::HashMap;
 
 use super::{Cluster, Part, PodClassId, Share, scalars};
@@ -99,10 +101,15 @@ impl Cluster {
                 }
                 same(
                     || format!("what is known of the report of {}", entry.node.spec.name),
-                    (entry.node.spec.reports, &entry.node.spec.qos_taints[..]),
+                    (
+                        entry.node.spec.reports,
+                        &entry.node.spec.qos_taints[..],
+                        entry.node.spec.refuses_mid_latency_sensitive,
+                    ),
                     (
                         report.is_some(),
                         report.map_or(&[][..], |report| &report.taints),
+                        report.is_some_and(|report| report.refuses_mid_latency_sensitive),
                     ),
                 )?;
                 self.pods_on(slot)
@@ -180,7 +187,7 @@ impl Cluster {
         }
         same(
             || "nominations by node".into(),
-            self.nominated_to.values().map(Vec::len).sum::<usize>(),
+            self.nominated_to.values().map(BTreeMap::len).sum::<usize>(),
             self.nominated.len(),
         )?;
         same(|| "uses of pod classes".into(), self.classes.uses(), uses)?;
@@ -196,10 +203,13 @@ impl Cluster {
                 return Err(Corruption(format!("{id:?} is gone")));
             };
             let k = &kind.kind;
-            terms += k.affinity.len()
-                + k.anti_affinity.len()
-                + k.preferred_affinity.len()
-                + k.preferred_anti_affinity.len();
+            terms += k.affinity.iter().collect::<BTreeSet<_>>().len()
+                + k.anti_affinity.iter().collect::<BTreeSet<_>>().len()
+                + k.preferred_affinity.iter().collect::<BTreeSet<_>>().len()
+                + k.preferred_anti_affinity
+                    .iter()
+                    .collect::<BTreeSet<_>>()
+                    .len();
             same(
                 || format!("pod class {id:?} in its namespace"),
                 self.classes

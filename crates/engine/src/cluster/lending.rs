@@ -46,6 +46,9 @@ impl Cluster {
             }
             None => self.reports.remove(node),
         };
+        if old != new {
+            self.touch();
+        }
         let Some(slot) = self.nodes.slot(node) else {
             self.homeless_reports += usize::from(new.is_some());
             self.homeless_reports -= usize::from(old.is_some());
@@ -64,6 +67,8 @@ impl Cluster {
         let report = self.reports.get(&spec.name);
         spec.reports = report.is_some();
         spec.qos_taints = report.map_or_else(Vec::new, |report| report.taints.clone());
+        spec.refuses_mid_latency_sensitive =
+            report.is_some_and(|report| report.refuses_mid_latency_sensitive);
     }
 
     fn rewrite(&mut self, slot: usize) {
@@ -129,6 +134,10 @@ impl Cluster {
                     Actions::NODE_ALLOCATABLE,
                 ),
                 (new.taints != old.taints, Actions::NODE_TAINT),
+                (
+                    old.refuses_mid_latency_sensitive && !new.refuses_mid_latency_sensitive,
+                    Actions::NODE_CONDITION,
+                ),
             ]
             .into_iter()
             .filter_map(|(differs, actions)| differs.then_some(actions))
@@ -156,7 +165,10 @@ impl Cluster {
 /// Whether facts can see the difference.
 fn is_visible(change: &Change<CustomNodeResource>) -> bool {
     match (&change.old, &change.new) {
-        (Some(old), Some(new)) => old.taints != new.taints,
+        (Some(old), Some(new)) => {
+            old.taints != new.taints
+                || old.refuses_mid_latency_sensitive != new.refuses_mid_latency_sensitive
+        }
         (old, new) => old.is_some() != new.is_some(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
-use super::catalog::Terms;
+use super::terms::Terms;
 use crate::model::{Name, PodKind};
 
 /// A class that some placed or nominated pod is of.
@@ -70,7 +70,7 @@ impl PodClasses {
             .entry(kind.namespace.clone())
             .or_default()
             .insert(id);
-        terms.enter(kind);
+        terms.enter(id, kind);
         id
     }
 
@@ -92,7 +92,7 @@ impl PodClasses {
                 self.by_namespace.remove(&kind.namespace);
             }
         }
-        terms.leave(&kind);
+        terms.leave(id, &kind);
     }
 
     pub(super) fn arrive(&mut self, id: PodClassId, slot: usize) {
@@ -113,11 +113,22 @@ impl PodClasses {
         }
     }
 
+    /// One pod more or less on a node that keeps its place here, even without pods.
+    pub(super) fn lift(&mut self, id: PodClassId, slot: usize, is_lifted: bool) {
+        let known = self.all.get_mut(id.0).and_then(Option::as_mut);
+        if let Some(pods) = known.and_then(|known| known.on.get_mut(&slot)) {
+            match is_lifted {
+                true => *pods -= 1,
+                false => *pods += 1,
+            }
+        }
+    }
+
     pub(super) fn uses(&self) -> usize {
         self.all.iter().flatten().map(|kind| kind.uses).sum()
     }
 
-    pub(super) fn get(&self, id: PodClassId) -> Option<&PodClass> {
+    pub(crate) fn get(&self, id: PodClassId) -> Option<&PodClass> {
         self.all.get(id.0)?.as_ref()
     }
 }

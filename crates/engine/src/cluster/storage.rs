@@ -1,25 +1,30 @@
 //! Volumes, claims and what surrounds them, as observed, and as decided but not yet observed.
 
-use std::collections::BTreeMap;
+mod index;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::kinds::{ByName, ByNamespace};
+use crate::framework::Change;
+use crate::kinds::{ByName, ByNamespace, Key, set, set_in};
 use crate::model::{
-    Claim, CsiDriver, CsiLimits, Name, PersistentVolume, StorageCapacity, StorageClass,
-    VolumeAttachment,
+    Claim, CsiDriver, CsiLimits, Labels, Name, PersistentVolume, Quantity, StorageCapacity,
+    StorageClass, VolumeAttachment,
 };
+use index::StorageIndexes;
 
 /// What decisions know of storage. Volumes and claims are read through methods, because what a pod was promised comes
 /// before what was last observed; any update of an object ends a promise about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Storage {
-    pub(crate) volumes: ByName<PersistentVolume>,
+    volumes: ByName<PersistentVolume>,
     pub(crate) claims: ByNamespace<Claim>,
     pub classes: ByName<StorageClass>,
     pub nodes: ByName<CsiLimits>,
     pub drivers: ByName<CsiDriver>,
-    pub capacities: ByNamespace<StorageCapacity>,
-    pub attachments: ByName<VolumeAttachment>,
+    capacities: ByNamespace<StorageCapacity>,
+    attachments: ByName<VolumeAttachment>,
+    by_need: StorageIndexes,
     promised_volumes: ByName<PersistentVolume>,
     promised_claims: ByNamespace<Claim>,
     promises: BTreeMap<Name, Promise>,
@@ -86,10 +91,87 @@ impl Storage {
             .or_else(|| self.volumes.get(name))
     }
 
-    /// All volumes, in the order of their names.
-    pub fn volumes(&self) -> impl Iterator<Item = &Arc<PersistentVolume>> {
-        let latest = |(name, seen)| self.promised_volumes.get(name).unwrap_or(seen);
-        self.volumes.iter().map(latest)
+    /// Volumes that are for this claim by name, in the order of their names.
+    pub fn volumes_for(&self, claim: &Claim) -> Vec<&Arc<PersistentVolume>> {
+        let is_for = |volume: &PersistentVolume| {
+            let to = volume.claim.as_ref();
+            to.is_some_and(|to| to.namespace == claim.namespace && to.name == claim.name)
+        };
+        let names: BTreeSet<&Name> = self.by_need.reserved(claim).collect();
+        let known = names
+            .into_iter()
+            .filter(|name| self.volumes.contains_key(*name));
+        let latest = known.filter_map(|name| self.volume(name));
+        latest.filter(|volume| is_for(volume)).collect()
+    }
+
+    /// The smallest volume of the class that is at least so large, is for no claim, and suits. Only volumes that a node
+    /// with these labels may reach are looked at; among equals the first by name counts.
+    pub fn smallest_free_volume(
+        &self,
+        class: &str,
+        least: Quantity,
+        labels: &Labels,
+        suits: impl Fn(&PersistentVolume) -> bool,
+    ) -> Option<&Arc<PersistentVolume>> {
+        let first = |sizes: &'_ BTreeSet<(Quantity, Name)>| {
+            let large = sizes.range((least, Name::default())..);
+            let mut large = large.filter_map(|(size, name)| Some((*size, self.volume(name)?)));
+            large.find(|(_, volume)| volume.claim.is_none() && suits(volume))
+        };
+        let found = self.by_need.free(class, labels).filter_map(first);
+        let found = found.min_by(|a, b| (a.0, &a.1.name).cmp(&(b.0, &b.1.name)));
+        found.map(|(_, volume)| volume)
+    }
+
+    /// Whether a driver reports that it can make a volume of this class and size for a node with these labels.
+    pub fn has_capacity(&self, class: &str, size: Quantity, labels: &Labels) -> bool {
+        let serves = |(_, namespace, name): &(Quantity, Name, Name)| {
+            let capacity = self.capacities.get(namespace);
+            let capacity = capacity.and_then(|all| all.get(name));
+            let topology = capacity.and_then(|capacity| capacity.topology.as_ref());
+            topology.is_some_and(|topology| topology.matches(labels))
+        };
+        let from = (size, Name::default(), Name::default());
+        let mut sets = self.by_need.capacities(class, labels);
+        sets.any(|limits| limits.range(from.clone()..).any(serves))
+    }
+
+    /// The attachments of a node, in the order of their names.
+    pub fn attachments_of(&self, node: &str) -> impl Iterator<Item = &Arc<VolumeAttachment>> {
+        let names = self.by_need.attached(node);
+        names.filter_map(|name| self.attachments.get(name))
+    }
+
+    pub(crate) fn set_volume(
+        &mut self,
+        name: Name,
+        new: Option<PersistentVolume>,
+    ) -> Change<PersistentVolume> {
+        self.forget_promised_volume(&name);
+        let change = set(&mut self.volumes, name, new);
+        self.by_need.volume_changed(&change);
+        change
+    }
+
+    pub(crate) fn set_capacity(
+        &mut self,
+        key: Key,
+        new: Option<StorageCapacity>,
+    ) -> Change<StorageCapacity> {
+        let change = set_in(&mut self.capacities, key, new);
+        self.by_need.capacity_changed(&change);
+        change
+    }
+
+    pub(crate) fn set_attachment(
+        &mut self,
+        name: Name,
+        new: Option<VolumeAttachment>,
+    ) -> Change<VolumeAttachment> {
+        let change = set(&mut self.attachments, name, new);
+        self.by_need.attachment_changed(&change);
+        change
     }
 
     /// What was promised to a pod, by its uid.
@@ -108,8 +190,12 @@ impl Storage {
             return;
         }
         for volume in volumes {
-            self.promised_volumes
-                .insert(volume.name.clone(), Arc::new(volume));
+            let change = set(
+                &mut self.promised_volumes,
+                volume.name.clone(),
+                Some(volume),
+            );
+            self.by_need.promise_changed(&change);
         }
         for claim in claims {
             self.promised_claims
@@ -157,8 +243,11 @@ impl Storage {
         promises.any(|promise| promise.claims.contains(made))
     }
 
-    pub(crate) fn forget_promised_volume(&mut self, name: &str) {
-        self.promised_volumes.remove(name);
+    fn forget_promised_volume(&mut self, name: &str) {
+        if self.promised_volumes.contains_key(name) {
+            let change = set(&mut self.promised_volumes, name.into(), None);
+            self.by_need.promise_changed(&change);
+        }
     }
 
     pub(crate) fn forget_promised_claim(&mut self, namespace: &str, name: &str) {

@@ -43,6 +43,11 @@ impl Scan<'_> {
                 Check::Gate(gate) => {
                     let (places, from) = input.places();
                     let facts = &places.facts[gate.fact.0][from..];
+                    let facts = &facts[..verdicts.len()];
+                    // Most gates reject no node of a block.
+                    if facts.iter().fold(0, |any, fact| any | fact) == 0 {
+                        continue;
+                    }
                     for (verdict, fact) in verdicts.iter_mut().zip(facts) {
                         *verdict = match *fact {
                             0 => Verdict::FITS,
@@ -84,6 +89,11 @@ impl Scan<'_> {
                         }
                     }
                 }
+            }
+            // Checks all of them, which is faster than stopping at the first.
+            let all_fit = |fit: bool, verdict: &Verdict| fit & verdict.fits();
+            if verdicts.iter().fold(true, all_fit) {
+                continue;
             }
             for lane in lanes_of(alive) {
                 if !verdicts[lane].fits() {

@@ -7,6 +7,7 @@ use super::points::FeasibleNodes;
 use super::prepare::PreFilterResult;
 use super::scan::{Diagnosis, NodeStatus, Scan, UNJUDGED, WORDED, Window};
 use super::tally::evaluate;
+use super::tier::Tier;
 use crate::framework::{Need, Places, Point, Reason, Rejection, Status};
 use crate::model::Name;
 
@@ -15,9 +16,15 @@ use crate::model::Name;
 pub struct NodeExplanation<S = &'static str> {
     #[serde(flatten)]
     pub verdict: NodeVerdict<S>,
+    /// Says more than the reasons of the rejection: the taint, the requirement, the missing object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
     /// In the order of the profile; plugins that skipped are not in it. Empty for a node that does not fit.
     pub scores: Vec<PluginScore<S>>,
     pub total: i64,
+    /// Compared before the total. Empty for a node that does not fit, and without plugins that have tiers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
 }
 
 /// The result of the filters for a node.
@@ -116,8 +123,8 @@ impl Scan<'_> {
         let mut fits = vec![false; self.cluster.nodes().slots().len()];
         self.judged()
             .iter()
-            .flat_map(|judged| &judged.feasible)
-            .for_each(|(slot, _)| fits[*slot as usize] = true);
+            .flat_map(|judged| judged.feasible.slots())
+            .for_each(|slot| fits[slot] = true);
         let mut window = Window::default();
         let slots = self.cluster.nodes().slots().iter().zip(fits).enumerate();
         let verdicts = slots.filter_map(|(slot, (entry, fits))| {
@@ -139,12 +146,12 @@ impl Scan<'_> {
         Ok(verdicts.collect())
     }
 
-    /// Adds to verdicts the scores of the nodes that fit. A single one has scores too, though it is chosen without them.
+    /// Adds the scores of the nodes that fit. A single one has scores too, though it is chosen without them.
     pub(crate) fn explain_scores(
         &mut self,
-        verdicts: Vec<NodeVerdict>,
+        nodes: &mut [NodeExplanation],
         feasible: &FeasibleNodes,
-    ) -> Result<Vec<NodeExplanation>, String> {
+    ) -> Result<(), String> {
         let mut scores: Vec<Vec<PluginScore>> = vec![Vec::new(); feasible.len()];
         if !feasible.is_empty() {
             let profile = self.profile;
@@ -159,20 +166,16 @@ impl Scan<'_> {
                 }
             })?;
         }
-        let mut scores = scores.into_iter();
-        let nodes = verdicts.into_iter().map(|verdict| {
-            let scores = if verdict.rejection.is_none() {
-                scores.next().unwrap_or_default()
-            } else {
-                Vec::new()
-            };
-            NodeExplanation {
-                verdict,
-                total: scores.iter().map(|score| score.weighted).sum(),
-                scores,
-            }
-        });
-        Ok(nodes.collect())
+        let tiers = self.named_tiers(feasible);
+        let fitting = nodes
+            .iter_mut()
+            .filter(|node| node.verdict.rejection.is_none());
+        for (node, (scores, tiers)) in fitting.zip(scores.into_iter().zip(tiers)) {
+            node.total = scores.iter().map(|score| score.weighted).sum();
+            node.tiers = tiers;
+            node.scores = scores;
+        }
+        Ok(())
     }
 
     fn why_not(&self, slot: usize, at: &mut Window) -> (Option<&'static str>, Rejection) {

@@ -1,14 +1,16 @@
 //! The evaluator's interface to the scheduling cycle: one method per extension point.
 
+use std::sync::Arc;
+
 use super::Cursor;
 use super::scan::{Diagnosis, Scan};
 use crate::framework::{Need, Point, Rejection};
 
-/// Nodes that passed every filter, by slot.
+/// Nodes that passed every filter, by slot. A clone is cheap.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeasibleNodes(
     /// As places of one node each, the form that scores are computed from.
-    pub(super) Vec<(u32, u32)>,
+    pub(super) Arc<Vec<(u32, u32)>>,
 );
 
 impl FeasibleNodes {
@@ -27,7 +29,8 @@ impl FeasibleNodes {
 
 impl FromIterator<usize> for FeasibleNodes {
     fn from_iter<I: IntoIterator<Item = usize>>(slots: I) -> Self {
-        Self(slots.into_iter().map(|slot| (slot as u32, 1)).collect())
+        let places = slots.into_iter().map(|slot| (slot as u32, 1));
+        Self(Arc::new(places.collect()))
     }
 }
 
@@ -48,7 +51,7 @@ impl Scan<'_> {
             None => self.pre_filter().map(|_| FeasibleNodes::default()),
             Some(judged) => match &judged.error {
                 Some((_, text)) => Err(text.clone()),
-                None => Ok(FeasibleNodes(judged.feasible.clone())),
+                None => Ok(judged.feasible.clone()),
             },
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::checks::{CheckFailure, CheckInput, lanes_of};
+use super::points::FeasibleNodes;
 use super::prepare::{PreFilterResult, narrow, prepare};
 use super::suppose::NodeChange;
 use super::tally::{CountState, evaluate};
@@ -78,8 +79,7 @@ pub struct Scan<'a> {
 
 /// The results of the filters for every node.
 pub(super) struct FilterResults {
-    /// Feasible slots in their order, as places with one node each.
-    pub(super) feasible: Vec<(u32, u32)>,
+    pub(super) feasible: FeasibleNodes,
     /// Index of the filter that rejected the node, and its code; by slot.
     pub(super) rejections: Vec<(u16, Verdict)>,
     /// Rejections by opaque checks, whose reasons do not follow from a code.
@@ -214,7 +214,7 @@ impl<'a> Scan<'a> {
         self.look();
         let slots = self.cluster.nodes().slots();
         let mut judged = FilterResults {
-            feasible: Vec::new(),
+            feasible: FeasibleNodes::default(),
             rejections: vec![(UNJUDGED, Verdict::FITS); slots.len()],
             worded: HashMap::new(),
             refused: vec![0; self.plan.plugins.len()],
@@ -223,6 +223,7 @@ impl<'a> Scan<'a> {
         self.judge_nominated(&mut judged);
         self.judge_own_nomination(&mut judged);
         let mut block = Block::default();
+        let mut feasible = Vec::with_capacity(slots.len());
         for from in (0..slots.len()).step_by(BLOCK) {
             let lanes = BLOCK.min(slots.len() - from);
             let mut alive = 0_u64;
@@ -235,26 +236,22 @@ impl<'a> Scan<'a> {
                     alive |= 1 << lane;
                 }
             }
-            self.judge_block(from, alive, &mut block, &mut judged);
+            let passed = self.judge_block(from, alive, &mut block, &mut judged);
+            feasible.extend(lanes_of(passed).map(|lane| ((from + lane) as u32, 1)));
             // Nodes with nominated pods were evaluated first, so the error may be further on.
             let is_over = |(slot, _): &(usize, String)| *slot < from + BLOCK;
             if judged.error.as_ref().is_some_and(is_over) {
                 break;
             }
         }
+        judged.feasible = FeasibleNodes(Arc::new(feasible));
         self.judged = Some(judged);
     }
 
     /// Nodes that hold nominated pods must also fit with those on them.
     fn judge_nominated(&self, judged: &mut FilterResults) {
-        let mut slots: Vec<usize> = self
-            .cluster
-            .nominations()
-            .filter_map(|nominated| self.cluster.nodes().slot(&nominated.node))
-            .collect();
-        slots.sort_unstable();
-        slots.dedup();
-        for slot in slots.into_iter().filter(|slot| self.is_candidate(*slot)) {
+        let slots = self.cluster.nominated_slots().into_iter();
+        for slot in slots.filter(|slot| self.is_candidate(*slot)) {
             let added = self.nominated_before_us(slot);
             if added.is_empty() {
                 continue;
@@ -293,7 +290,14 @@ impl<'a> Scan<'a> {
         judged.worded.insert(slot, (plugin, rejection));
     }
 
-    fn judge_block(&self, from: usize, alive: u64, block: &mut Block, judged: &mut FilterResults) {
+    /// Runs the filters on the nodes of a block that are set in `alive`. Returns those that passed.
+    fn judge_block(
+        &self,
+        from: usize,
+        alive: u64,
+        block: &mut Block,
+        judged: &mut FilterResults,
+    ) -> u64 {
         let lanes = BLOCK.min(judged.rejections.len() - from);
         let mut verdicts = [Verdict::FITS; BLOCK];
         let mut input = NodeInput {
@@ -302,7 +306,7 @@ impl<'a> Scan<'a> {
             block,
             is_filled: false,
         };
-        let passed = self.run_checks(
+        self.run_checks(
             &mut input,
             &mut verdicts[..lanes],
             alive,
@@ -318,9 +322,7 @@ impl<'a> Scan<'a> {
                     }
                 }
             },
-        );
-        let feasible = lanes_of(passed).map(|lane| ((from + lane) as u32, 1));
-        judged.feasible.extend(feasible);
+        )
     }
 
     /// Copies the declared columns of up to a block of rows.

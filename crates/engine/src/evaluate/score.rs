@@ -5,9 +5,13 @@ use std::sync::Arc;
 use super::Cursor;
 use super::points::FeasibleNodes;
 use super::scan::Scan;
+use super::tier::Tier;
 use crate::framework::arithmetic::MAX_SCORE;
-use crate::framework::{BLOCK, Block, Feasible, NodeView, Point, Score};
+use crate::framework::{BLOCK, Block, ErasedPlaceTier, Feasible, NodeView, Point, Score};
 use crate::model::Pod;
+
+/// Plugins with their scores of each node.
+pub(crate) type WeightedScores = Vec<(&'static str, Vec<i64>)>;
 
 impl Scan<'_> {
     /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. `extra` is added to
@@ -48,21 +52,41 @@ impl Scan<'_> {
         Ok((feasible[best].0 as usize, totals[best]))
     }
 
-    fn tiers(&self, feasible: &[(u32, u32)]) -> Vec<Vec<u32>> {
+    pub(super) fn tiers(&self, feasible: &[(u32, u32)]) -> Vec<Vec<u32>> {
         let at = Feasible {
             places: &self.places,
             list: feasible,
         };
-        self.profile
-            .at(Point::Filter)
-            .iter()
-            .flat_map(|&plugin| &self.plan.plugins[plugin].tiers)
+        self.each_tier()
             .map(|tier| {
                 let mut column = Vec::with_capacity(feasible.len());
                 tier.tiers(at, &mut column);
                 column
             })
             .collect()
+    }
+
+    fn each_tier(&self) -> impl Iterator<Item = &dyn ErasedPlaceTier> {
+        let plugins = self.profile.at(Point::Score).iter();
+        let tiers = plugins.flat_map(|&plugin| &self.plan.plugins[plugin].tiers);
+        tiers.map(|tier| &**tier)
+    }
+
+    /// The tiers of each of these nodes with their names, in the order in which they are compared. Nodes must have been
+    /// scored before.
+    pub(crate) fn named_tiers(&self, nodes: &FeasibleNodes) -> Vec<Vec<Tier>> {
+        let ranks = self.tiers(&nodes.0);
+        let tiers = nodes.slots().enumerate().map(|(index, slot)| {
+            let names = self.each_tier().map(|tier| tier.name(self.places.at(slot)));
+            let named = ranks.iter().zip(names);
+            named
+                .map(|(column, name)| Tier {
+                    rank: column[index],
+                    name,
+                })
+                .collect()
+        });
+        tiers.collect()
     }
 
     /// Scores the feasible nodes by each plugin: calls back with its weight, its index, raw and normalised scores.
@@ -97,14 +121,14 @@ impl Scan<'_> {
                         scores.extend_from_slice(&raw);
                         check.normalize(at, &mut scores);
                     }
-                    Score::Rows(_) => {
-                        raw = by_rows.next().unwrap_or_default();
-                        scores.extend_from_slice(&raw);
-                    }
+                    // Row scores are not normalised.
+                    Score::Rows(_) => raw = by_rows.next().unwrap_or_default(),
                     Score::Nodes(_) => {
                         self.score_nodes(index, which, feasible, &mut raw, &mut scores);
                     }
                 }
+                let is_row = matches!(self.plan.plugins[index].scores[which], Score::Rows(_));
+                let scores = if is_row { &raw } else { &scores };
                 let is_wrong = |score: &i64| !(0..=MAX_SCORE).contains(score);
                 // Checks all of them, which is faster than stopping at the first.
                 if scores
@@ -118,17 +142,14 @@ impl Scan<'_> {
                         enabled.name
                     ));
                 }
-                each(enabled.weight, index, &raw, &scores);
+                each(enabled.weight, index, &raw, scores);
             }
         }
         Ok(())
     }
 
     /// The weighted scores of each plugin for these nodes. Plugins that skip are not in it.
-    pub(crate) fn weighted(
-        &mut self,
-        nodes: &FeasibleNodes,
-    ) -> Result<Vec<(&'static str, Vec<i64>)>, String> {
+    pub(crate) fn weighted(&mut self, nodes: &FeasibleNodes) -> Result<WeightedScores, String> {
         let mut columns = Vec::new();
         let profile = self.profile;
         self.each_score(&nodes.0, |weight, plugin, _, normalized| {

@@ -1,7 +1,7 @@
 //! Counts of pods on nodes and in domains, from the cluster state.
 
-use crate::cluster::Cluster;
-use crate::framework::{BLOCK, Need, Places, Plan, Tally};
+use crate::cluster::{Cluster, PodClass};
+use crate::framework::{BLOCK, Carriers, Need, Places, Plan, Tally, bit_of};
 
 /// What is kept of a count besides its column in [`Places`], to compute the effect of one pod more or less.
 #[derive(Clone, Default)]
@@ -32,7 +32,14 @@ pub(super) fn evaluate(
     // Some nodes at a time, so that what one fact read of them is at hand for the next.
     for slots in slots.chunks(BLOCK) {
         for &fact in &unknown {
-            plan.facts[fact].evaluate(slots, &mut places.facts[fact]);
+            let Some((source, bit)) = plan.fact_source(fact) else {
+                plan.facts[fact].evaluate(slots, &mut places.facts[fact]);
+                continue;
+            };
+            let mut column = std::mem::take(&mut places.facts[fact]);
+            let values = &places.facts[source.0][column.len()..][..slots.len()];
+            column.extend(values.iter().map(|value| bit_of(*value, bit)));
+            places.facts[fact] = column;
         }
     }
     places.counts.resize(plan.counts.len(), Vec::new());
@@ -50,13 +57,25 @@ fn count(cluster: &Cluster, plan: &Plan, index: usize, places: &mut Places) -> C
     let slots = cluster.nodes().slots();
     let mut on_node = vec![0_i64; slots.len()];
     let set = &planned.count.pods;
-    for kind in cluster.pod_classes().of(set.namespace()) {
-        let times = set.counts(&kind.kind);
+    let mut add = |class: &PodClass| {
+        let times = set.counts(&class.kind);
         if times != 0 {
-            for (slot, pods) in &kind.on {
+            for (slot, pods) in &class.on {
                 on_node[*slot] += times * i64::from(*pods);
             }
         }
+    };
+    let (classes, terms) = (cluster.pod_classes(), cluster.catalog().terms());
+    let carriers = set.carriers().map(|carriers| match carriers {
+        Carriers::Requiring(role, carried) => terms.requiring(role, carried),
+        Carriers::Preferring(role, carried) => terms.preferring(role, carried),
+    });
+    match carriers {
+        Some(ids) => ids
+            .into_iter()
+            .filter_map(|id| classes.get(id))
+            .for_each(&mut add),
+        None => classes.of(set.namespace()).for_each(&mut add),
     }
     let Some((of, _)) = &planned.domain else {
         let total = on_node.iter().sum();

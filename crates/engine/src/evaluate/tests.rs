@@ -359,6 +359,9 @@ impl PlaceTier for ByDomain {
     fn tier(&self, at: Place) -> u32 {
         u32::from(at.fact(self.0) == 0)
     }
+    fn name(&self, _: Place) -> Name {
+        "pool".into()
+    }
 }
 
 #[test]
@@ -387,6 +390,12 @@ fn tiers_go_before_scores() {
     assert_eq!(
         chosen(decide(&cluster, &tiered, &wants, Cursor::default())).0,
         "full"
+    );
+    // A tier belongs to the scores: Filter alone does not make it.
+    let unscored = tiered.with_order(Point::Score, vec![0]);
+    assert_eq!(
+        chosen(decide(&cluster, &unscored, &wants, Cursor::default())).0,
+        "a"
     );
 }
 

@@ -62,17 +62,10 @@ impl<'s, 'a> Trial<'s, 'a> {
         let reads_places = scan.filters.iter().any(|&(plugin, check)| {
             matches!(scan.plan.plugins[plugin].filters[check], Check::Places(_))
         });
-        let nodes = scan.cluster.nodes();
-        let mut nominations: Vec<usize> = scan
-            .cluster
-            .nominations()
-            .filter_map(|nominated| nodes.slot(&nominated.node))
-            .collect();
-        nominations.sort_unstable();
         Self {
             scan,
             slot: 0,
-            nominations,
+            nominations: scan.cluster.nominated_slots(),
             pods: Vec::new(),
             gone: Vec::new(),
             shares: Vec::new(),

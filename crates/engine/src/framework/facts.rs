@@ -1,7 +1,7 @@
 //! Facts that several plugins use; equal facts are evaluated once.
 
 use super::{Fact, NodeRule};
-use crate::model::{Effect, Name, NodeSpec, RequiredNodes, Toleration, tolerated};
+use crate::model::{Effect, Name, NodeSpec, RequiredNodes, Taint, Toleration, tolerated};
 
 /// 0 where every taint that repels pods is tolerated.
 pub fn forbidding_taint(tolerations: &[Toleration]) -> Fact {
@@ -33,14 +33,27 @@ pub fn avoided_taints(tolerations: &[Toleration]) -> Fact {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ForbiddingTaint(Vec<Toleration>);
 
+impl ForbiddingTaint {
+    fn untolerated<'n>(&'n self, node: &'n NodeSpec) -> impl Iterator<Item = &'n Taint> {
+        let forbidding = node.taints.iter().filter(|taint| taint.effect.forbids());
+        forbidding.filter(|taint| !tolerated(taint, &self.0))
+    }
+}
+
 impl NodeRule for ForbiddingTaint {
     fn of(&self, node: &NodeSpec) -> u32 {
-        u32::from(
-            node.taints
-                .iter()
-                .any(|taint| taint.effect.forbids() && !tolerated(taint, &self.0)),
-        )
+        u32::from(self.untolerated(node).next().is_some())
     }
+
+    fn detail(&self, node: &NodeSpec) -> Option<String> {
+        Some(listed(self.untolerated(node)))
+    }
+}
+
+/// Taints in one line.
+pub(crate) fn listed<'t>(taints: impl Iterator<Item = &'t Taint>) -> String {
+    let texts: Vec<String> = taints.map(ToString::to_string).collect();
+    texts.join(", ")
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -62,6 +75,10 @@ struct Mismatch(RequiredNodes);
 impl NodeRule for Mismatch {
     fn of(&self, node: &NodeSpec) -> u32 {
         u32::from(!self.0.matches(node))
+    }
+
+    fn detail(&self, node: &NodeSpec) -> Option<String> {
+        Some(self.0.mismatch(node))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::plan::{CountId, FactId};
 use super::verdict::{Reason, Verdict};
+use crate::model::Name;
 
 /// A count, summed up over all its domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,6 +91,11 @@ pub trait PlaceFilter: Send + 'static {
     fn filter(&self, at: Place) -> Verdict;
     /// The message for a code of `filter`.
     fn reason(&self, code: u8) -> Reason;
+
+    /// For explanations: a better text than the message, which must equal that of an upstream plugin.
+    fn explain(&self, _code: u8) -> Option<Reason> {
+        None
+    }
 }
 
 /// Scores by facts and counts.
@@ -105,12 +111,15 @@ pub trait PlaceScore: Send + 'static {
 /// Compared before any score; the lowest wins.
 pub trait PlaceTier: Send + 'static {
     fn tier(&self, at: Place) -> u32;
+    /// What it is called in score tables and explanations.
+    fn name(&self, at: Place) -> Name;
 }
 
 pub(crate) trait ErasedPlaceFilter: Send {
     /// Filters places `from..from + out.len()`.
     fn filter_range(&self, places: &Places, from: usize, out: &mut [Verdict]);
     fn reason(&self, code: u8) -> Reason;
+    fn explain(&self, code: u8) -> Option<Reason>;
 }
 
 impl<C: PlaceFilter> ErasedPlaceFilter for C {
@@ -121,6 +130,9 @@ impl<C: PlaceFilter> ErasedPlaceFilter for C {
     }
     fn reason(&self, code: u8) -> Reason {
         PlaceFilter::reason(self, code)
+    }
+    fn explain(&self, code: u8) -> Option<Reason> {
+        PlaceFilter::explain(self, code)
     }
 }
 
@@ -141,10 +153,14 @@ impl<C: PlaceScore> ErasedPlaceScore for C {
 
 pub(crate) trait ErasedPlaceTier: Send {
     fn tiers(&self, feasible: Feasible, out: &mut Vec<u32>);
+    fn name(&self, at: Place) -> Name;
 }
 
 impl<C: PlaceTier> ErasedPlaceTier for C {
     fn tiers(&self, feasible: Feasible, out: &mut Vec<u32>) {
         out.extend(feasible.iter().map(|(place, _)| self.tier(place)));
+    }
+    fn name(&self, at: Place) -> Name {
+        PlaceTier::name(self, at)
     }
 }

@@ -28,6 +28,8 @@ pub struct Plan<'a> {
     pub(crate) plugins: Vec<PluginPlan>,
     /// At which step each fact and each count is first needed.
     fact_needs: Vec<Need>,
+    /// Of facts that are a bit of another: that, and the bit.
+    fact_sources: Vec<Option<(FactId, u32)>>,
     count_needs: Vec<Need>,
     /// The declarations of the current plugin so far: its checks can read nothing else.
     got: (Vec<FactId>, Vec<CountId>),
@@ -137,6 +139,7 @@ impl<'a> Plan<'a> {
             columns: Vec::new(),
             plugins: Vec::new(),
             fact_needs: Vec::new(),
+            fact_sources: Vec::new(),
             count_needs: Vec::new(),
             got: (Vec::new(), Vec::new()),
         }
@@ -144,6 +147,10 @@ impl<'a> Plan<'a> {
 
     pub(crate) fn fact_need(&self, fact: usize) -> Need {
         self.fact_needs[fact]
+    }
+
+    pub(crate) fn fact_source(&self, fact: usize) -> Option<(FactId, u32)> {
+        self.fact_sources[fact]
     }
 
     pub(crate) fn count_need(&self, count: usize) -> Need {
@@ -178,8 +185,14 @@ impl<'a> Plan<'a> {
 
     /// A fact of the node's object.
     pub fn fact(&mut self, fact: Fact) -> FactId {
+        // A source goes before its bits, so that it is evaluated first.
+        let source = fact
+            .source()
+            .map(|(of, bit)| (of.clone(), bit))
+            .map(|(of, bit)| (self.fact(of), bit));
         let fact = FactId(position_or_push(&mut self.facts, fact));
         self.fact_needs.resize(self.facts.len(), Need::Score);
+        self.fact_sources.resize(self.facts.len(), source);
         self.got.0.push(fact);
         fact
     }
@@ -222,6 +235,9 @@ impl<'a> Plan<'a> {
             let domain = self.counts[count.0].domain.iter();
             for fact in domain.flat_map(|(of, include)| include.iter().chain([of])) {
                 self.fact_needs[fact.0] = Need::PreFilter;
+                if let Some((source, _)) = self.fact_sources[fact.0] {
+                    self.fact_needs[source.0] = Need::PreFilter;
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Row checks: they read the numbers of a node's own accounts, sixty-four nodes at a time.
 
 use super::verdict::{Reason, Verdict};
+use crate::model::Resource;
 
 /// Nodes per block.
 pub const BLOCK: usize = 64;
@@ -50,6 +51,16 @@ impl Row<'_> {
     }
 }
 
+/// What a pod requests of a resource, and what a node has of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestedAmount {
+    pub resource: Resource,
+    pub requested: i64,
+    pub allocatable: i64,
+    /// Below zero if the node is overcommitted.
+    pub free: i64,
+}
+
 /// Filters by the node's own numbers. Equal checks give equal results for equal rows.
 pub trait RowFilter: PartialEq + Send + 'static {
     fn filter(&self, row: Row) -> Verdict;
@@ -57,6 +68,11 @@ pub trait RowFilter: PartialEq + Send + 'static {
     fn reasons(&self, row: Row, each: &mut dyn FnMut(u32));
     /// The message for a code.
     fn reason(&self, code: u32) -> Reason;
+
+    /// For explanations: the amounts that `filter` compares.
+    fn amounts(&self, _row: Row) -> Vec<RequestedAmount> {
+        Vec::new()
+    }
 }
 
 /// Scores by the node's own numbers, 0..=100, final: nothing is normalised. Equal checks give equal scores.
@@ -77,6 +93,7 @@ pub(crate) trait ErasedRowFilter: Send {
     fn filter_row(&self, row: Row) -> Verdict;
     fn reasons(&self, row: Row, each: &mut dyn FnMut(u32));
     fn reason(&self, code: u32) -> Reason;
+    fn amounts(&self, row: Row) -> Vec<RequestedAmount>;
 }
 
 impl<C: RowFilter> ErasedRowFilter for C {
@@ -93,6 +110,9 @@ impl<C: RowFilter> ErasedRowFilter for C {
     }
     fn reason(&self, code: u32) -> Reason {
         RowFilter::reason(self, code)
+    }
+    fn amounts(&self, row: Row) -> Vec<RequestedAmount> {
+        RowFilter::amounts(self, row)
     }
 }
 

@@ -5,12 +5,18 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::model::{Name, NodeSpec, PodKind};
+use crate::cluster::TermRole;
+use crate::model::{Name, NodeSpec, PodKind, PodTerm, PreferredPodTerm};
 
 /// A number that follows from the node's object alone.
 pub trait NodeRule: Debug + Eq + Hash + Send + Sync + 'static {
     /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise the check defines its meaning.
     fn of(&self, node: &NodeSpec) -> u32;
+
+    /// For explanations of a gate: what about the node makes the value other than 0. `None` if the gate's reason says all.
+    fn detail(&self, _node: &NodeSpec) -> Option<String> {
+        None
+    }
 }
 
 /// How often a pod counts in a set of pods.
@@ -27,6 +33,18 @@ pub trait PodRule: Debug + Eq + Hash + Send + Sync + 'static {
     fn namespace(&self) -> Option<&Name> {
         None
     }
+
+    /// The terms of which a pod must carry one to count, if that is the rule: other pods are skipped.
+    fn carriers(&self) -> Option<Carriers<'_>> {
+        None
+    }
+}
+
+/// Affinity terms that pods carry.
+#[derive(Debug, Clone, Copy)]
+pub enum Carriers<'a> {
+    Requiring(TermRole, &'a [PodTerm]),
+    Preferring(TermRole, &'a [PreferredPodTerm]),
 }
 
 /// A [`NodeRule`], or a node's domain under a label key. Equal facts are evaluated once per node.
@@ -38,6 +56,7 @@ enum FactRule {
     Rule(Shared<dyn ErasedNodeRule>),
     Domain { key: Name, or_empty: bool },
     Everywhere,
+    Bit { of: Box<Fact>, bit: u32 },
 }
 
 impl Fact {
@@ -66,6 +85,28 @@ impl Fact {
         Self(FactRule::Everywhere)
     }
 
+    /// What about the node makes the value other than 0.
+    pub(crate) fn detail(&self, node: &NodeSpec) -> Option<String> {
+        match &self.0 {
+            FactRule::Rule(rule) => rule.0.detail(node),
+            FactRule::Domain { .. } | FactRule::Everywhere | FactRule::Bit { .. } => None,
+        }
+    }
+
+    /// 1 where this bit of another fact is set: many small facts for the price of one.
+    pub fn bit(of: Fact, bit: u32) -> Self {
+        let of = Box::new(of);
+        Self(FactRule::Bit { of, bit })
+    }
+
+    /// The fact that this one is a bit of, and which.
+    pub(crate) fn source(&self) -> Option<(&Fact, u32)> {
+        match &self.0 {
+            FactRule::Bit { of, bit } => Some((of, *bit)),
+            _ => None,
+        }
+    }
+
     /// Values for a run of nodes; a free slot is `None` and gets 0.
     pub(crate) fn evaluate<'a, N: NodeFacts + 'a>(&self, nodes: &[Option<N>], out: &mut Vec<u32>) {
         match &self.0 {
@@ -87,8 +128,20 @@ impl Fact {
                 }));
             }
             FactRule::Everywhere => out.extend(nodes.iter().map(|node| u32::from(node.is_some()))),
+            FactRule::Bit { of, bit } => {
+                let from = out.len();
+                of.evaluate(nodes, out);
+                let values = &mut out[from..];
+                values
+                    .iter_mut()
+                    .for_each(|value| *value = bit_of(*value, *bit));
+            }
         }
     }
+}
+
+pub(crate) fn bit_of(value: u32, bit: u32) -> u32 {
+    value.checked_shr(bit).unwrap_or(0) & 1
 }
 
 /// The id of the empty value under every key.
@@ -123,6 +176,10 @@ impl PodSet {
 
     pub(crate) fn namespace(&self) -> Option<&Name> {
         self.0.0.namespace()
+    }
+
+    pub(crate) fn carriers(&self) -> Option<Carriers<'_>> {
+        self.0.0.carriers()
     }
 }
 
@@ -171,6 +228,7 @@ impl<T: ?Sized> Clone for Shared<T> {
 
 trait ErasedNodeRule: Debug + Send + Sync {
     fn of(&self, node: &NodeSpec) -> u32;
+    fn detail(&self, node: &NodeSpec) -> Option<String>;
     fn any(&self) -> &dyn Any;
     fn same(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
@@ -179,6 +237,9 @@ trait ErasedNodeRule: Debug + Send + Sync {
 impl<R: NodeRule> ErasedNodeRule for R {
     fn of(&self, node: &NodeSpec) -> u32 {
         NodeRule::of(self, node)
+    }
+    fn detail(&self, node: &NodeSpec) -> Option<String> {
+        NodeRule::detail(self, node)
     }
     fn any(&self) -> &dyn Any {
         self
@@ -195,6 +256,7 @@ trait ErasedPodRule: Debug + Send + Sync {
     fn counts(&self, pod: &PodKind) -> i64;
     fn moves(&self, pod: &PodKind) -> i64;
     fn namespace(&self) -> Option<&Name>;
+    fn carriers(&self) -> Option<Carriers<'_>>;
     fn any(&self) -> &dyn Any;
     fn same(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
@@ -209,6 +271,9 @@ impl<R: PodRule> ErasedPodRule for R {
     }
     fn namespace(&self) -> Option<&Name> {
         PodRule::namespace(self)
+    }
+    fn carriers(&self) -> Option<Carriers<'_>> {
+        PodRule::carriers(self)
     }
     fn any(&self) -> &dyn Any {
         self

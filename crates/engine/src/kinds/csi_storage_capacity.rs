@@ -1,6 +1,6 @@
 //! CSIStorageCapacities.
 
-use super::{Applied, Changed, Key, Watched, set_in};
+use super::{Applied, Changed, Key, Watched};
 use crate::cluster::Cluster;
 use crate::model::{Name, Quantity, Selector};
 
@@ -15,6 +15,13 @@ pub struct StorageCapacity {
     pub largest_volume: Option<Quantity>,
 }
 
+impl StorageCapacity {
+    /// The largest volume that can be provisioned.
+    pub fn limit(&self) -> Option<Quantity> {
+        self.largest_volume.or(self.capacity)
+    }
+}
+
 impl Watched for StorageCapacity {
     const NAME: &'static str = "storage.k8s.io/CSIStorageCapacity";
     const PLURAL: &'static str = "csiStorageCapacities";
@@ -26,6 +33,8 @@ impl Watched for StorageCapacity {
 
     fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied {
         let storage = cluster.catalog_mut().storage_mut();
-        Ok(set_in(&mut storage.capacities, key, new).events(Changed::StorageCapacity))
+        Ok(storage
+            .set_capacity(key, new)
+            .events(Changed::StorageCapacity))
     }
 }

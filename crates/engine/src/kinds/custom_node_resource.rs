@@ -11,6 +11,8 @@ pub struct CustomNodeResource {
     pub node: Name,
     pub allocatable: Reclaimed,
     pub taints: Vec<QosTaint>,
+    /// The condition `MidLSUnsupported`.
+    pub refuses_mid_latency_sensitive: bool,
 }
 
 impl Watched for CustomNodeResource {

@@ -1,6 +1,6 @@
 //! PersistentVolumes.
 
-use super::{Applied, Changed, Key, Watched, set};
+use super::{Applied, Changed, Key, Watched};
 use crate::cluster::Cluster;
 use crate::model::{Labels, Name, NodeSelector, Quantity};
 
@@ -56,7 +56,6 @@ impl Watched for PersistentVolume {
 
     fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied {
         let storage = cluster.catalog_mut().storage_mut();
-        storage.forget_promised_volume(&key.name);
-        Ok(set(&mut storage.volumes, key.name, new).events(Changed::Volume))
+        Ok(storage.set_volume(key.name, new).events(Changed::Volume))
     }
 }

@@ -20,7 +20,7 @@ impl Watched for Arc<Pod> {
         let uid = key.name;
         let Some(pod) = new else {
             cluster.denominate(&uid);
-            cluster.catalog_mut().storage_mut().withdraw(&uid);
+            cluster.withdraw_promise(&uid);
             return Ok(events(cluster.remove_pod(&uid), None));
         };
         // A pod that was only assumed makes an event now that it is observed.
@@ -29,7 +29,7 @@ impl Watched for Arc<Pod> {
             .filter(|placed| !placed.assumed)
             .map(|placed| placed.pod.clone());
         cluster.set_pod(pod.clone())?;
-        cluster.catalog_mut().storage_mut().withdraw(&uid);
+        cluster.withdraw_promise(&uid);
         Ok(events(old, Some(pod)))
     }
 }

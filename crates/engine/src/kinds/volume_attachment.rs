@@ -1,6 +1,6 @@
 //! VolumeAttachments.
 
-use super::{Applied, Changed, Key, Watched, set};
+use super::{Applied, Changed, Key, Watched};
 use crate::cluster::Cluster;
 use crate::model::Name;
 
@@ -24,6 +24,8 @@ impl Watched for VolumeAttachment {
 
     fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied {
         let storage = cluster.catalog_mut().storage_mut();
-        Ok(set(&mut storage.attachments, key.name, new).events(Changed::VolumeAttachment))
+        Ok(storage
+            .set_attachment(key.name, new)
+            .events(Changed::VolumeAttachment))
     }
 }

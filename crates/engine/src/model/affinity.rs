@@ -3,7 +3,7 @@
 use super::{Labels, Name, Selector};
 
 /// One term. The namespaces are already defaulted: when the term names none and has no selector, its owner's.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerm {
     pub namespaces: Vec<Name>,
     /// `Selector::NOTHING` when the term has no namespace selector.
@@ -21,7 +21,7 @@ impl PodTerm {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreferredPodTerm {
     pub weight: i64,
     pub term: PodTerm,

@@ -1,5 +1,7 @@
 //! Labels and the selectors over them.
 
+use std::fmt;
+
 use super::Name;
 use super::names::{is_label_value, is_qualified_name, label_value_faults, qualified_name_faults};
 
@@ -13,6 +15,11 @@ pub struct Labels(Vec<(Name, Name)>);
 impl Labels {
     pub fn get(&self, key: &str) -> Option<&str> {
         self.position(key).map(|i| &*self.0[i].1)
+    }
+
+    /// The value in its shared form.
+    pub fn get_name(&self, key: &str) -> Option<&Name> {
+        self.position(key).map(|i| &self.0[i].1)
     }
 
     pub fn contains(&self, key: &str) -> bool {
@@ -58,7 +65,7 @@ impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
     In,
     NotIn,
@@ -85,7 +92,7 @@ impl Operator {
 }
 
 /// One valid requirement on a label.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     key: Name,
     operator: Operator,
@@ -93,35 +100,37 @@ pub struct Requirement {
 }
 
 /// An invalid requirement, with Kubernetes' message, which becomes part of pod conditions.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SelectorError {
-    #[error("key: Invalid value: \"{key}\": {}", qualified_name_faults(key).join("; "))]
-    Key { key: Name },
-    #[error("values[{index}][{key}]: Invalid value: \"{value}\": {}", label_value_faults(value).join("; "))]
+    Key {
+        key: Name,
+    },
     Value {
         key: Name,
         index: usize,
         value: Name,
     },
-    #[error(
-        "operator: Unsupported value: \"{0}\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\", \"Gt\", \"Lt\""
-    )]
     Operator(Name),
     /// Selectors over labels alone know fewer operators.
-    #[error("\"{0}\" is not a valid label selector operator")]
     LabelOperator(Name),
-    #[error("values: Invalid value: {}: {allowed}", as_list(found))]
     Values {
         found: Vec<Name>,
         allowed: &'static str,
     },
-    #[error(
-        "values[0]: Invalid value: \"{0}\": for 'Gt', 'Lt' operators, the value must be an integer"
-    )]
     Integer(Name),
-    #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<SelectorError>),
 }
+
+impl fmt::Display for SelectorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.field()[..] {
+            "" => f.write_str(&self.text()),
+            field => write!(f, "{field}: {}", self.text()),
+        }
+    }
+}
+
+impl std::error::Error for SelectorError {}
 
 impl SelectorError {
     /// One by one.
@@ -129,6 +138,45 @@ impl SelectorError {
         match self {
             Self::Several(errors) => errors,
             one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The faulty field of the requirement; empty if the text names it.
+    pub fn field(&self) -> String {
+        match self {
+            Self::Key { .. } => "key".to_owned(),
+            Self::Value { index, key, .. } => format!("values[{index}][{key}]"),
+            Self::Operator(_) => "operator".to_owned(),
+            Self::Values { .. } => "values".to_owned(),
+            Self::Integer(_) => "values[0]".to_owned(),
+            Self::LabelOperator(_) | Self::Several(_) => String::new(),
+        }
+    }
+
+    /// The message without the field.
+    pub fn text(&self) -> String {
+        let faults = |name: &str, faults: Vec<String>| {
+            format!("Invalid value: \"{name}\": {}", faults.join("; "))
+        };
+        match self {
+            Self::Key { key } => faults(key, qualified_name_faults(key)),
+            Self::Value { value, .. } => faults(value, label_value_faults(value)),
+            Self::Operator(name) => format!(
+                "Unsupported value: \"{name}\": supported values: \"In\", \"NotIn\", \"Exists\", \"DoesNotExist\", \"Gt\", \"Lt\""
+            ),
+            Self::LabelOperator(name) => {
+                format!("\"{name}\" is not a valid label selector operator")
+            }
+            Self::Values { found, allowed } => {
+                format!("Invalid value: {}: {allowed}", as_list(found))
+            }
+            Self::Integer(value) => format!(
+                "Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
+            ),
+            Self::Several(errors) => {
+                let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                format!("[{}]", texts.join(", "))
+            }
         }
     }
 }
@@ -213,6 +261,11 @@ impl Requirement {
         &self.key
     }
 
+    /// If the label must have one of these values.
+    pub(super) fn one_of_values(&self) -> Option<&[Name]> {
+        (self.operator == Operator::In).then_some(&self.values)
+    }
+
     pub(super) fn has_values(&self) -> bool {
         !self.values.is_empty()
     }
@@ -222,7 +275,11 @@ impl Requirement {
     }
 
     pub fn matches(&self, labels: &Labels) -> bool {
-        let value = labels.get(&self.key);
+        self.matches_value(labels.get(&self.key))
+    }
+
+    /// The same for the value of its key.
+    pub(crate) fn matches_value(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|listed| **listed == *value);
         match self.operator {
             Operator::In => value.is_some_and(listed),
@@ -241,13 +298,44 @@ impl Requirement {
     }
 }
 
+impl fmt::Display for Requirement {
+    /// For example `zone In [a, b]` or `gpu Exists`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            operator,
+            values,
+        } = self;
+        write!(f, "{key} {operator:?}")?;
+        match operator {
+            Operator::In | Operator::NotIn => write!(f, " [{}]", values.join(", ")),
+            Operator::Gt | Operator::Lt => write!(f, " {}", values.join(", ")),
+            Operator::Exists | Operator::DoesNotExist => Ok(()),
+        }
+    }
+}
+
 /// A base-10 integer as Go's parser takes it: an optional sign and digits.
 fn integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
+/// Pairs of which labels must have one to meet all requirements: those of the requirement with the fewest values.
+pub(super) fn pairs_to_match(requirements: &[Requirement]) -> Vec<(Name, Name)> {
+    let values = |it: &Requirement| Some((it.key.clone(), it.one_of_values()?.to_vec()));
+    let fewest = requirements
+        .iter()
+        .filter_map(values)
+        .min_by_key(|(_, values)| values.len());
+    let pairs = fewest.into_iter().flat_map(|(key, values)| {
+        let pair = move |value| (key.clone(), value);
+        values.into_iter().map(pair)
+    });
+    pairs.collect()
+}
+
 /// A label selector: nothing, everything, or all of some requirements.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Selector(Option<Vec<Requirement>>);
 
 impl Selector {
@@ -286,8 +374,18 @@ impl Selector {
         self
     }
 
+    /// Whether it matches nothing, whatever the labels.
+    pub fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub fn requirements(&self) -> &[Requirement] {
         self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// Pairs of which labels must have one to match; empty if that says nothing.
+    pub(crate) fn pairs_to_match(&self) -> Vec<(Name, Name)> {
+        pairs_to_match(self.requirements())
     }
 }
 

@@ -27,6 +27,11 @@ pub fn is_label_value(text: &str) -> bool {
     text.is_empty() || text.len() <= LONGEST_NAME && has_shape_of_name(text)
 }
 
+/// Up to 63 lower case letters, digits and hyphens, with no hyphen at either end.
+pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= LONGEST_NAME && !text.contains('.') && is_dns_subdomain(text)
+}
+
 /// Every fault of what should be a qualified name; none if it is one.
 pub fn qualified_name_faults(text: &str) -> Vec<String> {
     let (prefix, name) = match text.split('/').collect::<Vec<_>>()[..] {

@@ -37,6 +37,10 @@ pub struct NodeSpec {
     pub reports: bool,
     /// Of its CustomNodeResource.
     pub qos_taints: Vec<QosTaint>,
+    /// Its CustomNodeResource has the condition `MidLSUnsupported`.
+    pub refuses_mid_latency_sensitive: bool,
+    /// It has the annotation `node.koordinator.sh/reservation`. The reserved amounts are not in `allocatable`.
+    pub has_reservation: bool,
 }
 
 /// An image that is on the node, under all its names.

@@ -1,6 +1,8 @@
 //! Node selectors, their terms, and the effect of a term that cannot be parsed.
 
-use super::labels::{Labels, Operator, Requirement, SelectorError, as_list};
+use std::fmt;
+
+use super::labels::{Labels, Operator, Requirement, SelectorError, as_list, pairs_to_match};
 use super::node::NodeSpec;
 use super::{Name, Selector};
 
@@ -17,8 +19,23 @@ pub struct NodeTerm {
     pub fields: Vec<FieldRequirement>,
     /// Label keys of a term that does not parse, and whether values stand with them: a volume's zone is looked for there too.
     pub faulty_keys: Vec<(Name, bool)>,
-    /// Every fault with its place, as `matchExpressions[0].values: ...`.
-    pub parsed: Result<ParsedTerm, Vec<String>>,
+    /// The term, or all its faults.
+    pub parsed: Result<ParsedTerm, Vec<TermError>>,
+}
+
+/// A fault of a term.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TermError {
+    /// Path below the term, such as `matchExpressions[0].values`.
+    pub field: String,
+    /// Kubernetes' message.
+    pub text: String,
+}
+
+impl fmt::Display for TermError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.text)
+    }
 }
 
 /// A requirement on a field of the node, as written.
@@ -54,15 +71,20 @@ impl NodeTerm {
             match label {
                 Ok(requirement) => term.labels.push(requirement),
                 Err(error) => {
-                    let each = error.each().iter();
-                    errors.extend(each.map(|error| format!("matchExpressions[{i}].{error}")));
+                    errors.extend(error.each().iter().map(|error| TermError {
+                        field: format!("matchExpressions[{i}].{}", error.field()),
+                        text: error.text(),
+                    }));
                 }
             }
         }
         for (i, field) in fields.iter().enumerate() {
             match parse_field(field) {
                 Ok(requirement) => term.fields.push(requirement),
-                Err(error) => errors.push(format!("matchFields[{i}].{error}")),
+                Err(error) => errors.push(TermError {
+                    field: format!("matchFields[{i}].{}", error.field),
+                    ..error
+                }),
             }
         }
         let parsed = if errors.is_empty() {
@@ -85,20 +107,61 @@ impl NodeTerm {
     pub fn matches(&self, node: NodeMatch) -> bool {
         !self.is_empty() && self.parsed.as_ref().is_ok_and(|term| term.matches(node))
     }
+
+    /// The first requirement that does not match the node, for explanations.
+    fn mismatch(&self, node: &NodeSpec) -> String {
+        match &self.parsed {
+            _ if self.is_empty() => "a term without requirements".to_owned(),
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                format!("an invalid term ({})", errors.join(", "))
+            }
+            Ok(term) => {
+                let label = |label: &&Requirement| !label.matches(&node.labels);
+                if let Some(label) = term.labels.iter().find(label) {
+                    return label.to_string();
+                }
+                let mut fields = term.fields.iter();
+                let field = fields.find(|field| !matches_field(field, &node.name));
+                field.map_or_else(String::new, |(key, equal, value)| {
+                    let operator = if *equal { "In" } else { "NotIn" };
+                    format!("{key} {operator} [{value}]")
+                })
+            }
+        }
+    }
 }
 
-fn parse_field(field: &FieldRequirement) -> Result<(Name, bool, Name), String> {
+/// Whether a requirement on a field matches a node of this name. Other fields are empty.
+fn matches_field((field, equal, value): &(Name, bool, Name), node: &str) -> bool {
+    let found = if **field == *"metadata.name" {
+        node
+    } else {
+        ""
+    };
+    (found == &**value) == *equal
+}
+
+/// The field of an error is that of the requirement.
+fn parse_field(field: &FieldRequirement) -> Result<(Name, bool, Name), TermError> {
+    let error = |field: &str, text| TermError {
+        field: field.to_owned(),
+        text,
+    };
     match (field.operator, &field.values[..]) {
         (Some(Operator::In), [value]) => Ok((field.key.clone(), true, value.clone())),
         (Some(Operator::NotIn), [value]) => Ok((field.key.clone(), false, value.clone())),
-        (Some(Operator::In | Operator::NotIn), values) => Err(format!(
-            "values: Invalid value: {}: must have one element",
-            as_list(values)
-        )),
-        (operator, _) => Err(format!(
-            "operator: Unsupported value: \"{}\": supported values: \"In\", \"NotIn\"",
-            operator.map_or(String::new(), |operator| format!("{operator:?}"))
-        )),
+        (Some(Operator::In | Operator::NotIn), values) => {
+            let values = as_list(values);
+            let text = format!("Invalid value: {values}: must have one element");
+            Err(error("values", text))
+        }
+        (operator, _) => {
+            let found = operator.map_or(String::new(), |operator| format!("{operator:?}"));
+            let text =
+                format!("Unsupported value: \"{found}\": supported values: \"In\", \"NotIn\"");
+            Err(error("operator", text))
+        }
     }
 }
 
@@ -112,14 +175,8 @@ impl ParsedTerm {
             .iter()
             .all(|requirement| requirement.matches(labels))
             && name.filter(|name| !name.is_empty()).is_none_or(|name| {
-                self.fields.iter().all(|(field, equal, value)| {
-                    let found: &str = if **field == *"metadata.name" {
-                        name
-                    } else {
-                        ""
-                    };
-                    (found == &**value) == *equal
-                })
+                let mut fields = self.fields.iter();
+                fields.all(|field| matches_field(field, name))
             })
     }
 }
@@ -127,6 +184,20 @@ impl ParsedTerm {
 impl NodeSelector {
     pub fn matches(&self, node: NodeMatch) -> bool {
         self.terms.iter().any(|term| term.matches(node))
+    }
+
+    /// Pairs of which a node's labels must have one to match; empty if that says nothing.
+    pub(crate) fn pairs_to_match(&self) -> Vec<(Name, Name)> {
+        let mut all = Vec::new();
+        for term in self.terms.iter().filter(|term| !term.is_empty()) {
+            let Ok(parsed) = &term.parsed else { continue };
+            let pairs = pairs_to_match(&parsed.labels);
+            if pairs.is_empty() {
+                return Vec::new();
+            }
+            all.extend(pairs);
+        }
+        all
     }
 }
 
@@ -191,6 +262,21 @@ impl RequiredNodes {
                 .affinity
                 .as_ref()
                 .is_none_or(|affinity| affinity.matches(NodeMatch::Node(node)))
+    }
+
+    /// What does not match the node: the first label of the node selector, else one requirement of each term.
+    pub(crate) fn mismatch(&self, node: &NodeSpec) -> String {
+        let mut pairs = self.pairs.iter().flat_map(Labels::iter);
+        if let Some((key, value)) = pairs.find(|(k, v)| node.labels.get(k) != Some(&***v)) {
+            return format!("{key}={value}");
+        }
+        let terms = self.affinity.iter().flat_map(|affinity| &affinity.terms);
+        let mut texts: Vec<String> = terms.map(|term| term.mismatch(node)).collect();
+        texts.dedup();
+        match texts.is_empty() {
+            true => "no terms".to_owned(),
+            false => texts.join(" or "),
+        }
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Pod {
     pub spread_errors: Vec<(Unsatisfiable, String)>,
     /// Warnings for the owner of the pod: invalid values, and what is used instead.
     pub warnings: Vec<String>,
+    /// It has the annotation [`super::DELETION_COST`], from its owner or from us.
+    pub has_deletion_cost: bool,
     /// Of how many nodes the scores are logged when the pod gets one, if the pod itself sets it; 0 for none.
     pub show_scores: Option<u16>,
 }
@@ -109,14 +111,26 @@ impl Pod {
         self.level == QosLevel::Reclaimed
     }
 
-    /// A reclaimed pod can evict only reclaimed pods, whatever the priorities.
+    /// A reclaimed pod can evict only reclaimed pods, and a mid, batch or free pod none of a stronger class, whatever the
+    /// priorities.
     pub fn may_harm(&self, other: &Self) -> bool {
-        !self.is_reclaimed() || other.is_reclaimed()
+        let is_tier = self.qos >= QosClass::MidLatencySensitive;
+        (!self.is_reclaimed() || other.is_reclaimed()) && (!is_tier || other.qos >= self.qos)
     }
 
     /// The same for victims that an extender or a hook chose.
     pub fn may_evict(&self, other: &Self) -> bool {
-        !self.is_reclaimed() || (other.is_reclaimed() && other.priority < self.priority)
+        let is_tier = self.qos >= QosClass::MidLatencySensitive;
+        let is_bound = self.is_reclaimed() || is_tier;
+        self.may_harm(other) && (!is_bound || other.priority < self.priority)
+    }
+
+    /// The level of the QoS taints that keep the pod away: pods that an agent suppresses count as reclaimed ones.
+    pub fn taint_level(&self) -> QosLevel {
+        match self.qos {
+            QosClass::MidBestEffort | QosClass::Lent | QosClass::Free => QosLevel::Reclaimed,
+            _ => self.level,
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! QoS classes and levels: one type for the two families of names.
 
+use super::TierAccount;
+
 /// What a pod is to its neighbours, from the strongest to the weakest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum QosClass {
@@ -44,16 +46,20 @@ impl QosLevel {
     }
 }
 
-/// What labels and priority say, before they are brought together.
+/// What a pod says about its class, before it is brought together. A bare `spec.priority` says nothing: the numbers of
+/// Koordinator's bands are in use in other clusters for other purposes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct QosLabels<'a> {
     /// `katalyst.kubewharf.io/qos_level`
     pub katalyst_level: Option<&'a str>,
     /// `koordinator.sh/qosClass`
     pub koordinator_class: Option<&'a str>,
-    /// `koordinator.sh/priority-class`, which goes before the number.
+    /// `koordinator.sh/priority-class`, which goes before the PriorityClass.
     pub koordinator_band: Option<&'a str>,
-    pub priority: Option<i32>,
+    /// `spec.priorityClassName`; only Koordinator's four classes count.
+    pub priority_class: Option<&'a str>,
+    /// The account of the tier resources that the pod names; it goes after all others.
+    pub account: Option<TierAccount>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,13 +72,55 @@ pub enum QosError {
     Class(String),
     #[error("`{0}` is not a priority class: use koord-prod, koord-mid, koord-batch or koord-free")]
     Band(String),
-    #[error("QoS class {class} does not go with priority class {band}")]
+    #[error(
+        "QoS class {class} does not go with priority class {band}: {class} goes with {}, and {band} goes with {}",
+        bands_of(class),
+        classes_of(band)
+    )]
     Pair {
         class: &'static str,
         band: &'static str,
     },
-    #[error("the labels name two classes: {first:?} and {second:?}")]
-    Contradiction { first: QosClass, second: QosClass },
+    #[error(
+        "the pod names two classes: {katalyst} by Katalyst's names and {koordinator} by Koordinator's"
+    )]
+    Contradiction {
+        katalyst: QosClass,
+        koordinator: QosClass,
+    },
+}
+
+impl std::fmt::Display for QosClass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::System => "system (system_cores, SYSTEM)",
+            Self::Dedicated => "dedicated (dedicated_cores, LSE, LSR)",
+            Self::Online => "online (shared_cores, koord-prod with LS)",
+            Self::MidLatencySensitive => "mid, latency-sensitive (koord-mid with LS)",
+            Self::MidBestEffort => "mid, best effort (koord-mid with BE)",
+            Self::Lent => "lent (reclaimed_cores, koord-batch with BE)",
+            Self::Free => "free (koord-free)",
+        })
+    }
+}
+
+/// The priority classes that go with a QoS class, for messages.
+fn bands_of(class: &str) -> &'static str {
+    match class {
+        "SYSTEM" => "none of Koordinator's priority classes",
+        "LSE" | "LSR" => "koord-prod",
+        "LS" => "koord-prod or koord-mid",
+        _ => "koord-mid, koord-batch or koord-free",
+    }
+}
+
+/// The QoS classes that go with a priority class, for messages.
+fn classes_of(band: &str) -> &'static str {
+    match band {
+        "koord-prod" => "LSE, LSR or LS",
+        "koord-mid" => "LS or BE",
+        _ => "BE",
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,16 +147,37 @@ impl QosLabels<'_> {
     /// The class, for admission: contradictions and unknown values are errors.
     pub fn strict(&self) -> Result<QosClass, QosError> {
         match (self.katalyst()?, self.koordinator()?) {
-            (Some(first), Some(second)) if first != second => {
-                Err(QosError::Contradiction { first, second })
+            (Some(katalyst), Some(koordinator)) if katalyst != koordinator => {
+                Err(QosError::Contradiction {
+                    katalyst,
+                    koordinator,
+                })
             }
-            (first, second) => Ok(first.or(second).unwrap_or_default()),
+            (katalyst, koordinator) => Ok(katalyst.or(koordinator).unwrap_or_default()),
+        }
+    }
+
+    /// The name of Koordinator's priority class, if the pod names one.
+    pub fn band_name(&self) -> Option<&'static str> {
+        self.band().ok().flatten().map(Band::name)
+    }
+
+    /// Where a pod of this class gets cpu and memory from; none for the node's own.
+    pub fn account_of(&self, class: QosClass) -> Option<TierAccount> {
+        let is_reclaimed =
+            self.katalyst_level.is_some() || self.account == Some(TierAccount::Reclaimed);
+        match class {
+            QosClass::MidLatencySensitive | QosClass::MidBestEffort => Some(TierAccount::Mid),
+            QosClass::Lent if is_reclaimed => Some(TierAccount::Reclaimed),
+            QosClass::Lent => Some(TierAccount::Batch),
+            QosClass::System | QosClass::Dedicated | QosClass::Online | QosClass::Free => None,
         }
     }
 
     fn katalyst(&self) -> Result<Option<QosClass>, QosError> {
         let level = self.katalyst_level.map(QosLevel::parse).transpose()?;
-        Ok(level.map(QosLevel::class))
+        let named = (self.account == Some(TierAccount::Reclaimed)).then_some(QosLevel::Reclaimed);
+        Ok(level.or(named).map(QosLevel::class))
     }
 
     fn koordinator(&self) -> Result<Option<QosClass>, QosError> {
@@ -119,8 +188,8 @@ impl QosLabels<'_> {
             (None, Some(Prod)) => Online,
             (None, Some(Mid)) => MidBestEffort,
             (None, Some(Batch)) => Lent,
-            (_, Some(Free)) => QosClass::Free,
-            (Some("SYSTEM"), None | Some(Prod)) => System,
+            (None | Some("BE"), Some(Free)) => QosClass::Free,
+            (Some("SYSTEM"), None) => System,
             (Some("LSE" | "LSR"), None | Some(Prod)) => Dedicated,
             (Some("LS"), None | Some(Prod)) => Online,
             (Some("LS"), Some(Mid)) => MidLatencySensitive,
@@ -141,7 +210,8 @@ impl QosLabels<'_> {
     fn weaker_half(&self) -> QosClass {
         let class = Self {
             koordinator_band: None,
-            priority: None,
+            priority_class: None,
+            account: None,
             ..*self
         }
         .koordinator()
@@ -158,14 +228,17 @@ impl QosLabels<'_> {
     }
 
     fn band(&self) -> Result<Option<Band>, QosError> {
-        match self.koordinator_band {
-            None => Ok(self.priority.and_then(Band::of)),
-            Some(name) => Band::ALL
-                .into_iter()
-                .find(|band| band.name() == name)
-                .map(Some)
-                .ok_or_else(|| QosError::Band(name.to_owned())),
-        }
+        let Some(name) = self.koordinator_band else {
+            let by_class = self.priority_class.and_then(Band::parse);
+            return Ok(by_class.or(match self.account {
+                Some(TierAccount::Mid) => Some(Band::Mid),
+                Some(TierAccount::Batch) => Some(Band::Batch),
+                Some(TierAccount::Reclaimed) | None => None,
+            }));
+        };
+        Band::parse(name)
+            .map(Some)
+            .ok_or_else(|| QosError::Band(name.to_owned()))
     }
 }
 
@@ -187,15 +260,8 @@ impl Band {
         }
     }
 
-    /// Koordinator's bands of a thousand; a priority outside of them says nothing.
-    fn of(priority: i32) -> Option<Self> {
-        match priority {
-            9000..=9999 => Some(Self::Prod),
-            7000..=7999 => Some(Self::Mid),
-            5000..=5999 => Some(Self::Batch),
-            3000..=3999 => Some(Self::Free),
-            _ => None,
-        }
+    fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|band| band.name() == name)
     }
 }
 
@@ -250,22 +316,73 @@ mod tests {
                 false,
             ),
             (
-                "by number",
+                "by PriorityClass",
                 QosLabels {
-                    priority: Some(5500),
+                    priority_class: Some("koord-batch"),
                     ..none
                 },
                 Lent,
                 true,
             ),
             (
-                "a plain priority",
+                "another PriorityClass",
                 QosLabels {
-                    priority: Some(1000),
+                    priority_class: Some("koord-batch-high"),
                     ..none
                 },
                 Online,
                 true,
+            ),
+            (
+                "the label goes before the PriorityClass",
+                QosLabels {
+                    koordinator_band: Some("koord-mid"),
+                    priority_class: Some("koord-prod"),
+                    ..none
+                },
+                MidBestEffort,
+                true,
+            ),
+            (
+                "by resources",
+                QosLabels {
+                    account: Some(TierAccount::Mid),
+                    koordinator_class: Some("LS"),
+                    ..none
+                },
+                MidLatencySensitive,
+                true,
+            ),
+            (
+                "by reclaimed resources",
+                QosLabels {
+                    account: Some(TierAccount::Reclaimed),
+                    ..none
+                },
+                Lent,
+                true,
+            ),
+            (
+                "LS with batch resources",
+                QosLabels {
+                    account: Some(TierAccount::Batch),
+                    koordinator_class: Some("LS"),
+                    ..none
+                },
+                Lent,
+                false,
+            ),
+            (
+                "LS in free",
+                koordinator("LS", Some("koord-free")),
+                Free,
+                false,
+            ),
+            (
+                "SYSTEM in prod",
+                koordinator("SYSTEM", Some("koord-prod")),
+                Online,
+                false,
             ),
             (
                 "two families agree",
@@ -289,5 +406,38 @@ mod tests {
             assert_eq!(labels.class(), class, "{case}");
             assert_eq!(labels.strict().is_ok(), strict, "{case}");
         }
+    }
+
+    /// The rows of the panorama, and no others.
+    #[test]
+    fn each_forbidden_pair_has_its_own_message() {
+        let bands = ["koord-prod", "koord-mid", "koord-batch", "koord-free"];
+        let allowed = [
+            ("SYSTEM", &[][..]),
+            ("LSE", &["koord-prod"]),
+            ("LSR", &["koord-prod"]),
+            ("LS", &["koord-prod", "koord-mid"]),
+            ("BE", &["koord-mid", "koord-batch", "koord-free"]),
+        ];
+        let mut messages = std::collections::BTreeSet::new();
+        let mut forbidden = 0;
+        for (class, goes_with) in allowed {
+            for band in bands {
+                let labels = QosLabels {
+                    koordinator_class: Some(class),
+                    koordinator_band: Some(band),
+                    ..QosLabels::default()
+                };
+                let strict = labels.strict();
+                assert_eq!(strict.is_ok(), goes_with.contains(&band), "{class} {band}");
+                if let Err(error) = strict {
+                    forbidden += 1;
+                    let text = error.to_string();
+                    assert!(text.contains(class) && text.contains(band), "{text}");
+                    messages.insert(text);
+                }
+            }
+        }
+        assert_eq!((forbidden, messages.len()), (13, 13));
     }
 }

@@ -1,5 +1,7 @@
 //! Taints of nodes and the tolerations of pods.
 
+use std::fmt;
+
 use super::Name;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,11 +29,31 @@ impl Effect {
     }
 }
 
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+            Self::Other(name) => name,
+        })
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taint {
     pub key: Name,
     pub value: Name,
     pub effect: Effect,
+}
+
+impl fmt::Display for Taint {
+    /// As kubectl writes it: `key=value:Effect`, or `key:Effect` without a value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.value.is_empty() { "" } else { "=" };
+        let Self { key, value, effect } = self;
+        write!(f, "{key}{separator}{value}:{effect}")
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -3,13 +3,15 @@
 //! Terms of the incoming pod count the pods that they match; terms of placed pods count these pods. The count of a node
 //! is that of its domain under the term's topology key.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{
-    Actions, ArgsError, Catalog, Changed, Configure, Count, CountId, Event, EventPattern, Fact,
-    Feasible, Kind, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point, Points,
-    Reason, Rejection, Verdict, error_list,
+    Actions, ArgsError, Carriers, Catalog, Changed, Configure, Count, CountId, Event, EventPattern,
+    Fact, Feasible, Kind, Place, PlaceFilter, PlaceScore, Plan, Plugin, PodRule, PodSet, Point,
+    Points, Reason, Rejection, TermRole, Verdict, error_list,
 };
 use crate::model::{Labels, Name, Node, Pod, PodKind, PodTerm, PreferredPodTerm, Selector};
 
@@ -106,7 +108,7 @@ struct Incoming<'a> {
     pod: &'a Pod,
     catalog: &'a Catalog,
     /// Labels of the pod's namespace; empty if the namespace is unknown.
-    namespace_labels: Labels,
+    namespace_labels: Cow<'a, Labels>,
 }
 
 impl<'a> Incoming<'a> {
@@ -115,7 +117,7 @@ impl<'a> Incoming<'a> {
         Self {
             pod,
             catalog,
-            namespace_labels: namespace_labels.cloned().unwrap_or_default(),
+            namespace_labels: namespace_labels.map_or_else(Cow::default, Cow::Borrowed),
         }
     }
 
@@ -168,12 +170,7 @@ impl<'a> Incoming<'a> {
         let kind = &self.pod.kind;
         let sought = self.required(&kind.affinity);
         let avoided = self.required(&kind.anti_affinity);
-        let terms = self.catalog.terms();
-        let avoiding: Vec<PodTerm> = terms
-            .anti_affinity()
-            .filter(|term| self.is_meant_by(term))
-            .cloned()
-            .collect();
+        let avoiding = self.requiring_us(TermRole::AntiAffinity);
         if sought.is_empty() && avoided.is_empty() && avoiding.is_empty() {
             return;
         }
@@ -183,7 +180,7 @@ impl<'a> Incoming<'a> {
             Meant(terms.into_iter().map(once).collect())
         });
         let others = counts(plan, &avoiding, |terms| Requiring {
-            role: Role::AntiAffinity,
+            role: TermRole::AntiAffinity,
             times: 1,
             terms,
         });
@@ -212,39 +209,44 @@ impl<'a> Incoming<'a> {
         let avoided = self.preferred(&kind.preferred_anti_affinity);
         pull(-1, counts(plan, &avoided, Meant));
 
-        let carried = self.catalog.terms();
         if hard_weight > 0 {
-            let requiring = carried.affinity().filter(|term| self.is_meant_by(term));
-            let requiring: Vec<PodTerm> = requiring.cloned().collect();
+            let requiring = self.requiring_us(TermRole::Affinity);
             let carriers = |terms| Requiring {
-                role: Role::Affinity,
+                role: TermRole::Affinity,
                 times: hard_weight,
                 terms,
             };
             pull(1, counts(plan, &requiring, carriers));
         }
-        let seeking = self.meaning_us(carried.preferred_affinity());
         let carriers = |role| move |terms| Preferring { role, terms };
-        pull(1, counts(plan, &seeking, carriers(Role::Affinity)));
-        let avoiding = self.meaning_us(carried.preferred_anti_affinity());
-        pull(-1, counts(plan, &avoiding, carriers(Role::AntiAffinity)));
+        for (sign, role) in [(1, TermRole::Affinity), (-1, TermRole::AntiAffinity)] {
+            let preferring = self.preferring_us(role);
+            pull(sign, counts(plan, &preferring, carriers(role)));
+        }
         if !pulls.is_empty() {
             plan.score_only_with(pulls.iter().map(|(_, count)| *count).collect());
             plan.score_places(Attraction(pulls));
         }
     }
 
-    /// Preferences of other pods that match this one.
-    fn meaning_us<'t>(
-        &self,
-        terms: impl Iterator<Item = &'t (i64, PodTerm)>,
-    ) -> Vec<PreferredPodTerm> {
-        let ours = terms.filter(|(_, term)| self.is_meant_by(term));
-        ours.map(|(weight, term)| PreferredPodTerm {
-            weight: *weight,
-            term: term.clone(),
-        })
-        .collect()
+    /// Requirements of other pods that match this one, in order.
+    fn requiring_us(&self, role: TermRole) -> Vec<PodTerm> {
+        let (terms, pod) = (self.catalog.terms(), self.pod);
+        let candidates = terms.required(role, pod.namespace(), pod.labels());
+        let ours = candidates.filter(|term| self.is_meant_by(term));
+        let mut ours: Vec<PodTerm> = ours.cloned().collect();
+        ours.sort_unstable();
+        ours
+    }
+
+    /// Preferences of other pods that match this one, in order.
+    fn preferring_us(&self, role: TermRole) -> Vec<PreferredPodTerm> {
+        let (terms, pod) = (self.catalog.terms(), self.pod);
+        let candidates = terms.preferred(role, pod.namespace(), pod.labels());
+        let ours = candidates.filter(|preferred| self.is_meant_by(&preferred.term));
+        let mut ours: Vec<PreferredPodTerm> = ours.cloned().collect();
+        ours.sort_unstable();
+        ours
     }
 
     /// A pod without required terms was rejected because of terms of others, and any change of domains may help.
@@ -355,46 +357,54 @@ fn only_namespace(term: &PodTerm) -> Option<&Name> {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Role {
-    Affinity,
-    AntiAffinity,
-}
-
 /// Pods that have one of these terms as a requirement.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Requiring {
-    role: Role,
+    role: TermRole,
     times: i64,
+    /// In order.
     terms: Vec<PodTerm>,
 }
 
 impl PodRule for Requiring {
     fn counts(&self, pod: &PodKind) -> i64 {
         let carried = match self.role {
-            Role::Affinity => &pod.affinity,
-            Role::AntiAffinity => &pod.anti_affinity,
+            TermRole::Affinity => &pod.affinity,
+            TermRole::AntiAffinity => &pod.anti_affinity,
         };
-        let ours = carried.iter().filter(|term| self.terms.contains(term));
+        let ours = carried
+            .iter()
+            .filter(|term| self.terms.binary_search(term).is_ok());
         self.times * ours.count() as i64
+    }
+
+    fn carriers(&self) -> Option<Carriers<'_>> {
+        Some(Carriers::Requiring(self.role, &self.terms))
     }
 }
 
 /// Pods that have one of these terms as a preference, counted by weight.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Preferring {
-    role: Role,
+    role: TermRole,
+    /// In order.
     terms: Vec<PreferredPodTerm>,
 }
 
 impl PodRule for Preferring {
     fn counts(&self, pod: &PodKind) -> i64 {
         let carried = match self.role {
-            Role::Affinity => &pod.preferred_affinity,
-            Role::AntiAffinity => &pod.preferred_anti_affinity,
+            TermRole::Affinity => &pod.preferred_affinity,
+            TermRole::AntiAffinity => &pod.preferred_anti_affinity,
         };
-        let ours = carried.iter().filter(|term| self.terms.contains(term));
+        let ours = carried
+            .iter()
+            .filter(|term| self.terms.binary_search(term).is_ok());
         ours.map(|term| term.weight).sum()
+    }
+
+    fn carriers(&self) -> Option<Carriers<'_>> {
+        Some(Carriers::Preferring(self.role, &self.terms))
     }
 }
 

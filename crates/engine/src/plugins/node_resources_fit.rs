@@ -7,8 +7,8 @@ use super::resource_strategy::{
 };
 use crate::framework::{
     Actions, ArgOverride, ArgsError, Catalog, Changed, ColumnId, ConfigRules, ConfigVersion,
-    Configure, Event, EventPattern, Kind, Part, Plan, Plugin, Point, Points, Reason, Row,
-    RowFilter, Verdict,
+    Configure, Event, EventPattern, Kind, Part, Plan, Plugin, Point, Points, Reason,
+    RequestedAmount, Row, RowFilter, Verdict,
 };
 use crate::model::{Node, Pod, RECLAIMED_GROUPS, Resource, qualified_name_faults};
 
@@ -164,7 +164,7 @@ impl Plugin for NodeResourcesFit {
                     amount,
                     allocatable: plan.column(resource, Part::Allocatable),
                     requested: plan.column(resource, Part::Requested),
-                    reason: format!("Insufficient {}", resource.name()),
+                    resource: resource.clone(),
                 })
                 .collect(),
         };
@@ -257,7 +257,7 @@ struct CheckedRequest {
     amount: i64,
     allocatable: ColumnId,
     requested: ColumnId,
-    reason: String,
+    resource: Resource,
 }
 
 impl Fits {
@@ -312,7 +312,25 @@ impl RowFilter for Fits {
 
     fn reason(&self, code: u32) -> Reason {
         let want = (code as usize).checked_sub(1).map(|at| &self.wants[at]);
-        want.map_or("Too many pods".into(), |want| want.reason.clone().into())
+        match want {
+            None => "Too many pods".into(),
+            Some(want) => format!("Insufficient {}", want.resource.name()).into(),
+        }
+    }
+
+    fn amounts(&self, row: Row) -> Vec<RequestedAmount> {
+        let amount = |resource, requested, allocatable, taken| RequestedAmount {
+            resource,
+            requested,
+            allocatable: row.get(allocatable),
+            free: row.get(allocatable).wrapping_sub(row.get(taken)),
+        };
+        let pods = amount(Resource::Pods, 1, self.allowed_pods, self.pods);
+        let others = self.wants.iter().map(|want| {
+            let resource = want.resource.clone();
+            amount(resource, want.amount, want.allocatable, want.requested)
+        });
+        std::iter::once(pods).chain(others).collect()
     }
 }
 

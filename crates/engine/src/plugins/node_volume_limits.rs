@@ -274,11 +274,7 @@ impl NodeFilter for Attachable {
 }
 
 fn still_attached(node: &str, storage: &Storage) -> impl Iterator<Item = Attached> {
-    let here = storage
-        .attachments
-        .values()
-        .filter(move |attachment| *attachment.node == *node);
-    here.filter_map(|attachment| {
+    storage.attachments_of(node).filter_map(|attachment| {
         let volume = storage.volume(attachment.volume.as_ref()?)?;
         let VolumeHandle::Csi { handle, .. } = &volume.source else {
             return None;

@@ -14,7 +14,7 @@ use super::resource_strategy::{
 use crate::framework::{
     Actions, AddedArg, ArgsError, Catalog, Changed, ColumnId, Companion, ConfigRules, Configure,
     Event, EventPattern, Fact, FactId, Kind, NodeRule, Part, Place, PlaceFilter, Plan, Plugin,
-    Point, Points, Reason, Row, RowFilter, Verdict,
+    Point, Points, Reason, RequestedAmount, Row, RowFilter, Verdict,
 };
 use crate::model::{
     NodeSpec, Pod, PreemptionPolicy, RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource,
@@ -240,6 +240,10 @@ impl PlaceFilter for Reporting {
     fn reason(&self, _: u8) -> Reason {
         "node not found in the extended cache".into()
     }
+
+    fn explain(&self, _: u8) -> Option<Reason> {
+        Some("no CustomNodeResource for the node".into())
+    }
 }
 
 #[derive(PartialEq)]
@@ -279,6 +283,16 @@ impl RowFilter for Lending {
     fn reason(&self, code: u32) -> Reason {
         let want = &self.0[code as usize];
         format!("Insufficient {}", want.resource.name()).into()
+    }
+
+    fn amounts(&self, row: Row) -> Vec<RequestedAmount> {
+        let amounts = self.0.iter().map(|want| RequestedAmount {
+            resource: Resource::Scalar(want.resource.name().into()),
+            requested: want.amount,
+            allocatable: row.get(want.lent),
+            free: row.get(want.lent).wrapping_sub(row.get(want.borrowed)),
+        });
+        amounts.collect()
     }
 }
 

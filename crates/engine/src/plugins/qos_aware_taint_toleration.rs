@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::taint_toleration::FewerTaints;
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Fact, Kind, NoArgs,
-    NodeRule, Plan, Plugin, Point, Points,
+    NodeRule, Plan, Plugin, Point, Points, facts,
 };
 use crate::model::{
-    CustomNodeResource, Effect, NodeSpec, Pod, QosLevel, QosTaint, Toleration, tolerated,
+    CustomNodeResource, Effect, NodeSpec, Pod, QosLevel, QosTaint, Taint, Toleration, tolerated,
 };
 
 pub struct QoSAwareTaintToleration;
@@ -29,7 +29,7 @@ impl Plugin for QoSAwareTaintToleration {
     fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
         let untolerated = |strength| {
             Fact::new(Untolerated {
-                level: pod.level,
+                level: pod.taint_level(),
                 tolerations: pod.tolerations.clone(),
                 strength,
             })
@@ -71,7 +71,7 @@ impl Plugin for QoSAwareTaintToleration {
 
 fn forbidden(taints: &[QosTaint], pod: &Pod) -> bool {
     taints.iter().any(|taint| {
-        taint.level == pod.level
+        taint.level == pod.taint_level()
             && taint.taint.effect.forbids()
             && !tolerated(&taint.taint, &pod.tolerations)
     })
@@ -91,8 +91,8 @@ struct Untolerated {
     strength: Strength,
 }
 
-impl NodeRule for Untolerated {
-    fn of(&self, node: &NodeSpec) -> u32 {
+impl Untolerated {
+    fn taints<'n>(&'n self, node: &'n NodeSpec) -> impl Iterator<Item = &'n Taint> {
         let meant = node.qos_taints.iter().filter(|taint| {
             taint.level == self.level
                 && match self.strength {
@@ -100,9 +100,18 @@ impl NodeRule for Untolerated {
                     Strength::Discourages => taint.taint.effect == Effect::PreferNoSchedule,
                 }
         });
-        meant
-            .filter(|taint| !tolerated(&taint.taint, &self.tolerations))
-            .count() as u32
+        let taints = meant.map(|taint| &taint.taint);
+        taints.filter(|taint| !tolerated(taint, &self.tolerations))
+    }
+}
+
+impl NodeRule for Untolerated {
+    fn of(&self, node: &NodeSpec) -> u32 {
+        self.taints(node).count() as u32
+    }
+
+    fn detail(&self, node: &NodeSpec) -> Option<String> {
+        Some(facts::listed(self.taints(node)))
     }
 }
 
@@ -159,13 +168,21 @@ mod tests {
             let lab = Lab::new(QoSAwareTaintToleration)
                 .node(node("n"))
                 .object(tainted(effect, level));
-            let with = |pod: PodBuilder| match toleration {
-                Some(effect) => pod.tolerates("k", "v", effect),
-                None => pod,
+            let with = |pod: &PodBuilder| match toleration {
+                Some(effect) => pod.clone().tolerates("k", "v", effect),
+                None => pod.clone(),
             };
-            let verdict = |pod| lab.filter(&with(pod)).remove(0);
-            assert_eq!(verdict(pod("r").reclaimed()), reclaimed, "{case}");
-            assert_eq!(verdict(pod("o")), online, "{case}");
+            let verdict = |pod: &PodBuilder| {
+                let verdict = lab.filter(&with(pod)).remove(0);
+                let text = lab.explain(&with(pod)).remove(0);
+                match &verdict[..] {
+                    "ok" => assert_eq!(text, "", "{case}"),
+                    _ => assert!(text.ends_with(&format!("taint(s): k=v:{effect}")), "{text}"),
+                }
+                verdict
+            };
+            assert_eq!(verdict(&pod("r").reclaimed()), reclaimed, "{case}");
+            assert_eq!(verdict(&pod("o")), online, "{case}");
         }
     }
 

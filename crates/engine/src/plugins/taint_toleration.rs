@@ -105,6 +105,27 @@ mod tests {
     }
 
     #[test]
+    fn an_explanation_names_the_taints_that_are_not_tolerated() {
+        let lab = Lab::new(TaintToleration)
+            .node(
+                node("n")
+                    .taint("k", "v", "NoSchedule")
+                    .taint("soft", "", "PreferNoSchedule")
+                    .taint("gone", "", "NoExecute"),
+            )
+            .node(node("m"));
+        let told = |pod| lab.explain(&pod).remove(0);
+        let taints = "node(s) had untolerated taint(s): ";
+        assert_eq!(
+            told(pod("p")),
+            format!("{taints}k=v:NoSchedule, gone:NoExecute")
+        );
+        let tolerant = pod("p").tolerates("k", "v", "");
+        assert_eq!(told(tolerant), format!("{taints}gone:NoExecute"));
+        assert_eq!(lab.explain(&pod("p"))[1], "");
+    }
+
+    #[test]
     fn discouraging_taints_are_counted() {
         for (case, taints, want) in [
             (

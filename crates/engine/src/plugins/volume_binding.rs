@@ -192,7 +192,7 @@ impl Plugin for VolumeBinding {
 }
 
 fn grew(old: &StorageCapacity, new: &StorageCapacity) -> bool {
-    match (search::limit(old), search::limit(new)) {
+    match (old.limit(), new.limit()) {
         (Some(old), Some(new)) => new > old,
         (None, new) => new.is_some(),
         (Some(_), None) => false,

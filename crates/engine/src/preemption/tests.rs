@@ -298,7 +298,7 @@ fn who_may_preempt() {
     let leaving = |pod: PodBuilder| pod.terminating().with(|pod| pod.preempted = true);
     let nominated = || wants("2").with(|pod| pod.nominated_node = Some("n".into()));
     let never = |pod: PodBuilder| pod.with(|pod| pod.preemption_policy = PreemptionPolicy::Never);
-    let terminating = Err("not eligible due to a terminating pod on the nominated node.");
+    let terminating = Err(Ineligible::VictimsTerminate);
     for (case, pod, other, status, want) in [
         (
             "by default",
@@ -312,7 +312,7 @@ fn who_may_preempt() {
             never(wants("2")),
             cores("a", "n", "4", 1),
             Status::Unschedulable,
-            Err("not eligible due to preemptionPolicy=Never."),
+            Err(Ineligible::PolicyNever),
         ),
         (
             "its victim is on its way out",

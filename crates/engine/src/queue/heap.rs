@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::capacity::{shrink_list, shrink_map};
 use crate::model::{Name, Pod, Timestamp};
 
 /// A pod in a heap, with all that an order may look at.
@@ -65,6 +66,8 @@ impl Heap {
     ) -> Option<Item> {
         let position = self.positions.remove(uid)?;
         let item = self.items.swap_remove(position);
+        shrink_list(&mut self.items);
+        shrink_map(&mut self.positions);
         if let Some(moved) = self.items.get(position) {
             self.positions.insert(moved.pod.uid.clone(), position);
             self.down(position, &before);

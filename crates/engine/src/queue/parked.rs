@@ -1,15 +1,15 @@
 //! Pods that wait for an event, kept by the events that can help them: an event costs only the pods it can help.
 
 use std::collections::BTreeSet;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
 use super::{Audience, Rejectors, World};
+use crate::capacity::shrink_map;
 use crate::framework::Event;
-use crate::model::{Name, Pod, Timestamp, VolumeSource};
+use crate::model::{Name, Pod, PodShape, Timestamp};
 use crate::profile::Hint;
 
 /// Pods in the same situation. Whether an event can matter to them is computed once.
@@ -20,14 +20,13 @@ pub(super) struct Situation {
     pub(super) gate: Option<&'static str>,
 }
 
-/// Pods that are equal to every hint. Whether an event helps them is computed once.
-#[derive(Debug, Clone)]
-struct Alike(Arc<Pod>);
-
 #[derive(Debug, Default)]
 pub(super) struct Parked {
-    situations: IndexMap<Situation, IndexMap<Alike, IndexSet<Name>>>,
+    /// Pods of one shape are equal to every hint. Whether an event helps them is computed once.
+    situations: IndexMap<Situation, IndexMap<PodShape, IndexSet<Name>>>,
     addresses: HashMap<Name, Address>,
+    /// How many wait for a gate.
+    gated: usize,
     /// When each pod is tried again whatever happens, and the pod.
     deadlines: BTreeSet<(Timestamp, Name)>,
 }
@@ -35,7 +34,7 @@ pub(super) struct Parked {
 #[derive(Debug)]
 struct Address {
     situation: Situation,
-    alike: Alike,
+    shape: PodShape,
     deadline: Timestamp,
 }
 
@@ -45,11 +44,7 @@ impl Parked {
     }
 
     pub(super) fn gated(&self) -> usize {
-        let gated = self.situations.iter().filter(|(s, _)| s.gate.is_some());
-        gated
-            .flat_map(|(_, alike)| alike.values())
-            .map(IndexSet::len)
-            .sum()
+        self.gated
     }
 
     pub(super) fn deadline_of(&self, uid: &str) -> Option<Timestamp> {
@@ -68,19 +63,20 @@ impl Parked {
 
     pub(super) fn insert(&mut self, pod: &Arc<Pod>, situation: Situation, deadline: Timestamp) {
         self.remove(&pod.uid);
-        let alike = Alike(pod.clone());
+        let shape = PodShape::of(pod);
         self.situations
             .entry(situation.clone())
             .or_default()
-            .entry(alike.clone())
+            .entry(shape.clone())
             .or_default()
             .insert(pod.uid.clone());
+        self.gated += usize::from(situation.gate.is_some());
         self.deadlines.insert((deadline, pod.uid.clone()));
         self.addresses.insert(
             pod.uid.clone(),
             Address {
                 situation,
-                alike,
+                shape,
                 deadline,
             },
         );
@@ -90,12 +86,14 @@ impl Parked {
         let Some((uid, address)) = self.addresses.remove_entry(uid) else {
             return false;
         };
+        shrink_map(&mut self.addresses);
+        self.gated -= usize::from(address.situation.gate.is_some());
         self.deadlines.remove(&(address.deadline, uid.clone()));
         if let Some(classes) = self.situations.get_mut(&address.situation) {
-            if let Some(pods) = classes.get_mut(&address.alike) {
+            if let Some(pods) = classes.get_mut(&address.shape) {
                 pods.swap_remove(&uid);
                 if pods.is_empty() {
-                    classes.swap_remove(&address.alike);
+                    classes.swap_remove(&address.shape);
                 }
             }
             if classes.is_empty() {
@@ -126,7 +124,8 @@ impl Parked {
             {
                 continue;
             }
-            for (Alike(pod), uids) in classes {
+            for (shape, uids) in classes {
+                let pod = shape.pod();
                 if audience
                     .at_most
                     .is_some_and(|priority| pod.priority > priority)
@@ -153,89 +152,12 @@ impl Parked {
             .flat_map(IndexMap::values)
             .map(IndexSet::len)
             .sum();
-        listed == self.addresses.len() && self.deadlines.len() == self.addresses.len()
-    }
-}
-
-impl Hash for Alike {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.kind.hash(state);
-        self.0.priority.hash(state);
-    }
-}
-
-impl Eq for Alike {}
-
-impl PartialEq for Alike {
-    /// Equal in everything but who the pod is and when it came.
-    fn eq(&self, other: &Self) -> bool {
-        // Every field is named, so that a new one must be thought about here.
-        let Pod {
-            name,
-            uid: _,
-            created: _,
-            started: _,
-            show_scores: _,
-            kind,
-            node,
-            nominated_node,
-            scheduler_name,
-            priority,
-            open_priority,
-            preemption_policy,
-            requests,
-            nodes,
-            preferred_nodes,
-            tolerations,
-            spread,
-            scheduling_gates,
-            owner,
-            images,
-            image_volumes,
-            volumes,
-            resource_claims,
-            generated_claims,
-            needed_features,
-            qos,
-            level,
-            enhancements,
-            preempted,
-            affinity_errors,
-            spread_errors,
-            warnings: _,
-        } = &*self.0;
-        let b = &*other.0;
-        // The claims of ephemeral volumes are named after the pod, and so may those of resource claims be.
-        let named = !resource_claims.is_empty()
-            || volumes
-                .iter()
-                .any(|volume| volume.source == VolumeSource::Ephemeral);
-        (!named || *name == b.name)
-            && *kind == b.kind
-            && *requests == b.requests
-            && *node == b.node
-            && *nominated_node == b.nominated_node
-            && *scheduler_name == b.scheduler_name
-            && *priority == b.priority
-            && *open_priority == b.open_priority
-            && *preemption_policy == b.preemption_policy
-            && *nodes == b.nodes
-            && *preferred_nodes == b.preferred_nodes
-            && *tolerations == b.tolerations
-            && *spread == b.spread
-            && *scheduling_gates == b.scheduling_gates
-            && *owner == b.owner
-            && *images == b.images
-            && *image_volumes == b.image_volumes
-            && *volumes == b.volumes
-            && *resource_claims == b.resource_claims
-            && *generated_claims == b.generated_claims
-            && *needed_features == b.needed_features
-            && *qos == b.qos
-            && *level == b.level
-            && *enhancements == b.enhancements
-            && *preempted == b.preempted
-            && *affinity_errors == b.affinity_errors
-            && *spread_errors == b.spread_errors
+        let gated = self
+            .addresses
+            .values()
+            .filter(|address| address.situation.gate.is_some());
+        listed == self.addresses.len()
+            && self.deadlines.len() == self.addresses.len()
+            && gated.count() == self.gated
     }
 }

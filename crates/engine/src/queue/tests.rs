@@ -194,6 +194,33 @@ fn pods_are_popped_by_priority_then_by_time() {
 }
 
 #[test]
+fn a_newcomer_goes_after_a_few_retries_of_its_priority() {
+    let mut bench = Bench::new();
+    for index in 0..10 {
+        bench.set(&pod(&format!("old{index}")));
+    }
+    for index in 0..10 {
+        assert_eq!(bench.pop(), Some(format!("old{index}")));
+        bench.reject(&format!("old{index}"), &["Labels"]);
+    }
+    bench.set(&pod("urgent").priority(1));
+    bench.pop();
+    bench.reject("urgent", &["Labels"]);
+    bench.wait(3.0);
+    bench.node_changes(Actions::NODE_LABEL, "1");
+    // All were rejected before these came.
+    bench.set(&pod("new0"));
+    bench.set(&pod("new1"));
+    let popped: Vec<_> = std::iter::from_fn(|| bench.pop()).collect();
+    let want = "urgent old0 old1 old2 new0 old3 old4 old5 old6 new1 old7 old8 old9";
+    assert_eq!(
+        popped.join(" "),
+        want,
+        "a higher priority always goes first"
+    );
+}
+
+#[test]
 fn a_changed_pod_finds_its_new_turn_and_a_repeated_one_keeps_its_own() {
     let mut bench = Bench::new();
     bench.set(&pod("a"));

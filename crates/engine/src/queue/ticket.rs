@@ -26,15 +26,23 @@ pub struct Audience {
 }
 
 /// How the last attempt to place a pod ended.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Attempt<S = &'static str, T = Timestamp> {
-    pub at: T,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub at: Timestamp,
     /// As in the pod's condition.
-    pub reason: S,
+    pub reason: &'static str,
     pub message: String,
+    /// Where the message of PostFilter begins in `message`.
+    pub post_filter_at: usize,
     /// Pods that are being evicted for it, as `namespace/name`.
     pub evicted: Vec<String>,
+}
+
+impl Attempt {
+    /// The message without that of PostFilter.
+    pub fn reasons(&self) -> &str {
+        self.message.get(..self.post_filter_at).unwrap_or_default()
+    }
 }
 
 /// Where a pod is in the queue.

@@ -299,8 +299,10 @@ impl Scheduler {
         let Stage::Preparing(ticket) = &binding.stage else {
             return;
         };
+        // As it is now: its owner may have annotated it since the decision.
+        let latest = ticket.pod.clone();
         binding.stage = Stage::Binding(ticket.clone(), None);
-        let (pod, node) = (binding.pod.clone(), binding.node.spec.name.clone());
+        let (pod, node) = (binding.pod.clone(), binding.node.clone());
         let hooks = self.profiles.hooks();
         hooks.end(Point::PreBind, &pod, PointResult::Success);
         let seen = hooks.pod(Point::Bind, &pod);
@@ -328,7 +330,20 @@ impl Scheduler {
         if let Stage::Binding(_, found) = &mut binding.stage {
             *found = Some(by);
         }
-        self.ready.push_back(Outcome::Bind { pod, node, by });
+        let (latest, catalog) = (hooks.pod(Point::PreBind, &latest), self.cluster.catalog());
+        let seen_node = hooks.node(Point::PreBind, &latest, &node);
+        let plugins = profile.at(Point::PreBind).iter();
+        let annotations = plugins.flat_map(|index| {
+            let plugin = &profile.plugins()[*index].plugin;
+            plugin.annotations(&latest, &seen_node.spec, catalog)
+        });
+        let annotations = annotations.collect();
+        self.ready.push_back(Outcome::Bind {
+            pod,
+            node: node.spec.name.clone(),
+            by,
+            annotations,
+        });
     }
 
     /// [`super::Input::Bound`]. The binding cycle ends once the API server shows the pod on its node.

@@ -8,10 +8,12 @@
 use std::sync::Arc;
 
 use super::extenders::{Conversation, Remaining};
+use super::known_rejections::PointTrace;
 use super::post_filter::{self, PostFilterResult};
 use crate::cluster::Cluster;
 use crate::evaluate::{
     Cursor, Diagnosis, FeasibleNodes, NodeExplanation, NodeVerdict, PreFilterResult, Scan,
+    Shortage, Tier, WeightedScores,
 };
 use crate::extender::Question;
 use crate::framework::{Point, Points, Rejection};
@@ -21,7 +23,7 @@ use crate::preemption::{Search, SearchScope, Unhelpful};
 use crate::profile::Profile;
 
 /// The points of a cycle.
-const POINTS: Points = Points::of(&[
+pub(super) const POINTS: Points = Points::of(&[
     Point::PreFilter,
     Point::Filter,
     Point::PostFilter,
@@ -158,9 +160,7 @@ impl<'a> Cycle<'a> {
             Ok((nodes, diagnosis))
         };
         let found = self.point(Point::Filter, run, |found| match found {
-            Ok((_, Some(diagnosis))) => {
-                PointResult::Rejected(Rejection::unschedulable(diagnosis.message("")))
-            }
+            Ok((_, Some(diagnosis))) => no_node_fits(diagnosis),
             found => PointResult::of(found),
         });
         let (nodes, diagnosis) = found?;
@@ -263,26 +263,87 @@ impl<'a> Cycle<'a> {
     }
 }
 
+/// The result of Filter if no node fits.
+fn no_node_fits(diagnosis: &Diagnosis) -> PointResult {
+    PointResult::Rejected(Rejection::unschedulable(diagnosis.message("")))
+}
+
 /// What explanations and the score table read after a cycle has run. Probes do not see it.
 impl Cycle<'_> {
+    /// What probes saw of a cycle that found no node, to show it for other pods. Empty without probes.
+    pub(super) fn traces(
+        &self,
+        diagnosis: &Diagnosis,
+        post_filter: &PostFilterResult,
+    ) -> Vec<PointTrace> {
+        let Some(scan) = self.scan.as_ref().filter(|_| self.hooks.probe()) else {
+            return Vec::new();
+        };
+        let pre_filter = match scan.pre_filter() {
+            Ok(Some(rejection)) => PointResult::Rejected(rejection),
+            other => PointResult::of(&other),
+        };
+        let filters = pre_filter == PointResult::Success;
+        let filter = filters.then(|| PointTrace {
+            point: Point::Filter,
+            evaluations: scan.evaluated_at_filter(),
+            result: no_node_fits(diagnosis),
+        });
+        let pre_filter = PointTrace {
+            point: Point::PreFilter,
+            evaluations: scan.evaluated_at_pre_filter(),
+            result: pre_filter,
+        };
+        let post_filter = PointTrace {
+            point: Point::PostFilter,
+            evaluations: post_filter.evaluations(),
+            result: post_filter.point_result(),
+        };
+        let points = [Some(pre_filter), filter, Some(post_filter)];
+        points.into_iter().flatten().collect()
+    }
+
     /// The results of the filters for every node, in the order of slots.
     pub fn verdicts(&mut self) -> Result<Vec<NodeVerdict>, String> {
         self.view(Point::Filter, |scan| scan.verdicts())
     }
 
-    /// The same with the scores of all nodes that fit.
+    /// The same with explanations, and with the scores of all nodes that fit.
     pub fn explain(&mut self) -> Result<Vec<NodeExplanation>, String> {
         let verdicts = self.verdicts()?;
-        let nodes = self.view(Point::Filter, |scan| scan.filter())?;
-        self.view(Point::Score, |scan| scan.explain_scores(verdicts, &nodes))
+        let (explanations, feasible) =
+            self.view(Point::Filter, |scan| (scan.explanations(), scan.filter()));
+        let nodes = verdicts.into_iter().zip(explanations);
+        let mut nodes: Vec<NodeExplanation> = nodes
+            .map(|(verdict, explanation)| NodeExplanation {
+                verdict,
+                explanation,
+                scores: Vec::new(),
+                total: 0,
+                tiers: Vec::new(),
+            })
+            .collect();
+        let feasible = feasible?;
+        self.view(Point::Score, |scan| {
+            scan.explain_scores(&mut nodes, &feasible)
+        })?;
+        Ok(nodes)
     }
 
-    /// The weighted scores of each plugin for these nodes.
+    /// The resources for which nodes were rejected.
+    pub fn shortages(&mut self) -> Vec<Shortage> {
+        self.view(Point::Filter, |scan| scan.shortages())
+    }
+
+    /// The weighted scores of each plugin for these nodes, and the tiers of each node.
     pub(super) fn weighted_scores(
         &mut self,
         nodes: &FeasibleNodes,
-    ) -> Result<Vec<(&'static str, Vec<i64>)>, String> {
-        self.view(Point::Score, |scan| scan.weighted(nodes))
+    ) -> Result<(WeightedScores, Vec<Vec<Tier>>), String> {
+        self.view(Point::Score, |scan| {
+            let scores = scan.weighted(nodes)?;
+            Ok((scores, scan.named_tiers(nodes)))
+        })
     }
 
     /// Nodes where preemption does not help: slot, plugin and rejection.

@@ -11,11 +11,11 @@ use super::cycle::NO_NODES;
 use super::extenders::Conversation;
 use super::{Cycle, CycleResult, PostFilterResult, Scheduler, full_name};
 use crate::cluster::Cluster;
-use crate::evaluate::NodeExplanation;
+use crate::evaluate::{NodeExplanation, Shortage};
 use crate::extender::{Answer, Extender, Response};
 use crate::framework::{Point, Rejection};
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::SearchScope;
+use crate::preemption::{PreemptionOutcome, SearchScope};
 use crate::profile::Profile;
 use crate::queue::{Attempt, Ticket, Whereabouts};
 
@@ -35,11 +35,14 @@ pub struct PodReport<S = &'static str, T = Timestamp> {
     /// Number of attempts; `None` once the pod is on its node.
     pub attempts: Option<u32>,
     /// The last attempt that failed.
-    pub last_attempt: Option<Arc<Attempt<S, T>>>,
+    pub last_attempt: Option<AttemptReport<S, T>>,
     /// The node that it is nominated to.
     pub nominated_node: Option<Name>,
     /// What a decision would be now.
     pub verdict: Decision,
+    /// Resources for which nodes are rejected now.
+    #[serde(default)]
+    pub shortages: Vec<Shortage>,
     /// What preemption would find now; `None` if a node fits.
     pub preemption: Option<PreemptionReport<S>>,
     /// The latest answers of extenders about the pod. They are not called for this report.
@@ -91,6 +94,33 @@ pub enum PodState<S = &'static str, T = Timestamp> {
     },
 }
 
+/// An attempt that failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptReport<S = &'static str, T = Timestamp> {
+    pub at: T,
+    /// As in the pod's condition.
+    pub reason: S,
+    pub message: String,
+    /// The message without that of PostFilter.
+    #[serde(default)]
+    pub reasons: String,
+    /// Pods that are being evicted for it, as `namespace/name`.
+    pub evicted: Vec<String>,
+}
+
+impl From<&Attempt> for AttemptReport {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            at: attempt.at,
+            reason: attempt.reason,
+            message: attempt.message.clone(),
+            reasons: attempt.reasons().to_owned(),
+            evicted: attempt.evicted.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HeldBy<S = &'static str, T = Timestamp> {
     pub plugin: S,
@@ -106,7 +136,7 @@ pub enum Decision {
     NoNode(String),
     /// The cycle would fail.
     Error(String),
-    /// It belongs to another scheduler.
+    /// Another scheduler decides; the text says which.
     Foreign(String),
 }
 
@@ -123,7 +153,9 @@ pub struct NodeReport<S = &'static str> {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionReport<S = &'static str> {
-    /// Why it finds nothing; empty if it finds a candidate.
+    #[serde(default)]
+    pub outcome: PreemptionOutcome,
+    /// The message of PostFilter in the pod's condition; empty if there is a candidate.
     pub message: String,
     /// The node of the candidate that would be chosen.
     pub node: Option<Name>,
@@ -183,25 +215,25 @@ struct Subject<'a> {
 }
 
 impl Scheduler {
-    /// `None` if no such pod waits for this scheduler or is on a node.
-    pub fn explain(&self, namespace: &str, name: &str, now: Timestamp) -> Option<PodReport> {
+    /// `None` if no such pod waits for this scheduler or is on a node. The state is the same afterwards.
+    pub fn explain(&mut self, namespace: &str, name: &str, now: Timestamp) -> Option<PodReport> {
         let is_it = |pod: &Pod| **pod.namespace() == *namespace && *pod.name == *name;
-        if let Some(uid) = self.binding_as(is_it) {
-            return self.explain_binding(uid, now);
+        if let Some(uid) = self.binding_as(is_it).cloned() {
+            return self.explain_binding(&uid, now);
         }
         if let Some(ticket) = self.queue.find(namespace, name) {
             return self.explain_waiting(ticket, now);
         }
-        let placed = self
-            .cluster
-            .all_placed()
-            .find(|placed| is_it(&placed.pod))?;
-        let (pod, node) = (&placed.pod, &placed.node);
-        let mut cluster = self.cluster.clone();
-        cluster.remove_pod(&pod.uid);
-        let state = PodState::Placed { node: node.clone() };
-        let subject = Subject::without(cluster, pod, node);
-        Some(self.report(subject, state, None, now))
+        let (pod, node) = {
+            let mut placed = self.cluster.all_placed();
+            let placed = placed.find(|placed| is_it(&placed.pod))?;
+            (placed.pod.clone(), placed.node.clone())
+        };
+        let lifted = self.cluster.lift(&pod.uid)?;
+        let subject = Subject::without(Cow::Borrowed(&self.cluster), &pod, &node);
+        let report = self.report(subject, PodState::Placed { node }, None, now);
+        self.cluster.put_back(lifted);
+        Some(report)
     }
 
     fn explain_waiting(&self, ticket: &Ticket, now: Timestamp) -> Option<PodReport> {
@@ -225,7 +257,22 @@ impl Scheduler {
         Some(self.report(subject, state, Some(ticket), now))
     }
 
-    fn explain_binding(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
+    fn explain_binding(&mut self, uid: &Name, now: Timestamp) -> Option<PodReport> {
+        if self.cluster.catalog().storage().promise(uid).is_some() {
+            return self.explain_promised(uid, now);
+        }
+        let lifted = self.cluster.lift(uid)?;
+        let report = self.binding.get(uid).map(|binding| {
+            let (pod, node) = (&binding.pod, &binding.node().spec.name);
+            let subject = Subject::without(Cow::Borrowed(&self.cluster), pod, node);
+            self.report(subject, binding.state(), self.ticket(uid), now)
+        });
+        self.cluster.put_back(lifted);
+        report
+    }
+
+    /// The pod holds volumes, which it must give back before it is evaluated: on a copy of the cluster.
+    fn explain_promised(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
         let binding = self.binding.get(uid)?;
         let (pod, node) = (&binding.pod, &binding.node().spec);
         let mut cluster = self.cluster.clone();
@@ -235,9 +282,8 @@ impl Scheduler {
             plugin.unreserve(pod, node, cluster.catalog_mut());
         }
         cluster.remove_pod(uid);
-        let ticket = binding.ticket().or_else(|| self.queue.get(uid));
-        let subject = Subject::without(cluster, pod, &node.name);
-        Some(self.report(subject, binding.state(), ticket, now))
+        let subject = Subject::without(Cow::Owned(cluster), pod, &node.name);
+        Some(self.report(subject, binding.state(), self.ticket(uid), now))
     }
 
     fn report(
@@ -257,18 +303,20 @@ impl Scheduler {
             scheduler_name: real.scheduler_name.clone(),
             state,
             attempts: ticket.map(|ticket| ticket.attempts),
-            last_attempt: ticket.and_then(|ticket| ticket.last.clone()),
+            last_attempt: ticket.and_then(|ticket| Some(ticket.last.as_deref()?.into())),
             nominated_node: real.nominated_node.clone(),
             verdict: Decision::NoNode(NO_NODES.to_owned()),
+            shortages: Vec::new(),
             preemption: None,
             extenders: answers.map_or_else(Vec::new, |(_, answers)| answers.clone()),
             nodes: Vec::new(),
         };
         let Some(profile) = self.profiles.find(&real.scheduler_name) else {
+            let names: Vec<&str> = self.profiles.iter().map(|it| &*it.scheduler_name).collect();
             report.verdict = Decision::Foreign(format!(
-                "pod {} belongs to scheduler `{}`, which is not one of this process",
-                full_name(&real),
-                real.scheduler_name
+                "scheduler `{}` decides about this pod; the scheduler that answers places pods of {}",
+                real.scheduler_name,
+                names.join(", ")
             ));
             return report;
         };
@@ -299,6 +347,7 @@ impl Scheduler {
         let mut cycle = Cycle::new(&subject.cluster, profile, &subject.pod, &hooks, now);
         let result = cycle.run(self.cursor, SearchScope::All);
         report.nodes = subject.mark(cycle.explain()?);
+        report.shortages = cycle.shortages();
         match result? {
             CycleResult::Node { slot, .. } => Ok(Decision::Node(subject.node_name(slot))),
             CycleResult::NoNode {
@@ -324,11 +373,11 @@ impl Scheduler {
     }
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
     /// As if the pod were on no node; the cluster must know nothing of it.
-    fn without(cluster: Cluster, pod: &Arc<Pod>, node: &Name) -> Self {
+    fn without(cluster: Cow<'a, Cluster>, pod: &Arc<Pod>, node: &Name) -> Self {
         Self {
-            cluster: Cow::Owned(cluster),
+            cluster,
             pod: Arc::new(Pod {
                 node: None,
                 ..(**pod).clone()
@@ -355,7 +404,7 @@ impl Subject<'_> {
     }
 
     fn preemption(&self, cycle: &mut Cycle, found: PostFilterResult) -> PreemptionReport {
-        let message = found.message();
+        let (outcome, message) = (found.outcome, found.message());
         let search = found.search.unwrap_or_default();
         let unhelpful = cycle.unhelpful(&search).into_iter();
         let unhelpful = unhelpful.map(|(slot, plugin, rejection)| UnhelpfulReport {
@@ -370,6 +419,7 @@ impl Subject<'_> {
             node: candidate.node,
         });
         PreemptionReport {
+            outcome,
             message,
             node: found.candidate.map(|candidate| candidate.node),
             unhelpful: unhelpful.collect(),

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use indexmap::IndexMap;
 
 use super::explain::ExtenderReport;
 use super::post_filter::PostFilterResult;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Placed};
 use crate::evaluate::{Diagnosis, FeasibleNodes, NodeStatus, Scan};
 use crate::extender::{Answer, Extender, Question, Response, Verb, Victims};
-use crate::framework::{Rejection, Status};
+use crate::framework::{Reason, Rejection, Status};
 use crate::model::{Name, Pod};
 use crate::preemption::Candidate;
 use crate::profile::EXTENDER;
@@ -29,7 +30,7 @@ pub(super) struct Conversation {
     /// How many extenders have filtered.
     filtered: usize,
     /// Nodes that passed them; `None` before the first.
-    left: Option<Vec<Name>>,
+    left: Option<HashSet<Name>>,
     /// Nodes that they rejected.
     rejected: IndexMap<Name, Rejection>,
     /// The nominated node was tried alone, and an extender rejected it.
@@ -281,7 +282,8 @@ impl Conversation {
         else {
             return Ok(());
         };
-        if let Some(unknown) = nodes.iter().find(|node| !asked.contains(node)) {
+        let asked: HashSet<Name> = asked.into_iter().collect();
+        if let Some(unknown) = nodes.iter().find(|node| !asked.contains(*node)) {
             if extender.ignorable {
                 return Ok(());
             }
@@ -297,7 +299,7 @@ impl Conversation {
             .into_iter()
             .map(|(node, text)| (node, Rejection::unresolvable(text)));
         self.rejected.extend(rejections.chain(finally));
-        self.left = Some(nodes);
+        self.left = Some(nodes.into_iter().collect());
         Ok(())
     }
 
@@ -306,33 +308,30 @@ impl Conversation {
         if self.left.is_some() {
             diagnosis.plugins.push(EXTENDER);
         }
+        let statuses = diagnosis.statuses.iter().enumerate();
+        let positions: HashMap<usize, usize> = statuses
+            .map(|(position, known)| (known.slot, position))
+            .collect();
+        let mut reasons: IndexMap<Reason, usize> = diagnosis.reasons.drain(..).collect();
         for (node, rejection) in &self.rejected {
             let Some(slot) = cluster.nodes().slot(node) else {
                 continue;
             };
-            let status = diagnosis
-                .statuses
-                .iter_mut()
-                .find(|known| known.slot == slot);
             let new = NodeStatus {
                 slot,
                 status: rejection.status,
             };
-            match status {
-                Some(known) if rejection.status != Status::Error => *known = new,
+            match positions.get(&slot) {
+                Some(position) if rejection.status != Status::Error => {
+                    diagnosis.statuses[*position] = new;
+                }
                 _ => continue,
             }
             for reason in &rejection.reasons {
-                match diagnosis
-                    .reasons
-                    .iter_mut()
-                    .find(|(known, _)| known == reason)
-                {
-                    Some((_, nodes)) => *nodes += 1,
-                    None => diagnosis.reasons.push((reason.clone(), 1)),
-                }
+                *reasons.entry(reason.clone()).or_default() += 1;
             }
         }
+        diagnosis.reasons = reasons.into_iter().collect();
     }
 }
 
@@ -348,10 +347,10 @@ fn resolve(
         let Some(slot) = cluster.nodes().slot(&node) else {
             return Err(format!("nodeinfo not found for node name \"{node}\""));
         };
-        let pods = || cluster.pods_on(slot).map(|placed| &placed.pod);
         let mut victims = Vec::with_capacity(uids.len());
         for uid in uids {
-            let Some(victim) = pods().find(|pod| pod.uid == uid) else {
+            let placed = cluster.placed(&uid);
+            let Some(Placed { pod: victim, .. }) = placed.filter(|it| it.node == node) else {
                 return Err(format!(
                     "extender: {} claims to preempt pod (UID: &{{{uid}}}) on node: {node}, but the pod is not found on \
                      that node",

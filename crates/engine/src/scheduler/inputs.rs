@@ -210,7 +210,7 @@ impl Scheduler {
 
     /// The victims of a preemption are being deleted; if not all of them, the pod is tried again.
     fn preemption_done(&mut self, uid: &Name, failed: bool, now: Timestamp) {
-        let was_preempting = self.preempting.contains_key(uid);
+        let was_preempting = self.preempting.contains(uid);
         self.preemption_over(uid);
         let gated = self.queue.get(uid).is_some_and(|ticket| ticket.is_gated());
         if failed || (was_preempting && gated) {

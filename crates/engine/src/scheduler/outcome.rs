@@ -56,6 +56,8 @@ pub enum Outcome {
         pod: Arc<Pod>,
         node: Name,
         by: Binder,
+        /// Of the Binding: the API server copies them to the pod.
+        annotations: Annotations,
     },
     /// Do this work, plugin by plugin, and report [`Input::Prepared`]. First write the node into
     /// `status.nominatedNodeName`.
@@ -94,6 +96,9 @@ pub enum Outcome {
     },
 }
 
+/// Keys and values; plugins of PreBind give them.
+pub type Annotations = Vec<(&'static str, String)>;
+
 /// What writes the binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binder {
@@ -110,6 +115,8 @@ pub struct Failure {
     pub reason: FailureReason,
     /// The whole message; an event takes 1,024 bytes of it.
     pub message: String,
+    /// Where the message of PostFilter begins in `message`, with the space before it.
+    pub post_filter_at: usize,
     /// Plugins that rejected the pod; empty after an error.
     pub rejected_by: Vec<&'static str>,
     /// Those of them that wait for something that is already on its way.

@@ -1,6 +1,9 @@
 //! PostFilter, which runs if no node fits, and the preemption that it may lead to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use super::{Failure, Nomination, Outcome, Scheduler};
 use crate::cluster::Cluster;
@@ -8,7 +11,7 @@ use crate::evaluate::{Diagnosis, Evaluations, Scan};
 use crate::framework::{Point, PostFilter, Rejection, Status};
 use crate::hooks::PointResult;
 use crate::model::{Name, Pod, Timestamp};
-use crate::preemption::{self, Candidate, Search, SearchScope};
+use crate::preemption::{self, Candidate, PreemptionOutcome, Search, SearchScope};
 use crate::profile::Profile;
 
 /// The result of PostFilter.
@@ -21,6 +24,7 @@ pub struct PostFilterResult {
     pub candidate: Option<Candidate>,
     /// The search for candidates; `None` if no plugin preempts or the pod is not eligible.
     pub search: Option<Search>,
+    pub outcome: PreemptionOutcome,
     /// Plugins that ran, by their index in the profile.
     plugins: Vec<usize>,
     /// The last of them failed.
@@ -40,6 +44,7 @@ impl PostFilterResult {
     /// There were candidates, but none is left.
     pub(super) fn give_up(&mut self) {
         self.search = None;
+        self.outcome = PreemptionOutcome::NoneAllowed;
         self.nomination = Nomination::Keep;
         self.messages
             .push("preemption: no candidate node for preemption".to_owned());
@@ -50,6 +55,7 @@ impl PostFilterResult {
         self.search = None;
         self.nomination = Nomination::Keep;
         self.messages = vec![format!("preemption: {text}")];
+        self.outcome = PreemptionOutcome::Failed;
         self.failed = true;
     }
 
@@ -75,6 +81,7 @@ impl PostFilterResult {
         if let Some(&best) = best.first() {
             self.nomination = Nomination::Set(best.node.clone());
             self.candidate = Some(best.clone());
+            self.outcome = PreemptionOutcome::Found;
             self.messages.clear();
         }
     }
@@ -106,6 +113,7 @@ pub(super) fn run_plugins(
         nomination: Nomination::Clear,
         candidate: None,
         search: None,
+        outcome: PreemptionOutcome::NotTried,
         plugins: Vec::new(),
         failed: false,
     };
@@ -123,14 +131,15 @@ pub(super) fn run_plugins(
                 break;
             }
             PostFilter::Preempt => {
-                if let Err(text) = preemption::eligible(cluster, pod, diagnosis) {
+                if let Err(why) = preemption::eligible(cluster, pod, diagnosis) {
+                    let text = why.message();
                     result.messages.push(format!("preemption: {text}"));
+                    result.outcome = why.into();
                     continue;
                 }
                 let search = preemption::search(scan, diagnosis, scope, now);
                 if let Some(text) = search.failure() {
-                    result.messages = vec![format!("preemption: {text}")];
-                    result.failed = true;
+                    result.fail(&text);
                     break;
                 }
                 let found_none = search.candidates.is_empty();
@@ -138,6 +147,7 @@ pub(super) fn run_plugins(
                     let text = preemption::message(diagnosis, &search, scan);
                     result.messages.push(format!("preemption: {text}"));
                     result.nomination = Nomination::Clear;
+                    result.outcome = PreemptionOutcome::NoCandidate;
                 }
                 result.search = Some(search);
                 if !found_none {
@@ -199,10 +209,8 @@ impl Scheduler {
             self.queue.rewrite(other);
         }
         if let Some(last) = victims.last() {
-            self.preempting.insert(pod.uid.clone(), last.uid.clone());
-            self.cluster
-                .catalog_mut()
-                .set_preempting(pod.uid.clone(), true);
+            self.preempting.begin(&pod.uid, &last.uid);
+            self.cluster.set_preempting(&pod.uid, true);
         }
         if !self.wait_again(&failure, &victims, None, now) {
             self.preemption_over(&pod.uid);
@@ -218,22 +226,74 @@ impl Scheduler {
 
     /// The pod no longer waits for its victims.
     pub(super) fn preemption_over(&mut self, uid: &Name) {
-        self.preempting.swap_remove(uid);
-        self.cluster
-            .catalog_mut()
-            .set_preempting(uid.clone(), false);
+        self.preempting.end(uid);
+        self.cluster.set_preempting(uid, false);
     }
 
     /// A pod terminates or is gone. The preemptor whose last victim it is waits for its capacity only.
     pub(super) fn victim_leaves(&mut self, uid: &str) {
-        let waiting: Vec<Name> = self
-            .preempting
-            .iter()
-            .filter(|(_, last)| ***last == *uid)
-            .map(|(preemptor, _)| preemptor.clone())
-            .collect();
-        waiting
-            .iter()
-            .for_each(|preemptor| self.preemption_over(preemptor));
+        for preemptor in self.preempting.waiting_for(uid) {
+            self.preemption_over(&preemptor);
+        }
+    }
+}
+
+/// Pods that preempt others, and the victim that is evicted last.
+#[derive(Debug, Default)]
+pub(super) struct Preempting {
+    last_victims: HashMap<Name, Name>,
+    /// By that victim: several pods can wait for one.
+    preemptors: HashMap<Name, BTreeSet<Name>>,
+}
+
+impl Preempting {
+    pub(super) fn contains(&self, preemptor: &str) -> bool {
+        self.last_victims.contains_key(preemptor)
+    }
+
+    fn begin(&mut self, preemptor: &Name, victim: &Name) {
+        self.end(preemptor);
+        self.last_victims.insert(preemptor.clone(), victim.clone());
+        let waiting = self.preemptors.entry(victim.clone()).or_default();
+        waiting.insert(preemptor.clone());
+    }
+
+    fn end(&mut self, preemptor: &str) {
+        let Some(victim) = self.last_victims.remove(preemptor) else {
+            return;
+        };
+        if let Some(waiting) = self.preemptors.get_mut(&victim) {
+            waiting.remove(preemptor);
+            if waiting.is_empty() {
+                self.preemptors.remove(&victim);
+            }
+        }
+    }
+
+    fn waiting_for(&self, victim: &str) -> Vec<Name> {
+        let waiting = self.preemptors.get(victim).into_iter().flatten();
+        waiting.cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preemptors_are_found_by_their_last_victim() {
+        let mut all = Preempting::default();
+        let name = Name::from;
+        for (preemptor, victim) in [("a", "v"), ("b", "v"), ("c", "w"), ("c", "v"), ("d", "w")] {
+            all.begin(&name(preemptor), &name(victim));
+        }
+        assert_eq!(all.waiting_for("v"), ["a", "b", "c"].map(name));
+        all.end("b");
+        all.end("b");
+        assert_eq!(all.waiting_for("v"), ["a", "c"].map(name));
+        assert_eq!(all.waiting_for("w"), ["d"].map(name));
+        assert!(all.waiting_for("x").is_empty() && !all.contains("b"));
+        ["a", "c", "d"].iter().for_each(|it| all.end(it));
+        assert!(all.preemptors.is_empty() && all.last_victims.is_empty());
     }
 }

@@ -1,11 +1,9 @@
 //! The score table of a decision. Computed only for pods and schedulers that enable it.
 
-use std::cmp::Reverse;
-
 use serde::{Deserialize, Serialize};
 
 use super::{Cycle, Scheduler};
-use crate::evaluate::FeasibleNodes;
+use crate::evaluate::{FeasibleNodes, Tier, by_tier};
 use crate::model::{Name, Pod, Timestamp};
 
 /// Bounds the size of a table.
@@ -48,6 +46,9 @@ pub struct NodeScores {
     pub score: i64,
     /// Weighted scores, in the order of the plugins.
     pub scores: Vec<i64>,
+    /// Compared before the sum.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
 }
 
 impl Scheduler {
@@ -75,11 +76,16 @@ impl Scheduler {
         if top == 0 {
             return None;
         }
-        let columns = cycle.weighted_scores(nodes).ok()?;
+        let (columns, tiers) = cycle.weighted_scores(nodes).ok()?;
         let slots: Vec<usize> = nodes.slots().collect();
         let total = |at: usize| columns.iter().map(|(_, scores)| scores[at]).sum();
         let mut ranked: Vec<(i64, usize)> = (0..slots.len()).map(|at| (total(at), at)).collect();
-        ranked.sort_by_key(|&(total, at)| (Reverse(total), slots[at] != slot));
+        let is_other = |at: usize| slots[at] != slot;
+        ranked.sort_by(|&(a_total, a), &(b_total, b)| {
+            by_tier(&tiers[a], &tiers[b])
+                .then(b_total.cmp(&a_total))
+                .then(is_other(a).cmp(&is_other(b)))
+        });
         ranked.truncate(top.into());
         let name = |slot: usize| {
             let entry = self.cluster.nodes().get(slot);
@@ -89,6 +95,7 @@ impl Scheduler {
             node: name(slots[at]),
             score,
             scores: columns.iter().map(|(_, scores)| scores[at]).collect(),
+            tiers: tiers[at].clone(),
         };
         Some(Box::new(Scores {
             at: now,

@@ -19,6 +19,7 @@ mod explain;
 mod extenders;
 mod histories;
 mod hooks;
+mod known_rejections;
 mod priority;
 mod scores;
 
@@ -124,6 +125,10 @@ impl Bench {
             profile("default-scheduler", &calls),
             profile("other", &calls),
         ];
+        let settings = Settings {
+            checks_itself: true,
+            ..settings
+        };
         Self {
             scheduler: Scheduler::new(profiles, settings).unwrap(),
             now: Timestamp::from_secs(1_000),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::objects::{NodeBuilder, PodBuilder, node};
 use super::report::ReportBuilder;
 use crate::cluster::Cluster;
-use crate::evaluate::{NodeChange, NodeVerdict, Scan};
+use crate::evaluate::{NodeChange, NodeVerdict, Scan, Shortage};
 use crate::framework::{
     Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, Kind, NodeRule, Plan, Plugin,
     Point, Points,
@@ -155,6 +155,35 @@ impl Lab {
             .filter(|verdict| !self.without.contains(&verdict.node))
             .map(|verdict| verdict.to_string())
             .collect()
+    }
+
+    /// What an explanation says about each node beyond its verdict; empty if nothing.
+    pub fn explain(&self, pod: &PodBuilder) -> Vec<String> {
+        let pod = pod.build();
+        let texts = Scan::new(&self.cluster, &self.profile, &pod).explanations();
+        texts.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// The resources that nodes have too little of: `cpu 8 on 2 nodes: 3 free on a, 4 on b`.
+    /// `never` is added if no node is large enough.
+    pub fn shortages(&self, pod: &PodBuilder) -> Vec<String> {
+        let pod = pod.build();
+        let all = Scan::new(&self.cluster, &self.profile, &pod).shortages();
+        let text = |it: Shortage| {
+            let (free, largest) = (it.most_free, it.largest);
+            let never = if it.can_never_fit { ", never" } else { "" };
+            format!(
+                "{} {} on {} nodes: {} free on {}, {} on {}{never}",
+                it.resource,
+                it.requested,
+                it.nodes,
+                free.amount,
+                free.node,
+                largest.amount,
+                largest.node
+            )
+        };
+        all.into_iter().map(text).collect()
     }
 
     /// The verdict of one node if these pods, by uid, were gone from it.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::affinity::TermBuilder;
 use crate::model::{
     ContainerResources, Effect, HostPort, Image, Inclusion, Labels, Name, Node, NodeSpec, Owner,
-    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, QosLevel, Quantities, Quantity,
-    Requirement, Resource, Selector, SpreadConstraint, Taint, Toleration, TolerationOperator,
-    Unsatisfiable,
+    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, QosClass, QosLevel, Quantities,
+    Quantity, Requirement, Resource, Selector, SpreadConstraint, Taint, Toleration,
+    TolerationOperator, Unsatisfiable,
 };
 
 /// `"cpu=500m memory=1Gi example.com/gpu=1"`
@@ -71,6 +71,12 @@ impl NodeBuilder {
             value: value.into(),
             effect: Effect::parse(effect),
         });
+        self
+    }
+
+    /// With the annotation `node.koordinator.sh/reservation`.
+    pub fn with_reservation(mut self) -> Self {
+        self.0.spec.has_reservation = true;
         self
     }
 
@@ -190,6 +196,11 @@ impl PodBuilder {
 
     pub fn priority(mut self, priority: i32) -> Self {
         self.pod.priority = priority;
+        self
+    }
+
+    pub fn class(mut self, class: QosClass) -> Self {
+        self.pod.qos = class;
         self
     }
 

@@ -31,6 +31,12 @@ impl ReportBuilder {
         self
     }
 
+    /// With the condition `MidLSUnsupported`.
+    pub fn refuses_mid_latency_sensitive(mut self) -> Self {
+        self.0.refuses_mid_latency_sensitive = true;
+        self
+    }
+
     pub fn build(self) -> CustomNodeResource {
         self.0
     }

@@ -106,8 +106,8 @@ impl Term {
         let fields = self.match_fields.into_iter().map(Expression::field);
         let term = NodeTerm::new(labels.collect(), fields.collect());
         for error in term.parsed.as_ref().err().into_iter().flatten() {
-            let (field, text) = error.split_once(": ").unwrap_or(("", error));
-            errors.push(ArgsError::new(format!("{at}.{field}"), text));
+            let field = format!("{at}.{}", error.field);
+            errors.push(ArgsError::new(field, &error.text[..]));
         }
         term
     }

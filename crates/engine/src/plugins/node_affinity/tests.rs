@@ -307,3 +307,48 @@ fn arguments_are_checked() {
         ]
     );
 }
+
+#[test]
+fn an_explanation_names_what_does_not_match() {
+    let lab = Lab::new(plugin("{}")).node(labelled("n", &[("zone", "a"), ("size", "8")]));
+    let no = "node(s) didn't match Pod's node affinity/selector: ";
+    for (case, pod, want) in [
+        (
+            "the first pair of the node selector",
+            pod("p").node_selector("disk", "ssd"),
+            "disk=ssd",
+        ),
+        (
+            "the first requirement of a term",
+            requiring(&[&["zone In a b", "size Gt 9"]]),
+            "size Gt 9",
+        ),
+        (
+            "one of each term",
+            requiring(&[&["zone NotIn a"], &["disk Exists"], &["zone In b c"]]),
+            "zone NotIn [a] or disk Exists or zone In [b, c]",
+        ),
+        (
+            "a field",
+            requiring(&[&["zone Exists", "metadata.name NotIn n"]]),
+            "metadata.name NotIn [n]",
+        ),
+        (
+            "no requirement",
+            requiring(&[&[]]),
+            "a term without requirements",
+        ),
+        ("no term", requiring(&[]), "no terms"),
+        (
+            "a term that cannot be read",
+            requiring(&[&["metadata.name NotIn n m"]]),
+            "an invalid term (matchFields[0].values: Invalid value: [\"n\",\"m\"]: must have one element)",
+        ),
+    ] {
+        assert_eq!(lab.explain(&pod), [[no, want].concat()], "{case}");
+    }
+    let lab = lab.node(node("m"));
+    let only_m = requiring(&[&["metadata.name In m"]]);
+    let left_out = "not one of the nodes that NodeAffinity allows";
+    assert_eq!(lab.explain(&only_m), [left_out, ""]);
+}

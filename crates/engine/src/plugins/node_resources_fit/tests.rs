@@ -324,3 +324,61 @@ fn hints() {
         assert_eq!(lab.helps_pod(&wants, old, new), want, "{case}");
     }
 }
+
+#[test]
+fn an_explanation_has_the_amounts() {
+    let fit = || Lab::of(crate::plugins::find("NodeResourcesFit").unwrap());
+    let lab = || {
+        fit()
+            .node(node("a").allocatable("cpu=4 memory=8Gi"))
+            .node(node("b").allocatable("cpu=6 memory=1Gi pods=1"))
+            .placed(pod("x").container("cpu=3").on("a"))
+            .placed(pod("y").container("cpu=500m").on("b"))
+    };
+    for (case, requests, want) in [
+        (
+            "enough everywhere else",
+            "cpu=100m",
+            vec!["pods 1 on 1 nodes: 0 free on b, 110 on a"],
+        ),
+        (
+            "too much for what is free",
+            "cpu=6",
+            vec![
+                "pods 1 on 1 nodes: 0 free on b, 110 on a",
+                "cpu 6 on 2 nodes: 5500m free on b, 6 on b",
+            ],
+        ),
+        (
+            "too much for every node",
+            "cpu=7 memory=2Gi",
+            vec![
+                "pods 1 on 1 nodes: 0 free on b, 110 on a",
+                "cpu 7 on 2 nodes: 5500m free on b, 6 on b, never",
+                "memory 2Gi on 1 nodes: 1Gi free on b, 8Gi on a",
+            ],
+        ),
+        (
+            "a resource that no node has",
+            "example.com/gpu=1",
+            vec![
+                "pods 1 on 1 nodes: 0 free on b, 110 on a",
+                "example.com/gpu 1 on 2 nodes: 0 free on a, 0 on a, never",
+            ],
+        ),
+    ] {
+        assert_eq!(
+            lab().shortages(&pod("p").container(requests)),
+            want,
+            "{case}"
+        );
+    }
+    let lab = fit().node(node("a").allocatable("cpu=4"));
+    let wants = pod("p").container("cpu=3");
+    assert_eq!(lab.shortages(&wants), [""; 0]);
+    let lab = lab.nominated(pod("first").container("cpu=2").priority(9), "a");
+    assert_eq!(lab.filter(&wants), ["U Insufficient cpu"]);
+    assert_eq!(lab.shortages(&wants), [""; 0], "its amounts are free");
+    let want = "Insufficient cpu with the nominated pod default/first";
+    assert_eq!(lab.explain(&wants), [want]);
+}

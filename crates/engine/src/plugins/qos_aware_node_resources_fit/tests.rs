@@ -411,3 +411,17 @@ fn arguments() {
         ]
     );
 }
+
+#[test]
+fn an_explanation_has_the_amounts_or_names_the_missing_report() {
+    let lab = lab("{}")
+        .node(node("silent"))
+        .node(node("n"))
+        .object(report("n").lends(4_000, 8 << 30))
+        .placed(borrows("x", "3k", "1Gi").on("n"));
+    let wants = wants("2k", "1Gi");
+    let no_report = "no CustomNodeResource for the node";
+    assert_eq!(lab.explain(&wants), [no_report, ""]);
+    let short = format!("{CPU} 2k on 1 nodes: 1k free on n, 4k on n");
+    assert_eq!(lab.shortages(&wants), [short]);
+}

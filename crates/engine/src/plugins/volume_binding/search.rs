@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::framework::{Reason, Storage};
 use crate::model::{
-    Claim, ClaimRef, Name, NodeMatch, NodeSpec, PersistentVolume, Quantity, StorageCapacity,
-    StorageClass, VolumePhase,
+    Claim, ClaimRef, Name, NodeMatch, NodeSpec, PersistentVolume, StorageClass, VolumePhase,
 };
 
 const NO_VOLUME: Reason =
@@ -79,25 +78,25 @@ fn smallest<'s>(
     taken: &[PersistentVolume],
 ) -> Option<&'s PersistentVolume> {
     let class = claim.class.as_deref().unwrap_or_default();
-    let mut best: Option<&PersistentVolume> = None;
-    for volume in storage.volumes() {
-        let is_taken = || taken.iter().any(|other| other.name == volume.name);
-        if *volume.class != *class || !could_hold(volume, claim) || is_taken() {
-            continue;
-        }
+    let labels = &node.labels;
+    let reachable = |volume: &PersistentVolume| {
         let affinity = volume.node_affinity.as_ref();
-        let reachable = affinity.is_none_or(|a| a.matches(NodeMatch::Labels(&node.labels)));
-        if volume.claim.is_some() {
-            return reachable.then_some(volume);
-        }
-        if reachable
-            && suits(volume, claim)
-            && best.is_none_or(|best| volume.capacity < best.capacity)
-        {
-            best = Some(volume);
-        }
+        affinity.is_none_or(|affinity| affinity.matches(NodeMatch::Labels(labels)))
+    };
+    let is_usable = |volume: &PersistentVolume| {
+        let is_taken = || taken.iter().any(|other| other.name == volume.name);
+        could_hold(volume, claim) && !is_taken()
+    };
+    let mut reserved = storage.volumes_for(claim).into_iter();
+    let reserved = reserved.find(|volume| *volume.class == *class && is_usable(volume));
+    if let Some(volume) = reserved {
+        return reachable(volume).then_some(volume);
     }
-    best
+    let least = claim.request.unwrap_or_default();
+    let found = storage.smallest_free_volume(class, least, labels, |volume| {
+        is_usable(volume) && suits(volume, claim) && reachable(volume)
+    });
+    found.map(|volume| &**volume)
 }
 
 fn could_hold(volume: &PersistentVolume, claim: &Claim) -> bool {
@@ -148,17 +147,5 @@ fn has_space(claim: &Claim, class: &StorageClass, node: &NodeSpec, storage: &Sto
     if !driver.is_some_and(|driver| driver.storage_capacity) {
         return true;
     }
-    let serves = |capacity: &StorageCapacity| {
-        let topology = capacity.topology.as_ref();
-        capacity.class == class.name
-            && limit(capacity).is_some_and(|limit| limit >= size)
-            && topology.is_some_and(|topology| topology.matches(&node.labels))
-    };
-    let mut capacities = storage.capacities.values().flat_map(|all| all.values());
-    capacities.any(|capacity| serves(capacity))
-}
-
-/// The largest volume that can be provisioned.
-pub(super) fn limit(capacity: &StorageCapacity) -> Option<Quantity> {
-    capacity.largest_volume.or(capacity.capacity)
+    storage.has_capacity(&class.name, size, &node.labels)
 }

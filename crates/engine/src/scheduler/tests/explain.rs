@@ -3,11 +3,11 @@
 use super::extenders::{answer, extenders, kept};
 use super::hooks::rosy;
 use super::*;
-use crate::scheduler::{Decision, PodReport, PodState};
+use crate::scheduler::{Decision, PodReport, PodState, PreemptionOutcome};
 
 impl Bench {
     /// A report must change nothing, so the cluster is compared as text.
-    fn explain(&self, name: &str) -> PodReport {
+    fn explain(&mut self, name: &str) -> PodReport {
         let before = format!("{:?}", self.scheduler.cluster());
         let report = self.scheduler.explain("default", name, self.now);
         assert_eq!(format!("{:?}", self.scheduler.cluster()), before);
@@ -42,7 +42,7 @@ fn scored() -> Bench {
 
 #[test]
 fn an_unknown_pod() {
-    let bench = scored();
+    let mut bench = scored();
     assert_eq!(bench.scheduler.explain("default", "a", bench.now), None);
 }
 
@@ -75,6 +75,13 @@ fn a_parked_pod() {
         last.message
             .starts_with("0/2 nodes are available: 2 Insufficient cpu. preemption: ")
     );
+    assert_eq!(last.reasons, "0/2 nodes are available: 2 Insufficient cpu.");
+    let [short] = &report.shortages[..] else {
+        panic!("{:?}", report.shortages)
+    };
+    assert_eq!((&short.resource[..], &short.requested[..]), ("cpu", "3"));
+    let figures = [&short.most_free, &short.largest].map(|it| (&*it.node, &it.amount[..]));
+    assert_eq!(figures, [("m", "2"), ("n", "4")]);
     assert_eq!(
         nodes(&report),
         [
@@ -83,6 +90,7 @@ fn a_parked_pod() {
         ]
     );
     let preemption = report.preemption.unwrap();
+    assert_eq!(preemption.outcome, PreemptionOutcome::NoCandidate);
     assert_eq!((preemption.node, preemption.candidates.len()), (None, 0));
     assert!(preemption.message.contains("1 No preemption victims found"));
     assert_eq!(&*preemption.unhelpful[0].node, "n");
@@ -98,6 +106,7 @@ fn a_pod_that_preempts() {
     assert_eq!(report.nominated_node.as_deref(), Some("n"));
     assert_eq!(report.last_attempt.unwrap().evicted, ["default/low"]);
     let preemption = report.preemption.unwrap();
+    assert_eq!(preemption.outcome, PreemptionOutcome::Found);
     assert_eq!(preemption.node.as_deref(), Some("n"));
     assert_eq!(preemption.candidates[0].victims, ["default/low"]);
     let nominated: Vec<bool> = report.nodes.iter().map(|node| node.is_nominated).collect();
@@ -108,11 +117,22 @@ fn a_pod_that_preempts() {
 }
 
 #[test]
+fn a_pod_that_may_not_preempt() {
+    let mut bench = scored();
+    bench.pod(&cores("low", "3").on("n").priority(1));
+    let never = |pod: &mut Pod| pod.preemption_policy = PreemptionPolicy::Never;
+    bench.pod(&cores("high", "3").priority(9).with(never));
+    assert!(bench.step().starts_with("park high"));
+    let preemption = bench.explain("high").preemption.unwrap();
+    assert_eq!(preemption.outcome, PreemptionOutcome::PolicyNever);
+}
+
+#[test]
 fn a_pod_with_a_node_is_evaluated_as_if_it_had_none() {
     let mut bench = scored();
     bench.pod(&cores("a", "3").label("hold", "A").label("prepare", "A"));
     assert_eq!(bench.step(), "wait a n A");
-    let ask = |bench: &Bench| {
+    let ask = |bench: &mut Bench| {
         let report = bench.explain("a");
         assert_eq!(report.verdict, Decision::Node("n".into()));
         let fitting = nodes(&report);
@@ -120,7 +140,7 @@ fn a_pod_with_a_node_is_evaluated_as_if_it_had_none() {
         assert_eq!(fitting[1], "m NodeResourcesFit UU Insufficient cpu");
         report
     };
-    let report = ask(&bench);
+    let report = ask(&mut bench);
     let PodState::Waiting { node, held_by } = report.state else {
         panic!("{:?}", report.state)
     };
@@ -133,15 +153,15 @@ fn a_pod_with_a_node_is_evaluated_as_if_it_had_none() {
     });
     assert_eq!(bench.step(), "prepare a n A");
     let node = || "n".into();
-    assert_eq!(ask(&bench).state, PodState::Preparing { node: node() });
+    assert_eq!(ask(&mut bench).state, PodState::Preparing { node: node() });
     bench.apply(Input::Prepared {
         uid: "a".into(),
         result: Ok(()),
     });
     assert_eq!(bench.step(), "bind a n");
-    assert_eq!(ask(&bench).state, PodState::Binding { node: node() });
+    assert_eq!(ask(&mut bench).state, PodState::Binding { node: node() });
     bench.pod(&cores("a", "3").on("n"));
-    assert_eq!(ask(&bench).state, PodState::Placed { node: node() });
+    assert_eq!(ask(&mut bench).state, PodState::Placed { node: node() });
 }
 
 #[test]
@@ -151,7 +171,7 @@ fn a_foreign_pod_on_a_node() {
     bench.pod(&foreign.with(|pod| pod.scheduler_name = "somebody".into()));
     let report = bench.explain("b");
     assert_eq!(report.state, PodState::Placed { node: "n".into() });
-    let want = "pod default/b belongs to scheduler `somebody`, which is not one of this process";
+    let want = "scheduler `somebody` decides about this pod; the scheduler that answers places pods of default-scheduler, other";
     assert_eq!(report.verdict, Decision::Foreign(want.into()));
 }
 

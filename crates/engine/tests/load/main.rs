@@ -1,0 +1,29 @@
+//! Large numbers: a backlog of thousands of pods, and costs that must not grow with the square of something.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod backlog;
+mod growth;
+
+use engine::model::Timestamp;
+use engine::plugins;
+use engine::profile::{Enabled, Profile};
+use engine::scheduler::{Input, Scheduler, Settings};
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+const HOSTNAME: &str = "kubernetes.io/hostname";
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// A scheduler with the plugins that Kubernetes enables by default.
+fn scheduler(settings: Settings) -> Scheduler {
+    let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+        let entry = plugins::find(name).unwrap();
+        Enabled::new(entry, (*weight).max(1)).unwrap()
+    });
+    let profile = Profile::new("default-scheduler", enabled.collect());
+    Scheduler::new(vec![profile], settings).unwrap()
+}
+
+fn apply(scheduler: &mut Scheduler, input: Input) {
+    scheduler.apply(input, NOW).unwrap();
+}
