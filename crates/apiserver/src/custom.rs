@@ -91,6 +91,8 @@ fn kind(definition: &Value, version: &Value) -> Kind {
         rules: Arc::new(rules),
         scale: scale::paths(version),
         alias: None,
+        deprecated: None,
+        returns_deleted: false,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 
+use crate::kinds;
 use crate::objects::status::Status;
 use crate::protocol::auth::User;
 use crate::protocol::media::{Accept, Representation};
@@ -15,11 +16,14 @@ use crate::protocol::response::{ApiResponse, IncludeObject};
 use crate::resources::registry::ServedKind;
 use crate::resources::state::ServerState;
 
+mod admission;
 mod binding;
+mod containers;
 mod create;
 mod definitions;
 mod delete;
 mod eviction;
+mod metrics;
 mod patch;
 mod read;
 mod review;
@@ -46,7 +50,8 @@ pub(crate) struct Call {
 }
 
 pub(crate) async fn dispatch(call: &Call) -> Result<ApiResponse, Status> {
-    let answer = on_resource(call).await?;
+    let deprecated = call.served.kind.deprecated.map(str::to_owned);
+    let answer = write::warn(on_resource(call).await, deprecated.into_iter().collect())?;
     if call.request.method != Method::GET && definitions::concerns(&call.server, &call.served) {
         definitions::refresh(&call.server);
     }
@@ -64,6 +69,9 @@ async fn on_resource(call: &Call) -> Result<ApiResponse, Status> {
         Method::GET if !collection => {
             call.check_verb("get")?;
             call.check_representation(Listing::No)?;
+            if call.served.kind.group == kinds::metrics::GROUP {
+                return metrics::get(call);
+            }
             read::get(call).await
         }
         Method::GET if path.watch || call.request.query.flag("watch") == Some(true) => {
@@ -73,6 +81,9 @@ async fn on_resource(call: &Call) -> Result<ApiResponse, Status> {
         Method::GET => {
             call.check_verb("list")?;
             call.check_representation(Listing::Yes)?;
+            if call.served.kind.group == kinds::metrics::GROUP {
+                return metrics::list(call);
+            }
             read::list(call).await
         }
         // Custom kinds are created under any path.
@@ -80,27 +91,27 @@ async fn on_resource(call: &Call) -> Result<ApiResponse, Status> {
             call.check_verb("create")?;
             call.check_namespace_given()?;
             match (&*call.served.kind.group, &*call.served.kind.plural) {
-                ("", "bindings") => binding::create(call),
+                ("", "bindings") => binding::create(call).await,
                 ("authentication.k8s.io" | "authorization.k8s.io", _) => review::create(call),
-                _ => create::create(call),
+                _ => create::create(call).await,
             }
         }
         Method::PUT if !collection => {
             call.check_verb("update")?;
-            update::update(call, "")
+            update::update(call, "").await
         }
         Method::PATCH if !collection => {
             call.check_verb("patch")?;
-            patch::patch(call, "")
+            patch::patch(call, "").await
         }
         Method::DELETE if !collection => {
             call.check_verb("delete")?;
-            delete::delete(call)
+            delete::delete(call).await
         }
         Method::DELETE => {
             call.check_verb("deletecollection")?;
             call.check_namespace_given()?;
-            delete::delete_collection(call)
+            delete::delete_collection(call).await
         }
         Method::PUT | Method::PATCH if call.served.custom => {
             Err(Status::bad_request("name must be provided"))
@@ -141,14 +152,17 @@ async fn on_subresource(call: &Call) -> Result<ApiResponse, Status> {
             Status::method_not_allowed()
         });
     }
+    if containers::needs_container(&kind.plural, name) {
+        return containers::refuse(call);
+    }
     match (&*kind.plural, name, verb) {
-        ("pods", "binding", _) => binding::create(call),
-        ("pods", "eviction", _) => eviction::create(call),
+        ("pods", "binding", _) => binding::create(call).await,
+        ("pods", "eviction", _) => eviction::create(call).await,
         (_, "scale", "get") => scale::get(call),
-        (_, "scale", _) => scale::write(call),
+        (_, "scale", _) => scale::write(call).await,
         (_, _, "get") => read::get(call).await,
-        (_, _, "update") => update::update(call, name),
-        (_, _, "patch") => patch::patch(call, name),
+        (_, _, "update") => update::update(call, name).await,
+        (_, _, "patch") => patch::patch(call, name).await,
         _ => Err(Status::method_not_allowed()),
     }
 }

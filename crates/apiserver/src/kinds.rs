@@ -14,7 +14,9 @@ mod disruption_budget;
 mod event;
 pub(crate) mod kind;
 mod lease;
+mod limit_range;
 pub(crate) mod metadata;
+pub(crate) mod metrics;
 mod namespace;
 mod node;
 mod plain;
@@ -31,7 +33,7 @@ mod storage;
 mod workload;
 
 use disruption_budget::DisruptionBudget;
-use plain::Plain;
+use plain::PLAIN;
 use priority_class::PriorityClass;
 use runtime_class::RuntimeClass;
 
@@ -50,6 +52,8 @@ const ALL_VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
+/// Of subresources that open a connection to a container.
+const CONNECT: [&str; 2] = ["create", "get"];
 const READ_AND_WRITE: [&str; 3] = ["get", "patch", "update"];
 
 /// Every built-in kind.
@@ -58,12 +62,13 @@ pub(crate) fn builtin() -> Vec<Kind> {
     kinds.extend(workloads());
     kinds.extend(policy());
     kinds.extend(storage());
+    kinds.extend(plain::kinds());
     kinds
 }
 
 fn core() -> Vec<Kind> {
     vec![
-        namespaced("v1", "bindings", "Binding", Plain).only(&["create"]),
+        namespaced("v1", "bindings", "Binding", PLAIN).only(&["create"]),
         namespaced("v1", "configmaps", "ConfigMap", config::ConfigMap).short(&["cm"]),
         namespaced("v1", "events", "Event", event::CoreEvent).short(&["ev"]),
         cluster("v1", "namespaces", "Namespace", namespace::Namespace)
@@ -76,15 +81,23 @@ fn core() -> Vec<Kind> {
             .status(),
         namespaced("v1", "pods", "Pod", pod::Pod)
             .short(&["po"])
+            .returns_deleted()
             .in_all()
+            .sub_of("attach", ("", "v1", "PodAttachOptions"), &CONNECT)
             .sub_of("binding", ("", "v1", "Binding"), &["create"])
             .sub_of("eviction", ("policy", "v1", "Eviction"), &["create"])
+            .sub_of("exec", ("", "v1", "PodExecOptions"), &CONNECT)
+            .sub("log", &["get"])
+            .sub_of("portforward", ("", "v1", "PodPortForwardOptions"), &CONNECT)
             .sub("resize", &READ_AND_WRITE)
             .status(),
         namespaced("v1", "secrets", "Secret", config::Secret),
-        namespaced("v1", "serviceaccounts", "ServiceAccount", Plain).short(&["sa"]),
+        namespaced("v1", "serviceaccounts", "ServiceAccount", PLAIN)
+            .short(&["sa"])
+            .returns_deleted(),
         namespaced("v1", "services", "Service", service::Service)
             .short(&["svc"])
+            .returns_deleted()
             .in_all()
             .status(),
     ]
@@ -122,6 +135,14 @@ fn workloads() -> Vec<Kind> {
         .in_all()
         .scale()
         .status(),
+        namespaced("apps/v1", "daemonsets", "DaemonSet", workload::DaemonSet)
+            .short(&["ds"])
+            .in_all()
+            .status(),
+        namespaced("batch/v1", "cronjobs", "CronJob", workload::CronJob)
+            .short(&["cj"])
+            .in_all()
+            .status(),
         namespaced("batch/v1", "jobs", "Job", workload::Job)
             .in_all()
             .status(),
@@ -167,6 +188,7 @@ fn storage() -> Vec<Kind> {
             storage::Claim,
         )
         .short(&["pvc"])
+        .returns_deleted()
         .status(),
         cluster(
             "v1",
@@ -175,14 +197,16 @@ fn storage() -> Vec<Kind> {
             storage::Volume,
         )
         .short(&["pv"])
+        .returns_deleted()
         .status(),
         cluster(
             "storage.k8s.io/v1",
             "csidrivers",
             "CSIDriver",
             storage::CsiDriver,
-        ),
-        cluster("storage.k8s.io/v1", "csinodes", "CSINode", storage::CsiNode),
+        )
+        .returns_deleted(),
+        cluster("storage.k8s.io/v1", "csinodes", "CSINode", storage::CsiNode).returns_deleted(),
         namespaced(
             "storage.k8s.io/v1",
             "csistoragecapacities",
@@ -195,13 +219,15 @@ fn storage() -> Vec<Kind> {
             "StorageClass",
             storage::StorageClass,
         )
-        .short(&["sc"]),
+        .short(&["sc"])
+        .returns_deleted(),
         cluster(
             "storage.k8s.io/v1",
             "volumeattachments",
             "VolumeAttachment",
             storage::VolumeAttachment,
         )
+        .returns_deleted()
         .status(),
     ]
 }
@@ -242,6 +268,8 @@ pub(crate) fn cluster(
         rules: Arc::new(rules),
         scale: None,
         alias: None,
+        deprecated: None,
+        returns_deleted: false,
     }
 }
 
@@ -314,6 +342,18 @@ impl Kind {
             selector: Some("spec.selector".into()),
         });
         self.sub_of("scale", ("autoscaling", "v1", "Scale"), &READ_AND_WRITE)
+    }
+
+    /// A deletion is answered with the object.
+    fn returns_deleted(mut self) -> Self {
+        self.returns_deleted = true;
+        self
+    }
+
+    /// Every response warns with this text.
+    fn deprecated(mut self, warning: &'static str) -> Self {
+        self.deprecated = Some(warning);
+        self
     }
 
     fn alias(mut self, alias: Alias) -> Self {

@@ -1,4 +1,4 @@
-//! The subset of JSONPath that definitions use: fields, indexes, `[*]` and filters with one comparison.
+//! The subset of JSONPath that definitions use: fields, indexes, `[*]`, unions and filters with one comparison.
 
 use serde_json::Value;
 
@@ -12,6 +12,8 @@ enum Step {
     /// Counted from the end when negative.
     Index(i64),
     All,
+    /// The paths are tried in this order.
+    Union(Vec<JsonPath>),
     Where {
         path: JsonPath,
         equal: bool,
@@ -72,6 +74,10 @@ fn walk<'a>(steps: &[Step], value: &'a Value) -> Option<&'a Value> {
         Step::All => members(value)
             .into_iter()
             .find_map(|member| walk(rest, member)),
+        Step::Union(paths) => paths.iter().find_map(|path| {
+            let found = path.first(value)?;
+            walk(rest, found)
+        }),
         Step::Where {
             path,
             equal,
@@ -127,6 +133,13 @@ fn closing_bracket(text: &str) -> Option<usize> {
 }
 
 fn bracket(inside: &str) -> Result<Vec<Step>, UnsupportedPath> {
+    if inside.contains(',') && !inside.starts_with('?') {
+        let parts = inside.split(',').map(|part| bracket(part.trim()));
+        let paths = parts
+            .map(|steps| steps.map(JsonPath))
+            .collect::<Result<_, _>>()?;
+        return Ok(vec![Step::Union(paths)]);
+    }
     if inside == "*" {
         return Ok(vec![Step::All]);
     }
@@ -189,6 +202,10 @@ mod tests {
             (".metadata.labels['a\\.b/c']", Some(json!("dotted"))),
             (".metadata.labels['a.b/c']", None),
             (".spec['map.k']", Some(json!("v"))),
+            (".spec['map.none','map.k', 'list']", Some(json!("v"))),
+            (".spec['list','map']['none','k']", Some(json!("v"))),
+            (".spec.list[7,1].name", Some(json!("b"))),
+            (".spec['no','none'].name", None),
             (
                 ".status.conditions[?(@.type==\"Ready\")].status",
                 Some(json!("True")),
@@ -215,6 +232,7 @@ mod tests {
             ".a[?(",
             ".a[?(@.b)]",
             ".a[x]",
+            ".a['b',x]",
             ".a..b",
         ] {
             assert_eq!(JsonPath::parse(text), Err(UnsupportedPath), "{text}");

@@ -4,16 +4,18 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::Call;
-use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now};
+use super::admission::{Admission, AdmissionOperation, BodyType};
+use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now, warn};
 use crate::kinds::TOPOLOGY_LABELS;
 use crate::kinds::kind::Write;
 use crate::objects::decode::{self, Expected};
+use crate::objects::managed_fields::{self, Writer};
 use crate::objects::schema::Schema;
 use crate::objects::status::{FieldError, Status};
 use crate::protocol::options::{WriteOptions, WriteVerb};
 use crate::protocol::response::ApiResponse;
 
-pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
+pub(super) async fn create(call: &Call) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
     let schema = Schema::builtin("v1", "Binding")
         .ok_or_else(|| Status::internal("the schema of Binding is missing"))?;
@@ -38,15 +40,48 @@ pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
         return Err(Status::bad_request("Name parameter required."));
     }
     call.check_namespace(&binding)?;
-    check_target(&binding)?;
-    copy_topology(call, &mut binding);
-    let pod = call.on("", "pods", &name)?;
+    let mut warnings = decoded.warnings;
+    let bound = bind(call, &mut binding, &schema, &options, &mut warnings);
+    warn(bound.await, warnings)
+}
+
+async fn bind(
+    call: &Call,
+    binding: &mut Value,
+    schema: &Schema,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<ApiResponse, Status> {
+    let name = meta_text(binding, "name").to_owned();
+    metadata_mut(binding).insert("namespace".to_owned(), json!(call.path.namespace));
+    copy_topology(call, binding);
+    let body = BodyType {
+        api_version: "v1",
+        kind: "Binding",
+        schema,
+        rules: None,
+    };
+    let writer = Writer {
+        api_version: "v1",
+        has_status: false,
+        ..call.writer(options, "binding")
+    };
+    managed_fields::update(schema, None, binding, &writer);
+    let admission = Admission::write(call, AdmissionOperation::Create)
+        .body(body)
+        .name(&name);
     let write = Write::Subresource("binding");
-    pod.modify(write, options.dry_run, &Ownership::Unchanged, |old| {
-        pod.check_bindable(old, &binding)?;
-        Ok(bound(old, &binding))
-    })?;
-    Ok(ApiResponse::success(StatusCode::CREATED, None).with_warnings(decoded.warnings))
+    admission.mutate(binding, None, write, warnings).await?;
+    check_target(binding)?;
+    admission.validate(Some(&*binding), None, warnings).await?;
+    let pod = call.on("", "pods", &name)?;
+    let binding = &*binding;
+    let bound = pod.modify(write, options.dry_run, &Ownership::Unchanged, None, |old| {
+        pod.check_bindable(old, binding)?;
+        Ok(bound(old, binding))
+    });
+    bound.await?;
+    Ok(ApiResponse::success(StatusCode::CREATED, None))
 }
 
 fn check_target(binding: &Value) -> Result<(), Status> {

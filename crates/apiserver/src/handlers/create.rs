@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use serde_json::Value;
 
 use super::Call;
@@ -13,7 +14,7 @@ use crate::protocol::request::Query;
 use crate::protocol::response::ApiResponse;
 use crate::resources::state::ServerState;
 
-pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
+pub(super) async fn create(call: &Call) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
     let decoded = decode::body(
         call.content_type(),
@@ -22,7 +23,7 @@ pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
         options.field_validation,
     )?;
     let ownership = Ownership::Update(call.writer(&options, ""));
-    let created = call.create(decoded.object, &options, &ownership);
+    let created = call.create(decoded.object, &options, &ownership).await;
     warn(created, decoded.warnings)
 }
 
@@ -40,6 +41,8 @@ pub(crate) fn create_at_start(server: &Arc<ServerState>, object: Value) -> Resul
     let mut options = WriteOptions::parse(&Query::default(), WriteVerb::Create)?;
     super::SERVER.clone_into(&mut options.field_manager);
     let ownership = Ownership::Update(call.writer(&options, ""));
-    call.create(object, &options, &ownership)
-        .map(|_: ApiResponse| ())
+    // There are no webhooks yet, so nothing waits.
+    let created = call.create(object, &options, &ownership).now_or_never();
+    let created = created.ok_or_else(|| Status::internal("a new cluster has no webhooks"))?;
+    created.map(|_: ApiResponse| ())
 }

@@ -6,7 +6,8 @@ use http::StatusCode;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::write::{finalizers, format_time, is_deleting, meta_text, metadata_mut};
+use super::admission::{Admission, AdmissionOperation};
+use super::write::{finalizers, format_time, is_deleting, meta_text, metadata_mut, warn};
 use super::{Call, read};
 use crate::objects::decode::{self, Expected, FieldValidation};
 use crate::objects::schema::Schema;
@@ -33,6 +34,8 @@ pub(super) struct DeleteOptions {
     uid: Option<String>,
     resource_version: Option<String>,
     pub(super) dry_run: bool,
+    /// As sent, for webhooks.
+    sent: Value,
 }
 
 impl DeleteOptions {
@@ -94,6 +97,7 @@ impl DeleteOptions {
             uid: text(&options["preconditions"]["uid"]),
             resource_version: text(&options["preconditions"]["resourceVersion"]),
             dry_run,
+            sent: options.clone(),
         })
     }
 }
@@ -125,18 +129,26 @@ fn decode_options(call: &Call) -> Result<Value, Status> {
     Ok(decoded.object)
 }
 
-pub(super) fn delete(call: &Call) -> Result<ApiResponse, Status> {
-    let options = DeleteOptions::read(call)?;
+pub(super) async fn delete(call: &Call) -> Result<ApiResponse, Status> {
     let mut warnings = Vec::new();
+    let deleted = delete_warning(call, &mut warnings).await;
+    warn(deleted, warnings)
+}
+
+async fn delete_warning(call: &Call, warnings: &mut Vec<String>) -> Result<ApiResponse, Status> {
+    let options = DeleteOptions::read(call)?;
+    let mut of_kind = Vec::new();
     if options.propagation.is_none() {
-        warnings = call.served.kind.rules.delete_warnings();
+        of_kind = call.served.kind.rules.delete_warnings();
     }
-    let deleted = call.delete_object(&call.key(), &options)?;
+    let deleted = call
+        .delete_admitted(&call.key(), &options, warnings)
+        .await?;
+    warnings.extend(of_kind);
     let served = Arc::clone(&call.served);
     let answer = match deleted {
         Deleted::Kept(content) => ApiResponse::ok(content),
-        // The response for kinds with a grace period (pods) is always the object.
-        Deleted::Gone(last) if call.served.kind.rules.grace_seconds(&last, None).is_some() => {
+        Deleted::Gone(last) if call.served.kind.returns_deleted => {
             ApiResponse::ok(Content::Value(Some(served), last))
         }
         Deleted::Gone(last) => {
@@ -150,7 +162,7 @@ pub(super) fn delete(call: &Call) -> Result<ApiResponse, Status> {
             ApiResponse::success(StatusCode::OK, Some(details))
         }
     };
-    Ok(answer.with_warnings(warnings))
+    Ok(answer)
 }
 
 /// The result of a deletion.
@@ -161,22 +173,51 @@ pub(super) enum Deleted {
 }
 
 impl Call {
+    /// Deletes an object without asking webhooks: an eviction, or the end of a custom kind.
     pub(super) fn delete_object(
         &self,
         key: &str,
         options: &DeleteOptions,
     ) -> Result<Deleted, Status> {
         loop {
-            let current = self.server.store.get(self.served.table, key);
-            let current = current.ok_or_else(|| self.not_found())?;
-            let value = self.served.value(&current);
-            self.check_preconditions(&value, options)?;
-            self.served.kind.rules.admit_delete(&value)?;
+            let (current, value) = self.deletable(key, options)?;
             match self.delete_once(&current, value, options) {
                 Ok(deleted) => return Ok(deleted),
                 Err(Conflict) => continue,
             }
         }
+    }
+
+    /// Deletes an object if the webhooks allow it.
+    async fn delete_admitted(
+        &self,
+        key: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Deleted, Status> {
+        loop {
+            let (current, value) = self.deletable(key, options)?;
+            let admission = Admission::new(self, AdmissionOperation::Delete, options.sent.clone())
+                .name(meta_text(&value, "name"));
+            admission.delete(&value, warnings).await?;
+            match self.delete_once(&current, value, options) {
+                Ok(deleted) => return Ok(deleted),
+                Err(Conflict) => continue,
+            }
+        }
+    }
+
+    fn deletable(
+        &self,
+        key: &str,
+        options: &DeleteOptions,
+    ) -> Result<(Arc<Object>, Value), Status> {
+        let current = self.server.store.get(self.served.table, key);
+        let current = current.ok_or_else(|| self.not_found())?;
+        let value = self.served.value(&current);
+        self.check_preconditions(&value, options)?;
+        self.served.kind.rules.admit_delete(&value)?;
+        Ok((current, value))
     }
 
     fn check_preconditions(&self, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
@@ -355,7 +396,13 @@ pub(crate) fn delete_all(server: &Arc<ServerState>, served: &Arc<ServedKind>) ->
     !left
 }
 
-pub(super) fn delete_collection(call: &Call) -> Result<ApiResponse, Status> {
+pub(super) async fn delete_collection(call: &Call) -> Result<ApiResponse, Status> {
+    let mut warnings = Vec::new();
+    let deleted = delete_selected(call, &mut warnings).await;
+    warn(deleted, warnings)
+}
+
+async fn delete_selected(call: &Call, warnings: &mut Vec<String>) -> Result<ApiResponse, Status> {
     let options = DeleteOptions::read(call)?;
     let list = ListOptions::parse(&call.request.query)?;
     let selector = Selector::parse(&list.label_selector, &list.field_selector, &call.served)?;
@@ -366,7 +413,7 @@ pub(super) fn delete_collection(call: &Call) -> Result<ApiResponse, Status> {
     let mut objects = snapshot.objects;
     objects.retain(|object| selector.matches(&call.served, object));
     for object in &objects {
-        match call.delete_object(&object.key, &options) {
+        match call.delete_admitted(&object.key, &options, warnings).await {
             Ok(_) => {}
             // Another request deleted it.
             Err(status) if status.code == 404 => {}

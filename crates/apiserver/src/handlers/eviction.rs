@@ -6,9 +6,10 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::admission::{Admission, AdmissionOperation, BodyType};
 use super::binding::set_condition;
 use super::delete::DeleteOptions;
-use super::write::{Ownership, is_deleting, meta_text, now};
+use super::write::{Ownership, is_deleting, meta_text, metadata_mut, now, warn};
 use super::{Call, SERVER};
 use crate::kinds::kind::{Lookup, Write};
 use crate::objects::decode::{self, Expected};
@@ -21,26 +22,47 @@ use crate::resources::selector::matches_label_selector;
 
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
+pub(super) async fn create(call: &Call) -> Result<ApiResponse, Status> {
+    let mut warnings = Vec::new();
+    let evicted = evict(call, &mut warnings).await;
+    warn(evicted, warnings)
+}
+
+async fn evict(call: &Call, warnings: &mut Vec<String>) -> Result<ApiResponse, Status> {
     let write = WriteOptions::parse(&call.request.query, WriteVerb::Create)?;
-    let eviction = decode_eviction(call, &write)?;
+    let schema = Schema::builtin("policy/v1", "Eviction")
+        .ok_or_else(|| Status::internal("the schema of Eviction is missing"))?;
+    let mut eviction = decode_eviction(call, &schema, &write)?;
     let name = meta_text(&eviction, "name");
     if name != call.path.name {
         return Err(Status::bad_request(
             "name in URL does not match name in Eviction object",
         ));
     }
+    metadata_mut(&mut eviction).insert("namespace".to_owned(), json!(call.path.namespace));
+    let body = BodyType {
+        api_version: "policy/v1",
+        kind: "Eviction",
+        schema: &schema,
+        rules: None,
+    };
+    let admission = Admission::write(call, AdmissionOperation::Create).body(body);
+    let evicts = Write::Subresource("eviction");
+    admission
+        .mutate(&mut eviction, None, evicts, warnings)
+        .await?;
+    admission.validate(Some(&eviction), None, warnings).await?;
     let mut options = DeleteOptions::from_json(&eviction["deleteOptions"])?;
     options.dry_run |= write.dry_run;
 
     let pod = call.server.store.get(call.served.table, &call.key());
     let pod = call.served.value(&*pod.ok_or_else(|| call.not_found())?);
     if !ignores_budgets(&pod) {
-        consume_budget(call, &pod, options.dry_run)?;
+        consume_budget(call, &pod, options.dry_run).await?;
     }
     if !options.dry_run {
         let write = Write::Subresource("status");
-        call.modify(write, false, &Ownership::Unchanged, |old| {
+        let marked = call.modify(write, false, &Ownership::Unchanged, None, |old| {
             let mut new = old.clone();
             set_condition(
                 &mut new,
@@ -50,15 +72,14 @@ pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
                 }),
             );
             Ok(new)
-        })?;
+        });
+        marked.await?;
     }
     call.delete_object(&call.key(), &options)?;
     Ok(ApiResponse::success(StatusCode::CREATED, None))
 }
 
-fn decode_eviction(call: &Call, options: &WriteOptions) -> Result<Value, Status> {
-    let schema = Schema::builtin("policy/v1", "Eviction")
-        .ok_or_else(|| Status::internal("the schema of Eviction is missing"))?;
+fn decode_eviction(call: &Call, schema: &Schema, options: &WriteOptions) -> Result<Value, Status> {
     let claimed: Value = serde_json::from_slice(&call.request.body).unwrap_or_default();
     let api_version = match claimed["apiVersion"].as_str() {
         Some("policy/v1beta1") => "policy/v1beta1",
@@ -67,7 +88,7 @@ fn decode_eviction(call: &Call, options: &WriteOptions) -> Result<Value, Status>
     let expected = Expected {
         api_version,
         kind: "Eviction",
-        schema: &schema,
+        schema,
         custom: false,
     };
     let content_type = call.content_type();
@@ -82,7 +103,7 @@ fn ignores_budgets(pod: &Value) -> bool {
     matches!(phase, "Pending" | "Succeeded" | "Failed") || is_deleting(pod)
 }
 
-fn consume_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(), Status> {
+async fn consume_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(), Status> {
     let namespace = &call.path.namespace;
     let budgets = call
         .server
@@ -114,11 +135,12 @@ fn consume_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(), Status>
         has_status: true,
         now: Timestamp::now(),
     };
-    budget.modify(write, dry_run, &Ownership::Update(writer), |old| {
+    let ownership = Ownership::Update(writer);
+    let consumed = budget.modify(write, dry_run, &ownership, None, |old| {
         check_allowed(old)?;
         Ok(with_disruption(old, &pod_name))
-    })?;
-    Ok(())
+    });
+    consumed.await.map(drop)
 }
 
 fn is_ready(pod: &Value) -> bool {
@@ -183,7 +205,7 @@ fn too_many(why: String, retry_after_seconds: Option<u32>) -> Status {
     let mut status = Status::new(429, "TooManyRequests", REFUSED);
     status.details = Some(Details {
         causes: vec![Cause {
-            reason: "DisruptionBudget",
+            reason: "DisruptionBudget".into(),
             message: why,
             field: String::new(),
         }],

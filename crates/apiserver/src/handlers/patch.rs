@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Call;
+use super::admission::{Admission, AdmissionOperation};
 use super::update::DELETION;
 use super::write::{Ownership, meta_text, warn};
 use crate::kinds::kind::Write;
@@ -14,20 +15,22 @@ use crate::protocol::options::{WriteOptions, WriteVerb, refuse};
 use crate::protocol::response::ApiResponse;
 
 /// `subresource` is empty on the main path.
-pub(super) fn patch(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
+pub(super) async fn patch(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
     let content_type = call.content_type().unwrap_or_default();
     let format = PatchFormat::from_content_type(content_type, call.served.custom)?;
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
     check_options(&options, format)?;
     if format == PatchFormat::Apply {
-        return apply(call, subresource, &options);
+        return apply(call, subresource, &options).await;
     }
     let mut warnings = Vec::new();
     let ownership = Ownership::Update(call.writer(&options, subresource));
+    let admission = Admission::write(call, AdmissionOperation::Update);
     let patched = call.modify(
         write_kind(subresource),
         options.dry_run,
         &ownership,
+        Some(&admission),
         |old| {
             let expected = call.served.expected();
             let decoded = apply_format(call, format, old, &expected, options.field_validation)?;
@@ -36,6 +39,7 @@ pub(super) fn patch(call: &Call, subresource: &str) -> Result<ApiResponse, Statu
             Ok(decoded.object)
         },
     );
+    let patched = patched.await;
     warn(patched, warnings)
 }
 
@@ -82,7 +86,11 @@ pub(super) fn apply_format(
     }
 }
 
-fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<ApiResponse, Status> {
+async fn apply(
+    call: &Call,
+    subresource: &str,
+    options: &WriteOptions,
+) -> Result<ApiResponse, Status> {
     let expected = call.served.expected();
     let decoded = decode::apply_body(&call.request.body, &expected, options.field_validation)?;
     let applied = decoded.object;
@@ -107,20 +115,27 @@ fn apply(call: &Call, subresource: &str, options: &WriteOptions) -> Result<ApiRe
         let writer = call.writer(options, subresource);
         let object = managed_fields::apply(schema, None, new, &writer, force)?;
         call.check_identity(&object)?;
-        match call.create(object, options, &Ownership::AlreadySet) {
+        match call.create(object, options, &Ownership::AlreadySet).await {
             // Another writer made it in the meantime.
             Err(status) if status.reason == "AlreadyExists" => {}
             created => return warn(created, decoded.warnings),
         }
     }
     let write = write_kind(subresource);
-    let applied = call.modify(write, options.dry_run, &Ownership::AlreadySet, |old| {
-        let writer = call.writer(options, subresource);
-        let new = managed_fields::apply(schema, Some(old), applied.clone(), &writer, force)?;
-        call.check_patched(&new, old)?;
-        Ok(new)
-    });
-    warn(applied, decoded.warnings)
+    let admission = Admission::write(call, AdmissionOperation::Update);
+    let applied = call.modify(
+        write,
+        options.dry_run,
+        &Ownership::AlreadySet,
+        Some(&admission),
+        |old| {
+            let writer = call.writer(options, subresource);
+            let new = managed_fields::apply(schema, Some(old), applied.clone(), &writer, force)?;
+            call.check_patched(&new, old)?;
+            Ok(new)
+        },
+    );
+    warn(applied.await, decoded.warnings)
 }
 
 impl Call {

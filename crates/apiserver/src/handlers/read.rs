@@ -162,7 +162,7 @@ fn too_large(revision: u64, current: u64) -> Status {
     let mut status = Status::new(504, "Timeout", message);
     status.details = Some(Details {
         causes: vec![Cause {
-            reason: "ResourceVersionTooLarge",
+            reason: "ResourceVersionTooLarge".into(),
             message: "Too large resource version".to_owned(),
             field: String::new(),
         }],

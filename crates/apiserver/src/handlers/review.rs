@@ -1,4 +1,4 @@
-//! `kubectl auth whoami` and `can-i`: reviews, which are not stored.
+//! `kubectl auth whoami` and `can-i`, and what other servers ask: reviews, which are not stored.
 
 use http::StatusCode;
 use serde_json::json;
@@ -7,6 +7,7 @@ use super::Call;
 use super::write::now;
 use crate::objects::decode;
 use crate::objects::status::Status;
+use crate::protocol::auth::AUTHENTICATED;
 use crate::protocol::options::{WriteOptions, WriteVerb};
 use crate::protocol::response::{ApiResponse, Content};
 
@@ -19,14 +20,29 @@ pub(super) fn create(call: &Call) -> Result<ApiResponse, Status> {
         options.field_validation,
     )?;
     let mut review = decoded.object;
-    if call.served.kind.group == "authentication.k8s.io" {
-        let user = &call.request.user;
-        review["metadata"] = json!({"creationTimestamp": now()});
-        review["status"] = json!({"userInfo": {"username": user.name, "groups": user.groups}});
-    } else {
+    review["status"] = match &*call.served.kind.kind {
+        "SelfSubjectReview" => {
+            let user = &call.request.user;
+            review["metadata"] = json!({"creationTimestamp": now()});
+            json!({"userInfo": {"username": user.name, "groups": user.groups}})
+        }
+        "TokenReview" => {
+            let token = review["spec"]["token"].as_str().unwrap_or_default();
+            match call.server.user_of_token(token) {
+                Some(user) => {
+                    json!({"authenticated": true, "user": {"username": user, "groups": [AUTHENTICATED]}})
+                }
+                None => json!({"user": {}, "error": "[invalid bearer token]"}),
+            }
+        }
         // Every known user may do everything here.
-        review["status"] = json!({"allowed": true});
-    }
+        "SelfSubjectRulesReview" => json!({
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": false,
+        }),
+        _ => json!({"allowed": true}),
+    };
     let answer = ApiResponse::new(StatusCode::CREATED, Content::Value(None, review));
     Ok(answer.with_warnings(decoded.warnings))
 }

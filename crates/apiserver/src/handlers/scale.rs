@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::Call;
+use super::admission::{Admission, AdmissionOperation, BodyType};
 use super::patch::{apply_format, check_options};
-use super::write::{MODIFIED, Ownership, meta_text};
+use super::write::{MODIFIED, Ownership, meta_text, warn};
 use crate::kinds::kind::{ScalePaths, Write};
 use crate::objects::decode::{self, Expected};
 use crate::objects::managed_fields;
@@ -16,6 +17,8 @@ use crate::protocol::response::{ApiResponse, Content};
 use crate::resources::selector::label_selector_text;
 
 const API_VERSION: &str = "autoscaling/v1";
+/// As often as the real server applies a patch to an object that others change.
+const PATCH_TRIES: usize = 5;
 
 pub(super) fn get(call: &Call) -> Result<ApiResponse, Status> {
     let paths = paths(call)?;
@@ -25,33 +28,88 @@ pub(super) fn get(call: &Call) -> Result<ApiResponse, Status> {
     Ok(ApiResponse::ok(Content::Value(None, scale)))
 }
 
-pub(super) fn write(call: &Call) -> Result<ApiResponse, Status> {
+pub(super) async fn write(call: &Call) -> Result<ApiResponse, Status> {
+    let mut warnings = Vec::new();
+    let written = write_warning(call, &mut warnings).await;
+    warn(written, warnings)
+}
+
+/// The webhooks see a Scale, not the parent.
+async fn admit(
+    call: &Call,
+    change: &ScaleRequest,
+    paths: &ScalePaths,
+    schema: &Schema,
+    warnings: &mut Vec<String>,
+) -> Result<Value, Status> {
+    let object = call.server.store.get(call.served.table, &call.key());
+    let object = object.ok_or_else(|| call.not_found())?;
+    let old = scale_of(&call.served.value(&object), paths);
+    let (mut scale, said) = change.scale(call, schema, &old)?;
+    warnings.extend(said);
+    let body = BodyType {
+        api_version: API_VERSION,
+        kind: "Scale",
+        schema,
+        rules: None,
+    };
+    let admission = Admission::write(call, AdmissionOperation::Update).body(body);
+    let write = Write::Subresource("scale");
+    admission
+        .mutate(&mut scale, Some(&old), write, warnings)
+        .await?;
+    admission
+        .validate(Some(&scale), Some(&old), warnings)
+        .await?;
+    Ok(scale)
+}
+
+async fn write_warning(call: &Call, warnings: &mut Vec<String>) -> Result<ApiResponse, Status> {
     let paths = paths(call)?;
     let schema = Schema::builtin(API_VERSION, "Scale")
         .ok_or_else(|| Status::internal("the schema of Scale is missing"))?;
     let change = ScaleRequest::read(call, &schema)?;
     let options = change.options();
-    let mut warnings = Vec::new();
     let write = Write::Subresource("scale");
-    let answer = call.modify(write, options.dry_run, &Ownership::AlreadySet, |old| {
-        let (scale, said) = change.scale(call, &schema, &scale_of(old, paths))?;
-        warnings = said;
-        let replicas = check(call, &scale, old)?;
-        let mut new = old.clone();
-        set_path(&mut new, &paths.spec_replicas, json!(replicas));
-        let writer = call.writer(options, "scale");
-        managed_fields::update(&call.served.kind.schema, Some(old), &mut new, &writer);
-        if replicas == 0 {
-            disown(&mut new);
+    let mut tries = 0;
+    let answer = loop {
+        tries += 1;
+        let mut said = Vec::new();
+        let scale = admit(call, &change, paths, &schema, &mut said).await;
+        warnings.splice(.., said);
+        let scale = scale?;
+        let answer = call.modify(
+            write,
+            options.dry_run,
+            &Ownership::AlreadySet,
+            None,
+            |old| {
+                let replicas = check(call, &scale, old)?;
+                let mut new = old.clone();
+                set_path(&mut new, &paths.spec_replicas, json!(replicas));
+                let writer = call.writer(options, "scale");
+                managed_fields::update(&call.served.kind.schema, Some(old), &mut new, &writer);
+                if replicas == 0 {
+                    disown(&mut new);
+                }
+                Ok(new)
+            },
+        );
+        match answer.await {
+            // A patch works on whatever is stored, unless it names a version.
+            Err(status) if status.code == 409 && change.is_patch() && tries < PATCH_TRIES => {}
+            answer => break answer?,
         }
-        Ok(new)
-    })?;
+    };
     let parent = match answer.content {
         Content::Object(served, object) => served.value(&object),
         Content::Value(_, value) => value,
         Content::List(_) | Content::Raw(_) => Value::Null,
     };
-    Ok(ApiResponse::ok(Content::Value(None, scale_of(&parent, paths))).with_warnings(warnings))
+    Ok(
+        ApiResponse::ok(Content::Value(None, scale_of(&parent, paths)))
+            .with_warnings(answer.warnings),
+    )
 }
 
 /// A Scale omits zero replicas, and an absent field has no owner.
@@ -93,6 +151,10 @@ impl ScaleRequest {
         let options = WriteOptions::parse(&call.request.query, WriteVerb::Patch)?;
         check_options(&options, format)?;
         Ok(Self::Patch(options, format))
+    }
+
+    fn is_patch(&self) -> bool {
+        matches!(self, Self::Patch(..))
     }
 
     fn options(&self) -> &WriteOptions {

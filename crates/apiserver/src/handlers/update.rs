@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
+use super::admission::{Admission, AdmissionOperation};
 use super::write::{MODIFIED, Ownership, meta_text, warn};
 use crate::kinds::kind::Write;
 use crate::objects::decode;
@@ -14,7 +15,7 @@ use crate::protocol::response::ApiResponse;
 pub(super) const DELETION: [&str; 2] = ["deletionTimestamp", "deletionGracePeriodSeconds"];
 
 /// `subresource` is empty on the main path.
-pub(super) fn update(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
+pub(super) async fn update(call: &Call, subresource: &str) -> Result<ApiResponse, Status> {
     let options = WriteOptions::parse(&call.request.query, WriteVerb::Update)?;
     let decoded = decode::body(
         call.content_type(),
@@ -32,7 +33,7 @@ pub(super) fn update(call: &Call, subresource: &str) -> Result<ApiResponse, Stat
         .is_none();
     if missing && main_path && call.served.kind.rules.creates_on_update() {
         let ownership = Ownership::Update(call.writer(&options, ""));
-        match call.create(object.clone(), &options, &ownership) {
+        match call.create(object.clone(), &options, &ownership).await {
             // Another writer made it in the meantime.
             Err(status) if status.reason == "AlreadyExists" => {}
             created => return warn(created, decoded.warnings),
@@ -44,13 +45,20 @@ pub(super) fn update(call: &Call, subresource: &str) -> Result<ApiResponse, Stat
         Write::Subresource(subresource)
     };
     let ownership = Ownership::Update(call.writer(&options, subresource));
-    let updated = call.modify(write, options.dry_run, &ownership, |old| {
-        call.check_uid(&object, old)?;
-        call.check_revision(&object, old)?;
-        call.check_immutable(&object, old, &DELETION)?;
-        Ok(object.clone())
-    });
-    warn(updated, decoded.warnings)
+    let admission = Admission::write(call, AdmissionOperation::Update);
+    let updated = call.modify(
+        write,
+        options.dry_run,
+        &ownership,
+        Some(&admission),
+        |old| {
+            call.check_uid(&object, old)?;
+            call.check_revision(&object, old)?;
+            call.check_immutable(&object, old, &DELETION)?;
+            Ok(object.clone())
+        },
+    );
+    warn(updated.await, decoded.warnings)
 }
 
 impl Call {

@@ -10,6 +10,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::{Call, read};
+use crate::objects::decode;
 use crate::objects::status::Status;
 use crate::protocol::media::{Accept, Representation};
 use crate::protocol::options::WatchOptions;
@@ -307,6 +308,12 @@ impl EventEncoder {
         let mut object = json!({
             "kind": kind.kind, "apiVersion": self.served.api_version, "metadata": metadata,
         });
+        if let (false, Value::Object(zero)) = (self.served.custom, decode::zero(&kind.schema)) {
+            for (field, zero) in zero.into_iter().filter(|(field, _)| field != "metadata") {
+                object[field] = zero;
+            }
+        }
+        // The real server converts an object of another version, which has other zero values.
         for (field, zero) in kind.rules.zero_fields() {
             object[field] = zero;
         }

@@ -9,9 +9,11 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::Call;
+use super::admission::{Admission, AdmissionOperation};
 use crate::kinds::kind::Write;
 use crate::kinds::metadata;
 use crate::objects::managed_fields::{self, Writer};
+use crate::objects::names;
 use crate::objects::status::{Cause, FieldError, Status};
 use crate::protocol::media::header;
 use crate::protocol::options::WriteOptions;
@@ -112,51 +114,73 @@ impl Call {
     }
 
     /// Creates an object that has been decoded.
-    pub(super) fn create(
+    pub(super) async fn create(
         &self,
         object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
     ) -> Result<ApiResponse, Status> {
-        let generated =
-            meta_text(&object, "name").is_empty() && !meta_text(&object, "generateName").is_empty();
-        if !generated {
-            return self.create_once(object, options, ownership);
-        }
-        // Five random letters collide now and then; the real server tries this often, too.
-        for _ in 0..7 {
-            match self.create_once(object.clone(), options, ownership) {
-                Err(status) if status.reason == "AlreadyExists" => {}
-                result => return result,
-            }
-        }
-        self.create_once(object, options, ownership)
+        let mut warnings = Vec::new();
+        let created = self.create_warning(object, options, ownership, &mut warnings);
+        warn(created.await, warnings)
     }
 
-    fn create_once(
+    async fn create_warning(
         &self,
         mut object: Value,
         options: &WriteOptions,
         ownership: &Ownership<'_>,
+        warnings: &mut Vec<String>,
     ) -> Result<ApiResponse, Status> {
         self.own_new_metadata(&mut object)?;
         let kind = &self.served.kind;
-        let rules = &kind.rules;
-        rules.default(&mut object);
+        kind.rules.default(&mut object);
         if let Ownership::Update(writer) = ownership {
             managed_fields::update(&kind.schema, None, &mut object, writer);
         }
+        let admission =
+            Admission::write(self, AdmissionOperation::Create).name(meta_text(&object, "name"));
+        let mutated = admission.mutate(&mut object, None, Write::Create, warnings);
+        mutated.await?;
+        let base = meta_text(&object, "generateName").to_owned();
+        if !meta_text(&object, "name").is_empty() || base.is_empty() {
+            return self.create_once(object, options, admission, warnings).await;
+        }
+        // Five random letters collide now and then; the real server tries this often, too.
+        for last_try in [false, false, false, false, false, false, false, true] {
+            let mut named = object.clone();
+            let name = names::generate(&base);
+            metadata_mut(&mut named).insert("name".to_owned(), json!(name));
+            kind.rules.default(&mut named);
+            let admission = Admission::write(self, AdmissionOperation::Create).name(&name);
+            match self.create_once(named, options, admission, warnings).await {
+                Err(status) if status.reason == "AlreadyExists" && !last_try => {}
+                result => return result,
+            }
+        }
+        Err(self.conflict(MODIFIED))
+    }
+
+    /// The part of a creation that follows its changes by admission.
+    async fn create_once(
+        &self,
+        mut object: Value,
+        options: &WriteOptions,
+        admission: Admission<'_>,
+        warnings: &mut Vec<String>,
+    ) -> Result<ApiResponse, Status> {
+        let rules = &self.served.kind.rules;
         rules.prepare(&mut object, None, Write::Create);
-        rules.admit(&mut object, None, Write::Create, &*self.server)?;
         let name = meta_text(&object, "name").to_owned();
         let mut errors = metadata::check(&object, &**rules);
         errors.extend(rules.validate(&object, None, Write::Create));
         if !errors.is_empty() {
             return Err(self.invalid(&name, &errors));
         }
-        let warnings = rules.warnings(&object, None);
-        let created =
-            |content| ApiResponse::new(StatusCode::CREATED, content).with_warnings(warnings);
+        warnings.extend(rules.warnings(&object, None));
+        rules.admit_valid(&object, Write::Create, &*self.server)?;
+        admission.validate(Some(&object), None, warnings).await?;
+        let created = |content| ApiResponse::new(StatusCode::CREATED, content);
         let key = self.served.key(&self.path.namespace, &name);
         let taken = || self.already_exists(&key, &name);
         if options.dry_run {
@@ -184,7 +208,7 @@ impl Call {
         status
     }
 
-    /// Name, namespace, uid and times of a new object.
+    /// Namespace, uid and times of a new object. A generated name follows after admission.
     fn own_new_metadata(&self, object: &mut Value) -> Result<(), Status> {
         let namespaced = self.served.kind.namespaced;
         self.check_namespace(object)?;
@@ -196,16 +220,7 @@ impl Call {
         if namespaced {
             self.check_namespace_is_live(object)?;
         }
-        let base = meta_text(object, "generateName").to_owned();
         let metadata = metadata_mut(object);
-        if metadata
-            .get("name")
-            .and_then(Value::as_str)
-            .is_none_or(str::is_empty)
-            && !base.is_empty()
-        {
-            metadata.insert("name".to_owned(), json!(generate_name(&base)));
-        }
         if namespaced {
             metadata.insert("namespace".to_owned(), json!(self.path.namespace));
         } else {
@@ -243,7 +258,7 @@ impl Call {
             Status::forbidden(&kind.group, &kind.plural, meta_text(object, "name"), why);
         if let Some(details) = &mut status.details {
             details.causes.push(Cause {
-                reason: "NamespaceTerminating",
+                reason: "NamespaceTerminating".into(),
                 message: format!("namespace {name} is being terminated"),
                 field: "metadata.namespace".to_owned(),
             });
@@ -253,75 +268,106 @@ impl Call {
 
     /// Reads the object, lets `change` make a new one of it, and stores that; repeats when
     /// another writer was faster.
-    pub(super) fn modify(
+    ///
+    /// Without an `admission` no webhook is asked: the server itself writes, or the webhooks have seen another object.
+    pub(super) async fn modify(
         &self,
         write: Write<'_>,
         dry_run: bool,
         ownership: &Ownership<'_>,
-        mut change: impl FnMut(&Value) -> Result<Value, Status>,
+        admission: Option<&Admission<'_>>,
+        mut change: impl FnMut(&Value) -> Result<Value, Status> + Send,
     ) -> Result<ApiResponse, Status> {
         for _ in 0..MAX_RACES {
             let current = self.server.store.get(self.served.table, &self.key());
             let current = current.ok_or_else(|| self.not_found())?;
             let old = self.served.value(&current);
-            let new = change(&old)?;
-            match self.replace(&current, &old, new, write, dry_run, ownership)? {
-                Ok(answer) => return Ok(answer),
+            let mut new = change(&old)?;
+            keep_server_metadata(&mut new, &old);
+            let mut warnings = Vec::new();
+            if !matches!(ownership, Ownership::Unchanged) {
+                let admitted =
+                    self.admit_update(&mut new, &old, write, ownership, admission, &mut warnings);
+                if let Err(status) = admitted.await {
+                    return Err(status.with_warnings(warnings));
+                }
+            }
+            match self.replace(&current, &old, new, dry_run)? {
+                Ok(answer) => return Ok(answer.with_warnings(warnings)),
                 Err(Conflict) => continue,
             }
         }
         Err(self.conflict(MODIFIED))
     }
 
+    async fn admit_update(
+        &self,
+        new: &mut Value,
+        old: &Value,
+        write: Write<'_>,
+        ownership: &Ownership<'_>,
+        admission: Option<&Admission<'_>>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let rules = &self.served.kind.rules;
+        self.check_finalizers(new, old)?;
+        rules.default(new);
+        rules.prepare(new, Some(old), write);
+        if let Ownership::Update(writer) = ownership {
+            managed_fields::update(&self.served.kind.schema, Some(old), new, writer);
+        }
+        match admission {
+            None => rules.admit(new, Some(old), write, &*self.server)?,
+            Some(admission) => {
+                if admission.mutate(new, Some(old), write, warnings).await? {
+                    keep_server_metadata(new, old);
+                    rules.prepare(new, Some(old), write);
+                }
+            }
+        }
+        let mut errors = metadata::check(new, &**rules);
+        errors.extend(rules.validate(new, Some(old), write));
+        if !errors.is_empty() {
+            return Err(self.invalid(meta_text(old, "name"), &errors));
+        }
+        if write == Write::Update {
+            warnings.extend(rules.warnings(new, Some(old)));
+        }
+        rules.admit_valid(new, write, &*self.server)?;
+        match admission {
+            None => Ok(()),
+            Some(admission) => admission.validate(Some(new), Some(old), warnings).await,
+        }
+    }
+
     fn replace(
         &self,
         current: &Arc<Object>,
         old: &Value,
-        mut new: Value,
-        write: Write<'_>,
+        new: Value,
         dry_run: bool,
-        ownership: &Ownership<'_>,
     ) -> Result<Result<ApiResponse, Conflict>, Status> {
         let served = &self.served;
-        let mut warnings = Vec::new();
-        keep_server_metadata(&mut new, old);
-        let rules = &served.kind.rules;
-        if !matches!(ownership, Ownership::Unchanged) {
-            self.check_finalizers(&new, old)?;
-            rules.default(&mut new);
-            rules.prepare(&mut new, Some(old), write);
-            if let Ownership::Update(writer) = ownership {
-                managed_fields::update(&served.kind.schema, Some(old), &mut new, writer);
-            }
-            rules.admit(&mut new, Some(old), write, &*self.server)?;
-            let mut errors = metadata::check(&new, &**rules);
-            errors.extend(rules.validate(&new, Some(old), write));
-            if !errors.is_empty() {
-                return Err(self.invalid(meta_text(old, "name"), &errors));
-            }
-            if write == Write::Update {
-                warnings = rules.warnings(&new, Some(old));
-            }
-        }
-        let answer = |content| ApiResponse::ok(content).with_warnings(warnings);
         if same_but_times(old, &new) {
             let content = Content::Object(Arc::clone(served), Arc::clone(current));
-            return Ok(Ok(answer(content)));
+            return Ok(Ok(ApiResponse::ok(content)));
         }
         if dry_run {
             let content = Content::Value(Some(Arc::clone(served)), new);
-            return Ok(Ok(answer(content)));
+            return Ok(Ok(ApiResponse::ok(content)));
         }
         if ends_deletion(served, &new) {
             // What the client sees is its update; watchers see the last stored state go.
             let removed = self.server.store.remove(served.table, current);
-            return Ok(removed.map(|_| answer(Content::Value(Some(Arc::clone(served)), new))));
+            return Ok(
+                removed.map(|_| ApiResponse::ok(Content::Value(Some(Arc::clone(served)), new)))
+            );
         }
         check_depth(&new)?;
         let draft = served.draft(Change::Modified, &new);
         check_size(&draft)?;
         let stored = self.server.store.replace(served.table, current, draft);
-        Ok(stored.map(|stored| answer(Content::Object(Arc::clone(served), stored))))
+        Ok(stored.map(|stored| ApiResponse::ok(Content::Object(Arc::clone(served), stored))))
     }
 
     /// An object that is being deleted may lose finalizers, not gain them.
@@ -392,21 +438,6 @@ fn check_size(draft: &Draft) -> Result<(), Status> {
         return Err(Status::internal("etcdserver: request is too large"));
     }
     Ok(())
-}
-
-/// A generated name: the base, cut, and five characters without vowels.
-fn generate_name(base: &str) -> String {
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    const LONGEST_BASE: usize = 58;
-    let mut end = base.len().min(LONGEST_BASE);
-    while !base.is_char_boundary(end) {
-        end -= 1;
-    }
-    let random = Uuid::new_v4().into_bytes();
-    let suffix = random[..5]
-        .iter()
-        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
-    base[..end].chars().chain(suffix).collect()
 }
 
 /// Restores the fields that only the server writes.
@@ -480,14 +511,6 @@ fn without_times(managed: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn generated_names_fit_a_label() {
-        let name = generate_name(&"a".repeat(80));
-        assert_eq!(name.len(), 63);
-        assert_ne!(generate_name("web-"), generate_name("web-"));
-        assert_eq!(generate_name("web-").len(), 9);
-    }
 
     #[test]
     fn a_newer_time_of_a_manager_is_not_a_change() {

@@ -37,6 +37,10 @@ pub(crate) struct Kind {
     pub(crate) scale: Option<ScalePaths>,
     /// Set if another kind stores the objects and this one only converts them.
     pub(crate) alias: Option<Alias>,
+    /// The warning of every response about a kind that has a successor.
+    pub(crate) deprecated: Option<&'static str>,
+    /// A deletion is answered with the object instead of a `Status`.
+    pub(crate) returns_deleted: bool,
 }
 
 /// Dotted paths into the parent object.
@@ -92,7 +96,9 @@ pub(crate) enum Write<'a> {
     Subresource(&'a str),
 }
 
-/// The behaviour of a kind. The handlers call, in this order: `default`, `prepare`, `admit`, `validate`.
+/// The behaviour of a kind. The handlers call, in this order: `default`, `admit`, the mutating webhooks (after a
+/// change `default` and `admit` again), `prepare`, `validate`, `admit_valid`, the validating webhooks. An update is
+/// prepared before it is admitted too, because field owners depend on it.
 ///
 /// Objects arrive decoded: known fields only, quantities canonical. What only the server writes
 /// (`uid`, `creationTimestamp`, on update the stored `generation`) is in `metadata` before `default`.
@@ -104,7 +110,8 @@ pub(crate) trait Rules: Send + Sync {
     /// `metadata.generation`. `old` is `None` on create.
     fn prepare(&self, _object: &mut Value, _old: Option<&Value>, _write: Write<'_>) {}
 
-    /// Admission: may change the object by looking at others, or refuse it.
+    /// Admission: may change the object by looking at others, or refuse it. A second call after a change by a
+    /// webhook must accept what the first call wrote.
     fn admit(
         &self,
         _object: &mut Value,
@@ -122,6 +129,16 @@ pub(crate) trait Rules: Send + Sync {
         _write: Write<'_>,
     ) -> Vec<FieldError> {
         Vec::new()
+    }
+
+    /// Admission of the valid and final object: may only refuse it.
+    fn admit_valid(
+        &self,
+        _object: &Value,
+        _write: Write<'_>,
+        _others: &dyn Lookup,
+    ) -> Result<(), Status> {
+        Ok(())
     }
 
     /// What is wrong with a name; most kinds take DNS subdomains.

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::spec_status;
 use crate::kinds::kind::{Column, Lookup, Name, Rules, Write};
-use crate::kinds::printer;
+use crate::kinds::{limit_range, printer};
 use crate::objects::fields::{JsonObject, at, each, fill, inside, is_empty, items, open, text};
 use crate::objects::status::{FieldError, Status};
 
+mod account;
 mod admission;
 mod cells;
 mod qos;
@@ -51,7 +52,7 @@ impl Rules for Pod {
 
     fn prepare(&self, object: &mut Value, old: Option<&Value>, write: Write<'_>) {
         // Fields that admission adds have no field manager, so they are not defaults.
-        if let (Write::Create | Write::Update, Some(pod)) = (write, object.as_object_mut()) {
+        if let (Write::Update, Some(pod)) = (write, object.as_object_mut()) {
             spec::tolerate_brief_outages(open(pod, "spec"));
         }
         match (write, old) {
@@ -84,6 +85,18 @@ impl Rules for Pod {
     ) -> Result<(), Status> {
         match write {
             Write::Create => admission::admit(object, others),
+            _ => Ok(()),
+        }
+    }
+
+    fn admit_valid(
+        &self,
+        object: &Value,
+        write: Write<'_>,
+        others: &dyn Lookup,
+    ) -> Result<(), Status> {
+        match write {
+            Write::Create | Write::Subresource("resize") => limit_range::check_pod(object, others),
             _ => Ok(()),
         }
     }

@@ -1,54 +1,41 @@
-//! `SelfSubjectReview` and `SelfSubjectAccessReview`: requests that get a response and are not stored.
-
-use std::sync::Arc;
+//! Reviews of authentication and authorization: requests that get a response and are not stored.
 
 use serde_json::Value;
 
 use super::kind::{Column, Kind, Rules};
-use crate::objects::schema::Schema;
+use super::{cluster, namespaced};
 
-/// The review kinds of authentication and authorization.
 pub(crate) fn reviews() -> Vec<Kind> {
-    let names = [
-        (
-            "authentication.k8s.io",
-            "selfsubjectreviews",
-            "selfsubjectreview",
-            "SelfSubjectReview",
+    let (users, permissions) = ("authentication.k8s.io/v1", "authorization.k8s.io/v1");
+    let kinds = [
+        cluster(users, "selfsubjectreviews", "SelfSubjectReview", Review),
+        cluster(users, "tokenreviews", "TokenReview", Review),
+        namespaced(
+            permissions,
+            "localsubjectaccessreviews",
+            "LocalSubjectAccessReview",
+            Review,
         ),
-        (
-            "authorization.k8s.io",
+        cluster(
+            permissions,
             "selfsubjectaccessreviews",
-            "selfsubjectaccessreview",
             "SelfSubjectAccessReview",
+            Review,
+        ),
+        cluster(
+            permissions,
+            "selfsubjectrulesreviews",
+            "SelfSubjectRulesReview",
+            Review,
+        ),
+        cluster(
+            permissions,
+            "subjectaccessreviews",
+            "SubjectAccessReview",
+            Review,
         ),
     ];
-    let kind = |(group, plural, singular, kind): (
-        &'static str,
-        &'static str,
-        &'static str,
-        &'static str,
-    )| {
-        let schema = Schema::builtin(&format!("{group}/v1"), kind)?;
-        Some(Kind {
-            group: group.into(),
-            version: "v1".into(),
-            plural: plural.into(),
-            singular: singular.into(),
-            kind: kind.into(),
-            list_kind: format!("{kind}List").into(),
-            short_names: Vec::new(),
-            categories: Vec::new(),
-            namespaced: false,
-            verbs: vec!["create"],
-            subresources: Vec::new(),
-            schema,
-            rules: Arc::new(Review),
-            scale: None,
-            alias: None,
-        })
-    };
-    names.into_iter().filter_map(kind).collect()
+    kinds.map(|kind| kind.only(&["create"])).into()
 }
 
 /// Reviews are not stored, so there is nothing to select or to show.

@@ -21,6 +21,11 @@ pub(super) use allocation::first_address;
 /// Three hours.
 const AFFINITY_SECONDS: i64 = 10_800;
 
+const DEPRECATED_ADDRESSES: &str =
+    "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+const NO_LOAD_BALANCER: &str =
+    "Service gets no external address in this cluster: no controller provides load balancers";
+
 pub(super) struct Service;
 
 impl Rules for Service {
@@ -129,14 +134,15 @@ impl Rules for Service {
         errors
     }
 
-    fn warnings(&self, object: &Value, _old: Option<&Value>) -> Vec<String> {
-        if items(object, "spec.externalIPs").is_empty() {
-            return Vec::new();
+    fn warnings(&self, object: &Value, old: Option<&Value>) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !items(object, "spec.externalIPs").is_empty() {
+            warnings.push(DEPRECATED_ADDRESSES.to_owned());
         }
-        vec![
-            "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
-                .to_owned(),
-        ]
+        if old.is_none() && text(object, "spec.type") == "LoadBalancer" {
+            warnings.push(NO_LOAD_BALANCER.to_owned());
+        }
+        warnings
     }
 
     fn selectable_fields(&self) -> Vec<Name> {

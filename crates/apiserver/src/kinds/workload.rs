@@ -6,11 +6,16 @@ use super::{pod, selector};
 use crate::objects::fields::{JsonObject, at, items, open, text};
 use crate::objects::status::FieldError;
 
+mod cron_job;
+mod daemon_set;
 mod deployment;
 mod job;
 mod replica_set;
+mod schedule;
 mod stateful_set;
 
+pub(super) use cron_job::CronJob;
+pub(super) use daemon_set::DaemonSet;
 pub(super) use deployment::{Deployment, check_amount};
 pub(super) use job::Job;
 pub(super) use replica_set::{ReplicaSet, ReplicationController};

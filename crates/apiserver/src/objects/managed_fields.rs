@@ -308,7 +308,7 @@ fn refuse_conflicts(entries: &[ManagedFieldsEntry], changed: &FieldSet) -> Resul
         .iter()
         .flat_map(|(manager, paths)| paths.iter().map(move |path| (manager, path)))
         .map(|(manager, path)| Cause {
-            reason: "FieldManagerConflict",
+            reason: "FieldManagerConflict".into(),
             message: format!("conflict with {manager}"),
             field: path.clone(),
         })

@@ -1,4 +1,4 @@
-//! Validation of names, label keys and label values.
+//! Validation of names, label keys and label values; generated names.
 //!
 //! Each check returns kube-apiserver's message, because clients show it to users.
 
@@ -133,9 +133,32 @@ fn is_word(text: &str) -> bool {
     edge(text.bytes().next()) && edge(text.bytes().last()) && text.bytes().all(ok)
 }
 
+/// A generated name: the base, cut, and five characters without vowels.
+pub(crate) fn generate(base: &str) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const LONGEST_BASE: usize = 58;
+    let mut end = base.len().min(LONGEST_BASE);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let random = uuid::Uuid::new_v4().into_bytes();
+    let suffix = random[..5]
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
+    base[..end].chars().chain(suffix).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn generated_names_fit_a_label() {
+        let name = generate(&"a".repeat(80));
+        assert_eq!(name.len(), 63);
+        assert_ne!(generate("web-"), generate("web-"));
+        assert_eq!(generate("web-").len(), 9);
+    }
 
     #[test]
     fn names_are_checked_by_each_rule() {

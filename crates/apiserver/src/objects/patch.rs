@@ -65,6 +65,18 @@ pub(crate) fn json(
     decode::patched(patched, expected, validation, Findings::default(), &quoted)
 }
 
+/// Applies the JSON patch of a webhook; `None` if it has no operations.
+pub(crate) fn webhook(object: &Value, patch: &[u8]) -> Result<Option<Value>, String> {
+    let operations = json::parse(patch).map_err(|status| status.message)?;
+    if operations.is_empty() {
+        return Ok(None);
+    }
+    match json::apply(object.clone(), &operations) {
+        Ok(patched) => Ok(Some(patched)),
+        Err(_) => Err(json::explain(object.clone(), &operations)),
+    }
+}
+
 /// Applies a merge patch (RFC 7386) to a stored object and decodes the result.
 pub(crate) fn merge(
     object: &Value,

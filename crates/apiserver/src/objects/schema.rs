@@ -4,6 +4,7 @@
 //! kinds from the schema in their definition. Decoding, patches and server-side apply all walk the same
 //! description. It checks no values: `kinds` and `custom` check ranges, enums and patterns.
 
+pub(crate) mod openapi;
 mod structural;
 mod table;
 
@@ -27,6 +28,11 @@ impl Schema {
     /// The schema of a custom kind, from `openAPIV3Schema`; metadata is always that of built-in kinds.
     pub fn structural(open_api_v3_schema: &Value) -> Self {
         structural::schema(open_api_v3_schema)
+    }
+
+    /// Changes when the types of built-in kinds change.
+    pub(crate) fn builtin_text() -> &'static str {
+        table::TEXT
     }
 
     pub(crate) fn types(&self) -> &StructTypes {
@@ -119,12 +125,16 @@ pub(crate) struct Field {
     /// A Go pointer: present and empty is not the same as absent.
     pub(crate) pointer: bool,
     pub(crate) always: bool,
+    /// Only documented: the rules of the kind check it.
+    pub(crate) required: bool,
     /// A custom field that may be `null`.
     pub(crate) nullable: bool,
     /// Fills in the key of a list element in server-side apply.
     pub(crate) default: Option<Value>,
     /// How a strategic merge patch merges this list or map, if not in the default way.
     pub(crate) patch: Option<PatchStrategy>,
+    /// A client computes `$retainKeys` of its patches for this field; the patch then has them.
+    pub(crate) retain_keys: bool,
     /// Protobuf field numbers from the outer message inwards: several where Go embeds a struct.
     pub(crate) numbers: Vec<u32>,
 }
@@ -136,9 +146,11 @@ impl Field {
             ty,
             pointer: false,
             always: false,
+            required: false,
             nullable: false,
             default: None,
             patch: None,
+            retain_keys: false,
             numbers: Vec::new(),
         }
     }

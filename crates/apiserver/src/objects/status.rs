@@ -2,6 +2,7 @@
 //!
 //! Every handler returns `Result<_, Status>`; only this module decides how an error is written.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Value, json};
@@ -10,8 +11,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub code: u16,
-    /// Empty for errors that the real server passes on as raw text.
-    pub reason: &'static str,
+    /// Empty for errors that the real server passes on as raw text. A webhook chooses its own.
+    pub reason: Cow<'static, str>,
     pub message: String,
     /// `Some` even when empty where the real server writes `"details":{}`.
     pub details: Option<Details>,
@@ -34,7 +35,7 @@ pub struct Details {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cause {
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
     pub field: String,
 }
@@ -147,7 +148,7 @@ impl Status {
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: Cow::Borrowed(reason),
             message: message.into(),
             details: None,
             continue_token: None,
@@ -273,12 +274,28 @@ impl Status {
             details.causes = errors
                 .iter()
                 .map(|error| Cause {
-                    reason: error.reason.as_str(),
+                    reason: error.reason.as_str().into(),
                     message: error.message.clone(),
                     field: error.field.clone(),
                 })
                 .collect();
         }
+        status
+    }
+
+    /// `Internal error occurred: <why>`: a failure in the server or in what it depends on.
+    pub fn internal_error(why: impl fmt::Display) -> Self {
+        let why = why.to_string();
+        let message = format!("Internal error occurred: {why}");
+        let mut status = Self::new(500, "InternalError", message);
+        status.details = Some(Details {
+            causes: vec![Cause {
+                reason: "".into(),
+                message: why,
+                field: String::new(),
+            }],
+            ..Details::default()
+        });
         status
     }
 
@@ -335,7 +352,7 @@ impl Cause {
     fn to_json(&self) -> Value {
         let mut out = json!({});
         for (key, text) in [
-            ("reason", self.reason),
+            ("reason", &*self.reason),
             ("message", self.message.as_str()),
             ("field", self.field.as_str()),
         ] {

@@ -9,6 +9,9 @@ use uuid::Uuid;
 use crate::objects::status::Status;
 use crate::protocol::media::header;
 
+/// The group of every known user.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -20,17 +23,14 @@ impl User {
     pub(crate) fn in_process() -> Self {
         Self {
             name: "system:admin".to_owned(),
-            groups: vec![
-                "system:masters".to_owned(),
-                "system:authenticated".to_owned(),
-            ],
+            groups: vec!["system:masters".to_owned(), AUTHENTICATED.to_owned()],
         }
     }
 
     fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            groups: vec!["system:authenticated".to_owned()],
+            groups: vec![AUTHENTICATED.to_owned()],
         }
     }
 }

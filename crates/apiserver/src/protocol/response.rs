@@ -24,6 +24,8 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Lists are written in pieces of this size, so that a large one is never in memory twice.
 const PIECE: usize = 64 << 10;
+/// Objects of a list that take some milliseconds to convert.
+const LARGE_LIST: usize = 500;
 
 /// What a handler returns.
 pub(crate) struct ApiResponse {
@@ -84,6 +86,15 @@ impl ApiResponse {
         self
     }
 
+    /// Whether writing the response takes long: a large list that is converted as a whole.
+    pub(crate) fn is_slow(&self, accept: Accept) -> bool {
+        let is_large = match &self.content {
+            Content::List(list) => list.objects.len() > LARGE_LIST,
+            Content::Object(..) | Content::Value(..) | Content::Raw(_) => false,
+        };
+        is_large && !is_plain(accept)
+    }
+
     pub(crate) fn into_response(self, accept: Accept, include: IncludeObject) -> Response<Body> {
         let mut response = match self.content {
             Content::Raw(response) => response,
@@ -95,8 +106,12 @@ impl ApiResponse {
     }
 }
 
+/// Each warning once.
 fn warn(response: &mut Response<Body>, warnings: &[String]) {
-    for warning in warnings {
+    for (at, warning) in warnings.iter().enumerate() {
+        if warning.is_empty() || warnings[..at].contains(warning) {
+            continue;
+        }
         let text = format!("299 - {}", json!(warning));
         if let Ok(value) = HeaderValue::from_str(&text) {
             response.headers_mut().append(WARNING, value);
@@ -155,10 +170,15 @@ impl IncludeObject {
     }
 }
 
-fn render(content: Content, accept: Accept, include: IncludeObject) -> Response<Body> {
-    let plain = accept.format == Format::Json
+/// Objects are written as they are stored.
+fn is_plain(accept: Accept) -> bool {
+    accept.format == Format::Json
         && !accept.pretty
-        && accept.representation == Representation::Whole;
+        && accept.representation == Representation::Whole
+}
+
+fn render(content: Content, accept: Accept, include: IncludeObject) -> Response<Body> {
+    let plain = is_plain(accept);
     match content {
         Content::Object(served, object) if plain => {
             let mut out = Vec::with_capacity(object.size() + 64);

@@ -94,6 +94,18 @@ impl ServedKind {
         }
     }
 
+    /// The object, which has the form of this kind, in the form of another kind of the same table.
+    pub(crate) fn convert(&self, object: &Value, to: &ServedKind) -> Value {
+        let stored = self.to_stored(object);
+        let mut value = match &to.kind.alias {
+            Some(alias) => (alias.from_stored)(&stored),
+            None => stored.into_owned(),
+        };
+        value["kind"] = json!(to.kind.kind);
+        value["apiVersion"] = json!(to.api_version);
+        value
+    }
+
     fn index(&self, stored: &Value) -> Index {
         let labels = stored["metadata"]["labels"].as_object();
         let labels = labels.into_iter().flatten();
@@ -230,7 +242,7 @@ impl Registry {
         Self { kinds: served }
     }
 
-    // Some thirty kinds: looking at each is quicker than making a key for a map.
+    // Some seventy kinds, the busiest first: looking at each is quicker than making a key for a map.
     pub(crate) fn find(
         &self,
         group: &str,

@@ -17,6 +17,7 @@ use crate::kinds;
 use crate::kinds::kind::Kind;
 use crate::protocol::auth::User;
 use crate::protocol::response::Body;
+use crate::resources::backends::ServiceBackend;
 use crate::resources::state::ServerState;
 use crate::store::Limits;
 
@@ -51,6 +52,11 @@ impl Cluster {
         }
     }
 
+    /// Sends the requests of webhooks that name this Service to `backend`, whatever the Service object says.
+    pub fn route_service(&self, namespace: &str, name: &str, backend: ServiceBackend) {
+        self.server.backends.set(namespace, name, backend);
+    }
+
     /// Drops the history, so that older watches and list pages get 410.
     pub fn compact(&self) {
         self.server.store.compact();
@@ -67,6 +73,7 @@ fn builtin_kinds() -> Vec<Kind> {
     let mut kinds = kinds::builtin();
     kinds.push(custom::definition_kind());
     kinds.extend(kinds::reviews());
+    kinds.extend(kinds::metrics::metrics());
     kinds
 }
 

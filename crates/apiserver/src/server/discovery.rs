@@ -216,7 +216,8 @@ fn resource(kind: &Kind) -> Value {
     if !kind.categories.is_empty() {
         entry["categories"] = json!(kind.categories);
     }
-    if kind.verbs.contains(&"get") {
+    // Only what is stored has a version in storage.
+    if kind.verbs.contains(&"get") && kind.verbs.contains(&"create") {
         let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
         entry["storageVersionHash"] = json!(&hash(&text)[..11]);
     }

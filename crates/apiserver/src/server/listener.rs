@@ -94,6 +94,8 @@ impl Cluster {
         let address = listener.local_addr().map_err(listen_error)?;
         let (config, ca_pem) = tls_config(options.address)?;
         let (tokens, list) = BearerTokens::generate(options.users.iter().map(String::as_str));
+        let reviewed = list.iter().cloned().zip(options.users.iter().cloned());
+        self.server.add_tokens(reviewed);
         let stop = CancellationToken::new();
         let front = Frontend {
             server: Arc::clone(&self.server),

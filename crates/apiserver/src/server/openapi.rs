@@ -1,13 +1,16 @@
-//! The part of `/openapi/v3` that kubectl reads before it writes: which kinds support patches and
-//! `fieldValidation`. There are no component schemas, so `kubectl explain` does not work.
+//! `/openapi/v3`: which kinds support patches and `fieldValidation`, and their schemas without descriptions.
 //! `/openapi/v2` exists and is empty: kubectl reads it for kinds that are not in v3, such as `List`,
-//! and fails if it is missing. Kinds without a schema are validated by the server only.
+//! and fails if it is missing.
+
+use std::sync::LazyLock;
 
 use http::Response;
 use http::header::ACCEPT;
 use serde_json::{Map, Value, json};
 
 use super::discovery::hash;
+use crate::kinds::kind::Kind;
+use crate::objects::schema::{Schema, openapi};
 use crate::protocol::media::{Accept, header};
 use crate::protocol::request::Request;
 use crate::protocol::response::{Body, encode, finish, whole};
@@ -53,9 +56,7 @@ fn index(registry: &Registry) -> Value {
             } else {
                 format!("apis/{group}/{version}")
             };
-            // The hash makes clients ask again when the document changes.
-            let document = document(registry, group, version).unwrap_or_default();
-            let hash = hash(&document.to_string()).to_uppercase();
+            let hash = fingerprint(registry, group, version);
             let url = format!("/openapi/v3/{path}?hash={hash}");
             paths.insert(path, json!({"serverRelativeURL": url}));
         }
@@ -63,19 +64,42 @@ fn index(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
+/// Makes clients ask again when the document changes. The documents of built-in kinds change only with the program, and
+/// are long.
+fn fingerprint(registry: &Registry, group: &str, version: &str) -> String {
+    static BUILT_IN: LazyLock<String> = LazyLock::new(|| hash(Schema::builtin_text()));
+    let content = match registry.in_version(group, version).any(|it| it.custom) {
+        true => document(registry, group, version)
+            .unwrap_or_default()
+            .to_string(),
+        false => format!("{group}/{version} {}", *BUILT_IN),
+    };
+    hash(&content).to_uppercase()
+}
+
 fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
-    let paths: Map<String, Value> = registry
-        .in_version(group, version)
-        .filter(|served| served.allows("patch"))
-        .map(|served| path_item(served))
-        .collect();
-    let served = registry.in_version(group, version).next();
-    served.map(|_| {
-        json!({
-            "openapi": "3.0.0", "info": info(),
-            "paths": paths, "components": {"schemas": {}},
-        })
-    })
+    registry.in_version(group, version).next()?;
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    for served in registry.in_version(group, version) {
+        if served.allows("patch") {
+            paths.extend([path_item(served)]);
+        }
+        let kind = &served.kind;
+        let name = match kind.schema.root().name.as_str() {
+            "" => format!("{group}.{version}.{}", kind.kind),
+            name => name.to_owned(),
+        };
+        openapi::add(&kind.schema, &name, &group_version_kind(kind), &mut schemas);
+    }
+    Some(json!({
+        "openapi": "3.0.0", "info": info(),
+        "paths": paths, "components": {"schemas": schemas},
+    }))
+}
+
+fn group_version_kind(kind: &Kind) -> Value {
+    json!({"group": kind.group, "kind": kind.kind, "version": kind.version})
 }
 
 fn info() -> Value {
@@ -97,8 +121,7 @@ fn path_item(served: &ServedKind) -> (String, Value) {
     let operation = |action: &str| {
         json!({
             "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind":
-                {"group": kind.group, "kind": kind.kind, "version": kind.version},
+            "x-kubernetes-group-version-kind": group_version_kind(kind),
             "parameters": [
                 {"name": "dryRun", "in": "query", "schema": {"type": "string"}},
                 {"name": "fieldManager", "in": "query", "schema": {"type": "string"}},

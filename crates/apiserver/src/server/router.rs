@@ -107,7 +107,13 @@ async fn route(server: &Arc<ServerState>, request: Request) -> Result<Response<B
         request,
     };
     let answer: ApiResponse = handlers::dispatch(&call).await?;
-    Ok(answer.into_response(accept, include))
+    if !answer.is_slow(accept) {
+        return Ok(answer.into_response(accept, include));
+    }
+    // On another thread, so that other requests do not wait for it.
+    let response = tokio::task::spawn_blocking(move || answer.into_response(accept, include));
+    let failed = |_| Status::new(500, "InternalError", "cannot write the list");
+    response.await.map_err(failed)
 }
 
 fn route_other(server: &ServerState, segments: &[&str], request: &Request) -> Response<Body> {

@@ -172,6 +172,11 @@ impl Object {
         if self.line.len() > KEEP_PARSED_BELOW {
             return Arc::new(self.to_value());
         }
+        self.parsed_once()
+    }
+
+    /// The same, parsed only once whatever its size: for few objects that every write looks at.
+    pub(crate) fn parsed_once(&self) -> Arc<Value> {
         let parsed = self.parsed.get_or_init(|| Arc::new(self.to_value()));
         Arc::clone(parsed)
     }

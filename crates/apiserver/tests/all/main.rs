@@ -8,9 +8,12 @@ mod discovery;
 mod faults;
 mod fuzz;
 mod layers;
+mod limits;
+mod plain;
 mod reads;
 mod serving;
 mod watches;
+mod webhooks;
 mod writes;
 
 /// A file in this folder that no `mod` names would be a test that never runs.

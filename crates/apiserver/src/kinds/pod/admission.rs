@@ -1,9 +1,10 @@
-//! What a new pod gets from other objects: priority, service account, runtime class, topology.
+//! What a new pod gets from other objects: default resources, priority, service account, runtime class, topology.
 
 use serde_json::{Value, json};
 
+use super::{account, spec};
 use crate::kinds::kind::Lookup;
-use crate::kinds::{priority_class, quantity};
+use crate::kinds::{limit_range, priority_class, quantity};
 use crate::objects::fields::{JsonObject, at, fill, inside, is_empty, items, open, text};
 use crate::objects::status::Status;
 
@@ -13,9 +14,15 @@ pub(crate) const TOPOLOGY_LABELS: [&str; 2] = [
 ];
 
 pub(super) fn admit(pod: &mut Value, others: &dyn Lookup) -> Result<(), Status> {
-    let result = set_service_account(pod, others)
+    limit_range::set_defaults(pod, others);
+    let result = account::set(pod, others)
         .and_then(|()| set_priority(pod, others))
-        .and_then(|()| set_runtime_class(pod, others));
+        .and_then(|()| {
+            if let Some(spec) = spec_of(pod) {
+                spec::tolerate_brief_outages(spec);
+            }
+            set_runtime_class(pod, others)
+        });
     result.map_err(|why| {
         let name = match text(pod, "metadata.name") {
             "" => text(pod, "metadata.generateName"),
@@ -45,30 +52,6 @@ fn copy_topology_labels(pod: &mut Value, node: &Value) {
 
 fn spec_of(pod: &mut Value) -> Option<&mut JsonObject> {
     inside(pod.as_object_mut()?, "spec")
-}
-
-/// The account must exist, if the namespace has an account `default`. If it has none, no controller creates
-/// accounts in this cluster, and any name is accepted.
-fn set_service_account(pod: &mut Value, others: &dyn Lookup) -> Result<(), String> {
-    let namespace = text(pod, "metadata.namespace");
-    let exists = |name: &str| others.get("", "serviceaccounts", namespace, name).is_some();
-    let account = text(pod, "spec.serviceAccountName");
-    if !exists("default") {
-        return Ok(());
-    }
-    if account.is_empty() {
-        if let Some(spec) = spec_of(pod) {
-            fill(spec, "serviceAccountName", "default");
-            fill(spec, "serviceAccount", "default");
-        }
-        return Ok(());
-    }
-    if exists(account) {
-        return Ok(());
-    }
-    Err(format!(
-        "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"
-    ))
 }
 
 fn set_priority(pod: &mut Value, others: &dyn Lookup) -> Result<(), String> {
@@ -282,44 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn a_named_account_must_exist_where_accounts_are_kept() {
-        let account = |name: &str| ("serviceaccounts", json!({"metadata": {"name": name}}));
-        let kept = FakeLookup(vec![account("default"), account("builder")]);
-        let none = FakeLookup(Vec::new());
-        let refused = "pods \"p\" is forbidden: error looking up service account d/nope: serviceaccount \"nope\" not found";
-        for (case, given, cluster, want) in [
-            ("none is the default", json!({}), &kept, Ok("default")),
-            (
-                "one that exists",
-                json!({"serviceAccountName": "builder"}),
-                &kept,
-                Ok("builder"),
-            ),
-            (
-                "one that does not",
-                json!({"serviceAccountName": "nope"}),
-                &kept,
-                Err(refused),
-            ),
-            ("no accounts at all", json!({}), &none, Ok("")),
-            (
-                "any, without accounts",
-                json!({"serviceAccountName": "nope"}),
-                &none,
-                Ok("nope"),
-            ),
-        ] {
-            let got = admitted(given, cluster);
-            let got = got.map(|pod| text(&pod, "spec.serviceAccountName").to_owned());
-            assert_eq!(
-                got,
-                want.map(str::to_owned).map_err(str::to_owned),
-                "{case}"
-            );
-        }
-    }
-
-    #[test]
     fn a_runtime_class_brings_overhead_and_placement() {
         let class = json!({
             "metadata": {"name": "vm"}, "overhead": {"podFixed": {"cpu": "250m"}},
@@ -329,7 +274,10 @@ mod tests {
         let pod = admitted(json!({"runtimeClassName": "vm"}), &cluster).unwrap();
         assert_eq!(pod["spec"]["overhead"], json!({"cpu": "250m"}));
         assert_eq!(pod["spec"]["nodeSelector"], json!({"vm": "yes"}));
-        assert_eq!(pod["spec"]["tolerations"], json!([{"key": "vm"}]));
+        let last = pod["spec"]["tolerations"]
+            .as_array()
+            .and_then(|list| list.last());
+        assert_eq!(last, Some(&json!({"key": "vm"})));
         for (case, spec, says) in [
             (
                 "unknown",

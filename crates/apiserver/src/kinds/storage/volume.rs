@@ -8,7 +8,7 @@ use super::{
     access_modes_cell, check_access_modes, check_volume_mode, class, default_claim_spec, text_or,
 };
 use crate::kinds::kind::{Column, Lookup, Rules, Write};
-use crate::kinds::printer;
+use crate::kinds::{limit_range, printer};
 use crate::objects::fields::{
     JsonObject, at, each, fill, inside, is_empty, items, open, put, text,
 };
@@ -227,6 +227,20 @@ impl Rules for Claim {
             fill(spec, "storageClassName", text(&class, "metadata.name"));
         }
         Ok(())
+    }
+
+    fn admit_valid(
+        &self,
+        object: &Value,
+        write: Write<'_>,
+        others: &dyn Lookup,
+    ) -> Result<(), Status> {
+        match write {
+            Write::Subresource(_) => Ok(()),
+            // Whatever it requests, it can lose its finalizers.
+            _ if !at(object, "metadata.deletionTimestamp").is_null() => Ok(()),
+            Write::Create | Write::Update => limit_range::check_claim(object, others),
+        }
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>, write: Write<'_>) -> Vec<FieldError> {

@@ -45,13 +45,7 @@ impl Rules for Job {
             false => "TerminatingOrFailed",
         };
         fill(spec, "podReplacementPolicy", replacement);
-        if let Some(policy) = inside(spec, "podFailurePolicy") {
-            for rule in each(policy, "rules") {
-                for condition in each(rule, "onPodConditions") {
-                    fill(condition, "status", "True");
-                }
-            }
-        }
+        default_failure_policy(spec);
         super::default_template(spec);
         for condition in each(open(fields, "status"), "conditions") {
             fill(condition, "lastProbeTime", Value::Null);
@@ -100,21 +94,8 @@ impl Rules for Job {
         }
         let selected = selector::matches(wanted, at(object, "spec.template.metadata.labels"));
         check_template(object, selected, &mut errors);
-        let policy = at(object, "spec.template.spec.restartPolicy");
-        if policy == "Always" {
-            let detail = "valid values: \"OnFailure\", \"Never\"";
-            errors.push(FieldError::required(
-                "spec.template.spec.restartPolicy",
-                detail,
-            ));
-        } else if policy != "OnFailure" && policy != "Never" {
-            let field = "spec.template.spec.restartPolicy";
-            errors.push(FieldError::not_supported(
-                field,
-                policy,
-                &["OnFailure", "Never"],
-            ));
-        }
+        let field = "spec.template.spec.restartPolicy";
+        check_restart_policy(at(object, field), field, &mut errors);
         if let Some(old) = old {
             check_update(object, old, &mut errors);
         }
@@ -171,6 +152,27 @@ impl Rules for Job {
             images,
             selector::cell(at(object, "spec.selector")).into(),
         ]
+    }
+}
+
+pub(super) fn default_failure_policy(spec: &mut JsonObject) {
+    if let Some(policy) = inside(spec, "podFailurePolicy") {
+        for rule in each(policy, "rules") {
+            for condition in each(rule, "onPodConditions") {
+                fill(condition, "status", "True");
+            }
+        }
+    }
+}
+
+/// The pods of a job must be able to end.
+pub(super) fn check_restart_policy(policy: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let allowed = ["OnFailure", "Never"];
+    if policy == "Always" {
+        let detail = "valid values: \"OnFailure\", \"Never\"";
+        errors.push(FieldError::required(field, detail));
+    } else if !allowed.contains(&policy.as_str().unwrap_or_default()) {
+        errors.push(FieldError::not_supported(field, policy, &allowed));
     }
 }
 

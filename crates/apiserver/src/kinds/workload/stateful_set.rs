@@ -1,5 +1,7 @@
 //! Stateful sets: pods with stable names and volumes.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use super::{
 };
 use crate::kinds::kind::{Column, Rules, Write};
 use crate::kinds::printer;
-use crate::objects::fields::{at, each, fill, number, open, put, text};
+use crate::objects::fields::{at, each, fill, items, number, open, put, text};
 use crate::objects::status::FieldError;
 
 const CHANGEABLE: [&str; 7] = [
@@ -88,7 +90,7 @@ impl Rules for StatefulSet {
             &mut errors,
         );
         let selected = check_selector(object, "statefulset", &mut errors);
-        check_template(object, selected, &mut errors);
+        check_template(&with_claims(object), selected, &mut errors);
         check_runs_forever(object, &mut errors);
         if let Some(old) = old
             && fixed_part(object) != fixed_part(old)
@@ -144,6 +146,29 @@ impl Rules for StatefulSet {
     }
 }
 
+/// The set with the volumes that its pods get from the claim templates: containers may mount them.
+fn with_claims(object: &Value) -> Cow<'_, Value> {
+    let claims = items(object, "spec.volumeClaimTemplates");
+    if claims.is_empty() {
+        return Cow::Borrowed(object);
+    }
+    let claims: Vec<&Value> = claims
+        .iter()
+        .map(|claim| at(claim, "metadata.name"))
+        .collect();
+    let own = items(object, "spec.template.spec.volumes").iter();
+    let own = own.filter(|volume| !claims.contains(&at(volume, "name")));
+    let made = claims
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let volumes: Vec<Value> = own.cloned().chain(made).collect();
+    let mut object = object.clone();
+    if let Some(spec) = object.pointer_mut("/spec/template/spec") {
+        spec["volumes"] = Value::Array(volumes);
+    }
+    Cow::Owned(object)
+}
+
 fn fixed_part(object: &Value) -> Value {
     let mut spec = at(object, "spec").clone();
     if let Some(fields) = spec.as_object_mut() {
@@ -177,6 +202,25 @@ mod tests {
             set(json!({}))["spec"]["volumeClaimTemplates"][0],
             json!({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "v"}, "spec": {"resources": {}, "volumeMode": "Filesystem"}, "status": {"phase": "Pending"}})
         );
+    }
+
+    #[test]
+    fn containers_mount_the_claims_of_their_set() {
+        let mounts = |name: &str| {
+            let mounts = json!([{"name": name, "mountPath": "/x"}]);
+            let container = json!({"name": "c", "image": "i", "volumeMounts": mounts});
+            json!({"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}})
+        };
+        for (volume, want) in [
+            ("v", None),
+            (
+                "w",
+                Some("spec.template.spec.containers[0].volumeMounts[0].name"),
+            ),
+        ] {
+            let errors = StatefulSet.validate(&set(mounts(volume)), None, Write::Create);
+            assert_eq!(errors.first().map(|e| e.field.as_str()), want, "{volume}");
+        }
     }
 
     #[test]

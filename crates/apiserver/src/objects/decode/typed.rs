@@ -124,6 +124,10 @@ impl<'a> Walk<'a> {
             return Ok(field.always);
         }
         self.value(&field.ty, value)?;
+        // Storage does not tell an empty list from none.
+        if field.always && value.as_array().is_some_and(Vec::is_empty) {
+            *value = Value::Null;
+        }
         // An explicit empty list clears the record of field owners.
         let clears = field.name == "managedFields";
         Ok(field.always || field.pointer || clears || !is_empty(&field.ty, value))

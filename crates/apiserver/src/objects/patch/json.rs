@@ -103,6 +103,51 @@ pub(super) fn apply(
     Ok(object)
 }
 
+/// Why the operations cannot be applied, in the words of the library that the real server uses.
+pub(super) fn explain(mut object: Value, operations: &[JsonPatchOperation]) -> String {
+    for operation in operations {
+        match apply(object.clone(), std::slice::from_ref(operation)) {
+            Ok(patched) => object = patched,
+            Err(OperationFailed) => return reason(&object, operation),
+        }
+    }
+    String::new()
+}
+
+fn reason(object: &Value, operation: &JsonPatchOperation) -> String {
+    let op = operation.op.as_str();
+    let Some(path) = operation.path.as_deref() else {
+        return format!("{op} operation failed to decode path: missing value");
+    };
+    let pointer = JsonPointer::parse(path).ok();
+    let has_parent = pointer.as_ref().is_some_and(|pointer| {
+        let mut object = object.clone();
+        parent(&mut object, pointer).is_ok_and(|parent| parent.is_object() || parent.is_array())
+    });
+    let key = pointer.as_ref().and_then(|pointer| pointer.0.last());
+    let key = key.map_or("", String::as_str);
+    match op {
+        "test" => format!("testing value {path} failed: test failed"),
+        "add" | "remove" if !has_parent => {
+            format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
+        }
+        "replace" if !has_parent => {
+            format!("replace operation does not apply: doc is missing path: {path}: missing value")
+        }
+        "remove" => format!(
+            "error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
+        ),
+        "replace" => {
+            format!("replace operation does not apply: doc is missing key: {path}: missing value")
+        }
+        "add" => format!(
+            "error in add for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
+        ),
+        "copy" | "move" => format!("error in {op} for path: '{path}'"),
+        other => format!("Unexpected kind: {other}"),
+    }
+}
+
 /// A JSON pointer (RFC 6901), unescaped.
 struct JsonPointer(Vec<String>);
 
@@ -322,6 +367,29 @@ mod tests {
         ] {
             let got = patch(object.clone(), json!([operation]));
             assert_eq!(got.ok(), want, "{operation}");
+        }
+    }
+
+    #[test]
+    fn the_operation_that_failed_is_explained() {
+        for (operation, want) in [
+            (
+                json!({"op": "add", "path": "/x/y", "value": 1}),
+                "add operation does not apply: doc is missing path: \"/x/y\": missing value",
+            ),
+            (
+                json!({"op": "remove", "path": "/a/z"}),
+                "error in remove for path: '/a/z': Unable to remove nonexistent key: z: missing value",
+            ),
+            (
+                json!({"op": "test", "path": "/a/b", "value": 2}),
+                "testing value /a/b failed: test failed",
+            ),
+        ] {
+            let good = json!({"op": "add", "path": "/c", "value": 1});
+            let patch = json!([good, operation]).to_string();
+            let operations = parse(patch.as_bytes()).unwrap();
+            assert_eq!(explain(json!({"a": {"b": 1}}), &operations), want);
         }
     }
 

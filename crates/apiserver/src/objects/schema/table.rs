@@ -4,7 +4,7 @@
 //! - `type core.v1.Probe [atomic]`: begins a type; `atomic` means one owner in server-side apply.
 //! - ` name type #1.2 words...`, indented by one space: a field. Types are the scalars below, `[]T`, `{}T`
 //!   (a map with string keys) or the name of a type. `#` is the protobuf number, with those of the embedded
-//!   structs around it. Words: `pointer`, `always` (written even when empty), `set`, `map=keys` (list kinds of
+//!   structs around it. Words: `pointer`, `always` (written even when empty), `required`, `set`, `map=keys` (list kinds of
 //!   server-side apply), `atomic`, `merge`, `merge=key`, `replace`, `retainKeys` (strategic merge patch),
 //!   `default=value`.
 
@@ -17,9 +17,10 @@ use super::{
     Field, ListKind, ListType, MapType, PatchStrategy, Schema, Struct, StructId, StructTypes, Type,
 };
 
-static TABLE: LazyLock<TypeTable> = LazyLock::new(|| {
-    TypeTable::parse(include_str!("table.txt")).expect("the generated table is well formed")
-});
+pub(super) const TEXT: &str = include_str!("table.txt");
+
+static TABLE: LazyLock<TypeTable> =
+    LazyLock::new(|| TypeTable::parse(TEXT).expect("the generated table is well formed"));
 
 struct TypeTable {
     types: Arc<StructTypes>,
@@ -105,8 +106,8 @@ fn parse_field(line: &str, names: &HashMap<String, StructId>) -> Option<Field> {
             ("merge", _) if value.is_empty() => field.patch = Some(PatchStrategy::MergeAsSet),
             ("merge", _) => field.patch = Some(PatchStrategy::MergeByKey(value.to_owned())),
             ("replace", _) => field.patch = Some(PatchStrategy::Replace),
-            // The patch carries it, in its `$retainKeys`.
-            ("retainKeys", _) => (),
+            ("retainKeys", _) => field.retain_keys = true,
+            ("required", _) => field.required = true,
             ("default", ty) => field.default = Some(parse_default(value, ty)?),
             (word, _) => {
                 let numbers = word.strip_prefix('#')?.split('.');
