@@ -16,12 +16,11 @@ use kube::{
     core::{GroupVersionKind, Selector, SelectorExt},
     discovery::ApiResource,
 };
-use reconcile::{
-    Cache, Error, EventType, Expectations, Key, Requeue, WorkQueue, controller_of, is_not_found,
-};
+use reconcile::{Cache, Error, Expectations, Key, Requeue, WorkQueue, controller_of, is_not_found};
 
 use crate::{
     context::Context,
+    events::Events,
     objects::Pod,
     scaled_value::{Rounding, scaled_value},
 };
@@ -179,6 +178,7 @@ fn with_condition(
 
 struct Budgets {
     context: Arc<Context>,
+    events: Events,
     own: Expectations<PodDisruptionBudget>,
 }
 
@@ -221,6 +221,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
         let cancel = context.cancel.clone();
         let controller = Budgets {
             own: Expectations::new(context.budgets.clone()),
+            events: context.events("controllermanager"),
             context,
         };
         let work = |key| controller.update(key);
@@ -264,9 +265,7 @@ impl Budgets {
         if let Expected::Unknown(why) = &scale {
             let reason = "CalculateExpectedPodCountFailed";
             let message = format!("Failed to calculate the number of expected pods: {why}");
-            self.context
-                .record_event(&*budget, EventType::Warning, reason, &message)
-                .await;
+            self.events.warning(&*budget, reason, &message).await;
         }
         let plan = plan(&budget, &pods, &scale, Timestamp::now());
         if let Some(status) = plan.status {

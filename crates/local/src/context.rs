@@ -7,13 +7,19 @@ use k8s_openapi::api::{
     core::v1::{Namespace, Node},
     policy::v1::PodDisruptionBudget,
 };
-use kube::{Api, Client, Resource, api::DeleteParams, runtime::watcher};
-use reconcile::{Cache, EventRecorder, EventType, Object, Requests, Watches, by_owner};
+use kube::{Api, Client, api::DeleteParams, runtime::watcher};
+use reconcile::{Cache, Object, Requests, Watches, by_owner};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    events::Events,
     nodes::SIMULATED_SELECTOR,
-    objects::{Deployment, Job, Pod, ReplicaSet},
+    objects::{
+        ControllerRevision, CronJob, DaemonSet, Deployment, Job, Pod, ReplicaSet,
+        ReplicationController, StatefulSet,
+        storage::{PersistentVolume, PersistentVolumeClaim, StorageClass},
+    },
+    pod_control::Creations,
 };
 
 /// How long simulated actions take, and how long the controllers wait.
@@ -33,6 +39,8 @@ pub struct Timings {
     pub lost_pods: Duration,
     /// A Job waits this long after a failed pod, and twice as long after each further one.
     pub job_retry: Duration,
+    /// A pod of a Job runs this long, unless its annotation states another time.
+    pub job_run: Duration,
 }
 
 impl Default for Timings {
@@ -45,6 +53,7 @@ impl Default for Timings {
             node_grace: Duration::from_secs(40),
             lost_pods: Duration::from_secs(40),
             job_retry: Duration::from_secs(10),
+            job_run: Duration::from_secs(10),
         }
     }
 }
@@ -60,18 +69,26 @@ pub(crate) struct Context {
     pub(crate) leases: Arc<Cache<Lease>>,
     pub(crate) namespaces: Arc<Cache<Namespace>>,
     pub(crate) replica_sets: Arc<Cache<ReplicaSet>>,
+    pub(crate) replication_controllers: Arc<Cache<ReplicationController>>,
     pub(crate) deployments: Arc<Cache<Deployment>>,
+    pub(crate) stateful_sets: Arc<Cache<StatefulSet>>,
+    pub(crate) daemon_sets: Arc<Cache<DaemonSet>>,
+    pub(crate) revisions: Arc<Cache<ControllerRevision>>,
+    pub(crate) cron_jobs: Arc<Cache<CronJob>>,
     pub(crate) jobs: Arc<Cache<Job>>,
     pub(crate) budgets: Arc<Cache<PodDisruptionBudget>>,
+    pub(crate) claims: Arc<Cache<PersistentVolumeClaim>>,
+    pub(crate) volumes: Arc<Cache<PersistentVolume>>,
+    pub(crate) classes: Arc<Cache<StorageClass>>,
     pub(crate) watches: Watches,
     /// Everything stops when this is cancelled.
     pub(crate) cancel: CancellationToken,
     pub(crate) requests: Requests,
-    events: EventRecorder,
+    pub(crate) creations: Creations,
 }
 
 impl Context {
-    pub(crate) fn new(client: Client, timings: Timings, component: &'static str) -> Arc<Self> {
+    pub(crate) fn new(client: Client, timings: Timings) -> Arc<Self> {
         Arc::new(Self {
             timings,
             pods: Cache::new(Pod::index),
@@ -79,12 +96,20 @@ impl Context {
             leases: Cache::new(by_owner),
             namespaces: Cache::new(by_owner),
             replica_sets: Cache::new(by_owner),
+            replication_controllers: Cache::new(by_owner),
             deployments: Cache::new(by_owner),
+            stateful_sets: Cache::new(by_owner),
+            daemon_sets: Cache::new(by_owner),
+            revisions: Cache::new(by_owner),
+            cron_jobs: Cache::new(by_owner),
             jobs: Cache::new(by_owner),
             budgets: Cache::new(by_owner),
+            claims: Cache::new(by_owner),
+            volumes: Cache::new(by_owner),
+            classes: Cache::new(by_owner),
             cancel: CancellationToken::new(),
             requests: Requests::new(client.clone()),
-            events: EventRecorder::new(client.clone(), component),
+            creations: Creations::default(),
             watches: Watches::default(),
             client,
         })
@@ -102,9 +127,17 @@ impl Context {
         self.watch(&self.nodes);
         self.watch(&self.namespaces);
         self.watch(&self.replica_sets);
+        self.watch(&self.replication_controllers);
         self.watch(&self.deployments);
+        self.watch(&self.stateful_sets);
+        self.watch(&self.daemon_sets);
+        self.watch(&self.revisions);
+        self.watch(&self.cron_jobs);
         self.watch(&self.jobs);
         self.watch(&self.budgets);
+        self.watch(&self.claims);
+        self.watch(&self.volumes);
+        self.watch(&self.classes);
         let leases = Api::namespaced(self.client.clone(), NODE_LEASES);
         self.watches
             .add(&self.leases, leases, watcher::Config::default());
@@ -137,15 +170,8 @@ impl Context {
         self.requests.delete::<Pod>(&pod.metadata, options).await
     }
 
-    pub(crate) async fn record_event(
-        &self,
-        about: &impl Resource<DynamicType = ()>,
-        event_type: EventType,
-        reason: &str,
-        message: &str,
-    ) {
-        self.events
-            .record(about.object_ref(&()), event_type, reason, message)
-            .await;
+    /// The events of a component, which has the name of its counterpart in Kubernetes.
+    pub(crate) fn events(&self, component: &'static str) -> Events {
+        Events::new(self.client.clone(), component)
     }
 }

@@ -11,7 +11,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Preconditions};
 use reconcile::{
-    Cache, Error, EventType, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of,
+    Cache, Error, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of,
     is_already_exists,
 };
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use self::plan::{Observed, RolloutStep, plan};
 use crate::{
     context::Context,
+    events::Events,
     objects::{Deployment, Pod, ReplicaSet},
     ownership::{claims, controlled_by, owner_keys},
 };
@@ -27,6 +28,7 @@ const WORKERS: usize = 8;
 
 struct Deployments {
     context: Arc<Context>,
+    events: Events,
     own: Expectations<Deployment>,
     sets: Expectations<ReplicaSet>,
 }
@@ -64,6 +66,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
         let controller = Deployments {
             own: Expectations::new(context.deployments.clone()),
             sets: Expectations::new(context.replica_sets.clone()),
+            events: context.events("deployment-controller"),
             context,
         };
         let work = |key| controller.update(key);
@@ -140,7 +143,7 @@ impl Deployments {
                 {
                     Ok(made) => {
                         self.sets.wrote(key, Some(&made));
-                        self.tell_scaled(deployment, &name, 0, replicas).await;
+                        self.report_scaling(deployment, &name, 0, replicas).await;
                     }
                     // Another template hashed to the same name: the count changes the hash.
                     Err(error) if is_already_exists(&error) => {
@@ -155,7 +158,7 @@ impl Deployments {
                 let fields = json!({"spec": {"replicas": replicas}});
                 if self.patch_set(key, &set, fields).await? {
                     let name = set.metadata.name.as_deref().unwrap_or_default();
-                    self.tell_scaled(deployment, name, set.spec.replicas, replicas)
+                    self.report_scaling(deployment, name, set.spec.replicas, replicas)
                         .await;
                 }
             }
@@ -202,11 +205,15 @@ impl Deployments {
         Ok(())
     }
 
-    async fn tell_scaled(&self, deployment: &Deployment, set: &str, from: i32, to: i32) {
+    /// In mid-rollout a new set starts with no replicas: that is no scaling.
+    async fn report_scaling(&self, deployment: &Deployment, set: &str, from: i32, to: i32) {
+        if from == to {
+            return;
+        }
         let direction = if to > from { "up" } else { "down" };
         let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
-        self.context
-            .record_event(deployment, EventType::Normal, "ScalingReplicaSet", &message)
+        self.events
+            .normal(deployment, "ScalingReplicaSet", &message)
             .await;
     }
 }

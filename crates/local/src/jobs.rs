@@ -9,12 +9,10 @@ mod plan;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::JobCondition;
 use kube::api::DeleteParams;
-use reconcile::{
-    Error, EventType, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of, message_of,
-};
+use reconcile::{Error, Expectations, Index, Key, Part, Requeue, WorkQueue, controller_of};
 use serde_json::json;
 
 use self::{
@@ -23,17 +21,19 @@ use self::{
 };
 use crate::{
     context::Context,
-    objects::{Job, Pod},
+    events::Events,
+    objects::{Job, Pod, job::JobStatus},
     ownership::{claims, controlled_by, owner_keys, pod_from},
+    pod_control::PodControl,
 };
 
 const WORKERS: usize = 8;
-const REQUESTS: usize = 16;
 
 struct Jobs {
     context: Arc<Context>,
+    events: Events,
     own: Expectations<Job>,
-    pods: Expectations<Pod>,
+    pods: PodControl,
 }
 
 /// Registers the listeners; the returned future does the work.
@@ -65,9 +65,11 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     async move {
         context.synced().await;
         let cancel = context.cancel.clone();
+        let events = context.events("job-controller");
         let controller = Jobs {
             own: Expectations::new(context.jobs.clone()),
-            pods: Expectations::new(context.pods.clone()),
+            pods: PodControl::new(&context, &events),
+            events,
             context,
         };
         let update = |key| controller.update(key);
@@ -102,9 +104,7 @@ impl Jobs {
     async fn carry_out(&self, key: &Key, job: &Job, plan: JobPlan) -> Result<Requeue, Error> {
         let requests = &self.context.requests;
         for message in plan.warnings {
-            self.context
-                .record_event(job, EventType::Warning, "NotSupported", &message)
-                .await;
+            self.events.warning(job, "NotSupported", &message).await;
         }
         if plan.remove_job {
             requests
@@ -112,53 +112,40 @@ impl Jobs {
                 .await?;
             return Ok(Requeue::OnChange);
         }
-        stream::iter(plan.release)
-            .map(|pod| async move { self.release(key, &pod).await })
-            .buffer_unordered(REQUESTS)
-            .try_collect::<()>()
-            .await?;
-        stream::iter(plan.delete)
-            .map(|pod| async move {
-                self.context.delete_pod(&pod, None).await?;
-                self.pods.deleted(key, Key::of(&pod.metadata), pod.uid());
-                Ok::<_, Error>(())
-            })
-            .buffer_unordered(REQUESTS)
-            .try_collect::<()>()
-            .await?;
-        self.create(key, job, &plan.create).await?;
+        let release = |pod: Arc<Pod>| async move { self.release(key, &pod).await };
+        self.pods.each(&plan.release, release).await?;
+        self.pods.delete(key, &plan.delete).await?;
+        let pod = &pod_from(&job.spec.template, &controlled_by(job));
+        let pods = plan
+            .create
+            .into_iter()
+            .map(|index| member(pod.clone(), index))
+            .collect();
+        let created = self.pods.create(key, job, pods).await?;
+        self.pods.report(job, &created, &plan.delete).await;
         if let Some(status) = plan.status {
+            let changed = changes(&job.status, &status);
             // A count from an old state must not be written.
             let fields = json!({"status": status});
             let patch = requests.merge_unchanged::<Job>(&job.metadata, Part::Status, fields);
             self.own.wrote(key, patch.await?.as_ref());
+            for condition in changed {
+                self.report(job, &condition).await;
+            }
         }
         Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
     }
 
-    async fn create(&self, key: &Key, job: &Job, indexes: &[Option<i32>]) -> Result<(), Error> {
-        let pod = &pod_from(&job.spec.template, &controlled_by(job));
-        let result = stream::iter(indexes.to_vec())
-            .map(|index| async move {
-                let pod = member(pod.clone(), index);
-                let made = self
-                    .context
-                    .requests
-                    .create::<Pod>(Some(&key.namespace), &pod)
-                    .await?;
-                self.pods.wrote(key, Some(&made));
-                Ok(())
-            })
-            .buffer_unordered(REQUESTS)
-            .try_collect::<()>()
-            .await;
-        if let Err(error) = &result {
-            let message = format!("Error creating: {}", message_of(error));
-            self.context
-                .record_event(job, EventType::Warning, "FailedCreate", &message)
-                .await;
+    async fn report(&self, job: &Job, condition: &JobCondition) {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (reason, message) = (text(&condition.reason), text(&condition.message));
+        match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Complete", "True") => self.events.normal(job, "Completed", "Job completed").await,
+            ("Failed", "True") => self.events.warning(job, &reason, &message).await,
+            ("Suspended", "True") => self.events.normal(job, "Suspended", &message).await,
+            ("Suspended", _) => self.events.normal(job, "Resumed", &message).await,
+            _ => {}
         }
-        Ok(result?)
     }
 
     /// A pod keeps its finalizer until its Job counts it. Without the Job, this removes the finalizer.
@@ -190,4 +177,17 @@ impl Jobs {
         self.pods.wrote(key, patch.await?.as_ref());
         Ok(())
     }
+}
+
+/// The conditions that are new or have another status than before.
+fn changes(before: &JobStatus, after: &JobStatus) -> Vec<JobCondition> {
+    let known = |condition: &&JobCondition| {
+        let mut old = before.conditions.iter();
+        old.any(|old| old.type_ == condition.type_ && old.status == condition.status)
+    };
+    let changed = after
+        .conditions
+        .iter()
+        .filter(|condition| !known(condition));
+    changed.cloned().collect()
 }

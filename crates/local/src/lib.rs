@@ -1,8 +1,7 @@
 //! Simulated kubelets, small controllers and a demo workload for the embedded cluster; the kubelets run on any cluster.
 //!
 //! Everything here uses an ordinary `kube::Client` and never sees the server behind it. It is not a controller manager:
-//! there are no StatefulSets, DaemonSets, CronJobs, ReplicationControllers, Endpoints or volume binding here, and
-//! nothing here schedules.
+//! there are no Endpoints, autoscalers or resource claims here, and nothing here schedules.
 //!
 //! Read `context` first, then any controller: each is a pure `plan` and a thin part that applies it, on top of the crate
 //! `reconcile`.
@@ -17,9 +16,12 @@
 //! |---|---|
 //! | `budgets` | the status of PodDisruptionBudgets |
 //! | `context` | the client, the caches and the timings that all parts share |
+//! | `cron_jobs` | the CronJob controller |
+//! | `daemon_sets` | the DaemonSet controller |
 //! | [`demo`] | the demo nodes and workload |
 //! | `deployments` | the Deployment controller |
 //! | `discovery` | all kinds that the server serves |
+//! | `events` | the events of a controller |
 //! | `garbage` | the garbage collector |
 //! | `jobs` | the Job controller |
 //! | `namespace_defaults` | the service account and the CA certificates of a namespace |
@@ -28,16 +30,23 @@
 //! | `nodes` | the simulated kubelets |
 //! | `objects` | the kinds, with only the fields that are read |
 //! | `ownership` | adoption and release of objects by selector |
+//! | `pod_control` | creation and deletion of the pods of a controller |
 //! | `pod_gc` | deletion of pods without a node |
-//! | `replica_sets` | the ReplicaSet controller |
+//! | `replica_sets` | the controller of ReplicaSets and ReplicationControllers |
+//! | `revisions` | the templates of StatefulSets and DaemonSets over time |
 //! | `scaled_value` | numbers that may be percentages |
+//! | `stateful_sets` | the StatefulSet controller |
 //! | `taint_eviction` | eviction of pods by NoExecute taints |
+//! | `volumes` | binding, provisioning, reclaiming and protection of claims and volumes |
 
 mod budgets;
 mod context;
+mod cron_jobs;
+mod daemon_sets;
 pub mod demo;
 mod deployments;
 mod discovery;
+mod events;
 mod garbage;
 mod jobs;
 mod namespace_defaults;
@@ -46,10 +55,14 @@ mod node_lifecycle;
 mod nodes;
 mod objects;
 mod ownership;
+mod pod_control;
 mod pod_gc;
 mod replica_sets;
+mod revisions;
 mod scaled_value;
+mod stateful_sets;
 mod taint_eviction;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -61,10 +74,6 @@ pub use self::{
     context::Timings,
     nodes::{EXIT_CODE, HEARTBEAT, NodeError, Nodes, RUN_FOR, SIMULATED, Shape},
 };
-
-/// The reporter of events.
-const LOCAL: &str = "tidepool-local";
-const NODES: &str = "tidepool-nodes";
 
 /// Running kubelets, with or without controllers.
 pub struct Local {
@@ -80,7 +89,7 @@ pub struct Running {
 
 /// Starts the kubelets and the controllers. `root_ca` is the certificate, in PEM, with which pods verify the server.
 pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
-    let running = Running::new(client, timings, LOCAL);
+    let running = Running::new(client, timings);
     let Running { context, tasks } = &running;
     let (nodes, run_nodes) = nodes::start(context.clone(), Scope::Unlabelled);
     tasks.spawn(run_nodes);
@@ -88,9 +97,15 @@ pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
     tasks.spawn(taint_eviction::start(context.clone()));
     tasks.spawn(pod_gc::start(context.clone()));
     tasks.spawn(deployments::start(context.clone()));
-    tasks.spawn(replica_sets::start(context.clone()));
+    let (sets, older) = (&context.replica_sets, &context.replication_controllers);
+    tasks.spawn(replica_sets::start(context.clone(), sets));
+    tasks.spawn(replica_sets::start(context.clone(), older));
+    tasks.spawn(stateful_sets::start(context.clone()));
+    tasks.spawn(daemon_sets::start(context.clone()));
     tasks.spawn(jobs::start(context.clone()));
+    tasks.spawn(cron_jobs::start(context.clone()));
     tasks.spawn(budgets::start(context.clone()));
+    tasks.spawn(volumes::start(context.clone()));
     tasks.spawn(namespace_defaults::start(context.clone(), root_ca));
     running.end_deletions();
     context.watch_all();
@@ -100,7 +115,7 @@ pub fn start(client: Client, root_ca: String, timings: Timings) -> Local {
 
 /// Starts the kubelets of the Nodes with the label [`SIMULATED`], on any cluster, without controllers.
 pub fn start_nodes(client: Client, timings: Timings) -> Local {
-    let running = Running::new(client, timings, NODES);
+    let running = Running::new(client, timings);
     let Running { context, tasks } = &running;
     let (nodes, run_nodes) = nodes::start(context.clone(), Scope::Labelled);
     context.watch_simulated_nodes();
@@ -111,7 +126,7 @@ pub fn start_nodes(client: Client, timings: Timings) -> Local {
 
 /// Starts only the controllers without which deletions never end: garbage collection and the emptying of namespaces.
 pub fn start_cleanup(client: Client) -> Running {
-    let running = Running::new(client, Timings::default(), LOCAL);
+    let running = Running::new(client, Timings::default());
     running.end_deletions();
     running.context.watch(&running.context.namespaces);
     running.start_watches();
@@ -145,9 +160,9 @@ impl Local {
 }
 
 impl Running {
-    fn new(client: Client, timings: Timings, component: &'static str) -> Self {
+    fn new(client: Client, timings: Timings) -> Self {
         Self {
-            context: Context::new(client, timings, component),
+            context: Context::new(client, timings),
             tasks: TaskTracker::new(),
         }
     }

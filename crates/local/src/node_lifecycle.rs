@@ -12,11 +12,11 @@ use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, Taint},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use reconcile::{Error, EventType, Index, Key, Part, Requeue, WorkQueue};
+use reconcile::{Error, Index, Key, Part, Requeue, WorkQueue};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::{context::Context, objects::Pod};
+use crate::{context::Context, events::Events, objects::Pod};
 
 const WORKERS: usize = 16;
 
@@ -163,6 +163,7 @@ fn is_ready(node: &Node) -> bool {
 
 struct NodeLifecycle {
     context: Arc<Context>,
+    events: Events,
     heard: Arc<Mutex<HashMap<String, Instant>>>,
 }
 
@@ -210,7 +211,11 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     async move {
         context.synced().await;
         let cancel = context.cancel.clone();
-        let controller = NodeLifecycle { context, heard };
+        let controller = NodeLifecycle {
+            events: context.events("node-controller"),
+            context,
+            heard,
+        };
         let work = |key| controller.update(key);
         queue.run(WORKERS, cancel, work).await;
     }
@@ -250,9 +255,7 @@ impl NodeLifecycle {
         {
             let name = node.metadata.name.as_deref().unwrap_or_default();
             let message = format!("Node {name} status is now: NodeNotReady");
-            self.context
-                .record_event(node, EventType::Normal, "NodeNotReady", &message)
-                .await;
+            self.events.normal(node, "NodeNotReady", &message).await;
         }
         Ok(())
     }

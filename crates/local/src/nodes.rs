@@ -24,8 +24,7 @@ use kube::{
     core::PartialObjectMeta,
 };
 use reconcile::{
-    Error, EventType, Index, Key, Part, QueueStats, Requeue, WorkQueue, is_already_exists,
-    message_of,
+    Error, Index, Key, Part, QueueStats, Requeue, WorkQueue, is_already_exists, message_of,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -34,12 +33,13 @@ use self::{
     addresses::{Addresses, NodeNetwork, Range},
     admission::Decision,
     pod_lifecycle::{PodNetwork, Stage, Step},
+    shape::Amounts,
 };
 pub use self::{
     pod_lifecycle::{EXIT_CODE, RUN_FOR},
     shape::Shape,
 };
-use crate::{context::Context, objects::Pod};
+use crate::{context::Context, events::Events, objects::Pod};
 
 /// Label of a Node: `true` leaves it to `tidepool nodes`.
 pub const SIMULATED: &str = "tidepool.io/simulated";
@@ -240,6 +240,7 @@ fn pod_cidr(node: &Node) -> Option<&str> {
 
 struct Kubelets {
     context: Arc<Context>,
+    events: Events,
     scope: Scope,
     /// Of pods and of nodes.
     queues: [Arc<WorkQueue<Key>>; 2],
@@ -256,6 +257,8 @@ struct Memory {
     admitted: HashSet<String>,
     /// When each node last renewed its lease.
     renewed: HashMap<String, Instant>,
+    /// The extended resources in the capacity of each node, as last reported.
+    extended: HashMap<String, Amounts>,
 }
 
 /// Registers the listeners; the returned future does the work.
@@ -263,6 +266,7 @@ pub(crate) fn start(context: Arc<Context>, scope: Scope) -> (Nodes, impl Future<
     let (pods, nodes) = (WorkQueue::new("pods"), WorkQueue::new("nodes"));
     let kubelets = Arc::new(Kubelets {
         context: context.clone(),
+        events: context.events("kubelet"),
         scope,
         queues: [pods.clone(), nodes.clone()],
         memory: Mutex::default(),
@@ -395,8 +399,8 @@ impl Kubelets {
                     return self.report_missing_address(&pod, &node).await;
                 };
                 for message in pod_lifecycle::annotation_errors(&pod) {
-                    self.context
-                        .record_event(&*pod, EventType::Warning, "InvalidAnnotation", &message)
+                    self.events
+                        .warning(&*pod, "InvalidAnnotation", &message)
                         .await;
                 }
                 pod_lifecycle::running(&pod, &network, now)
@@ -426,9 +430,7 @@ impl Kubelets {
         match decision {
             Decision::Admit => Ok(None),
             Decision::Reject { reason, message } => {
-                self.context
-                    .record_event(pod, EventType::Warning, &reason, &message)
-                    .await;
+                self.events.warning(pod, &reason, &message).await;
                 self.write(pod, admission::rejected(&reason, &message, now))
                     .await?;
                 Ok(Some(Requeue::OnChange))
@@ -512,8 +514,8 @@ impl Kubelets {
             return Ok(Requeue::OnChange);
         };
         let message = format!("node {name} has no free address for the pod in its podCIDR {cidr}");
-        self.context
-            .record_event(pod, EventType::Warning, "FailedCreatePodSandBox", &message)
+        self.events
+            .warning(pod, "FailedCreatePodSandBox", &message)
             .await;
         Ok(Requeue::After(Duration::from_secs(10)))
     }

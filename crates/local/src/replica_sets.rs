@@ -1,23 +1,23 @@
-//! The ReplicaSet controller: keeps the requested number of pods.
+//! The controller of ReplicaSets and ReplicationControllers: keeps the requested number of pods.
 
 use std::{cmp::Reverse, collections::HashMap, future::Future, sync::Arc, time::Duration};
 
-use futures::{StreamExt, TryStreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
-use reconcile::{Error, EventType, Expectations, Key, Part, Requeue, WorkQueue, message_of};
+use jiff::Timestamp;
+use reconcile::{Cache, Error, Expectations, Key, Part, Requeue, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::{
     context::Context,
-    objects::{Pod, ReplicaSet, replica_set::ReplicaSetStatus},
+    objects::{
+        Pod,
+        replica_set::{ReplicaSetStatus, Replicated},
+    },
     ownership::{claims, controlled_by, owner_keys, pod_from},
+    pod_control::{BURST, PodControl},
 };
 
-/// The most pods to create or delete in one plan; the next plan does the rest.
-const BURST: usize = 500;
-/// How many ReplicaSets it reconciles at a time, and how many requests it sends at a time for each.
+/// How many objects it reconciles at a time.
 const WORKERS: usize = 8;
-const REQUESTS: usize = 16;
 
 #[derive(Debug)]
 struct ReplicaSetPlan {
@@ -30,20 +30,19 @@ struct ReplicaSetPlan {
 }
 
 /// The plan for `set`, which owns `pods`.
-fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
-    let wanted = usize::try_from(set.spec.replicas).unwrap_or(0);
-    let min_ready = SignedDuration::from_secs(set.spec.min_ready_seconds.into());
+fn plan<K: Replicated>(set: &K, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
+    let (spec, meta) = (set.spec(), set.meta());
+    let wanted = usize::try_from(spec.replicas).unwrap_or(0);
     let mut active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pod.is_active()).cloned().collect();
 
     // How long until each ready pod is available.
-    let waits: Vec<SignedDuration> = active
+    let waits: Vec<Duration> = active
         .iter()
-        .filter_map(|pod| pod.ready_since())
-        .map(|since| min_ready - now.duration_since(since))
+        .filter_map(|pod| pod.available_in(spec.min_ready_seconds, now))
         .collect();
-    let available = |wait: &&SignedDuration| **wait <= SignedDuration::ZERO;
+    let available = |wait: &&Duration| wait.is_zero();
     let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    let template_labels = &set.spec.template["metadata"]["labels"];
+    let template_labels = &spec.template["metadata"]["labels"];
     let status = ReplicaSetStatus {
         replicas: count(active.len()),
         fully_labeled_replicas: count(
@@ -54,13 +53,13 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
         ),
         ready_replicas: count(waits.len()),
         available_replicas: count(waits.iter().filter(available).count()),
-        observed_generation: set.metadata.generation.unwrap_or(0),
+        observed_generation: meta.generation.unwrap_or(0),
     };
     let recheck = waits.iter().filter(|wait| !available(wait)).min();
-    let recheck = recheck.and_then(|wait| Duration::try_from(*wait).ok());
+    let recheck = recheck.copied();
 
     let (mut create, mut delete) = (0, Vec::new());
-    if set.metadata.deletion_timestamp.is_none() {
+    if meta.deletion_timestamp.is_none() {
         if active.len() < wanted {
             create = (wanted - active.len()).min(BURST);
         } else {
@@ -70,7 +69,7 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
             delete = active;
         }
     }
-    let status = (status != set.status).then_some(status);
+    let status = (status != *set.status()).then_some(status);
     ReplicaSetPlan {
         create,
         delete,
@@ -125,35 +124,41 @@ fn deletion_cost(pod: &Pod) -> i32 {
         .unwrap_or(0)
 }
 
-struct ReplicaSets {
+struct ReplicaSets<K> {
     context: Arc<Context>,
-    pods: Expectations<Pod>,
-    sets: Expectations<ReplicaSet>,
+    cache: Arc<Cache<K>>,
+    pods: PodControl,
+    sets: Expectations<K>,
 }
 
 /// Registers the listeners; the returned future does the work.
-pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
-    let queue = WorkQueue::new("replicasets");
+pub(crate) fn start<K: Replicated>(
+    context: Arc<Context>,
+    cache: &Arc<Cache<K>>,
+) -> impl Future<Output = ()> + use<K> {
+    let queue = WorkQueue::new(K::CONTROLLER);
     let wake = queue.clone();
-    context.replica_sets.listen(move |change| {
+    cache.listen(move |change| {
         for set in change.sides() {
-            wake.add(Key::of(&set.metadata));
+            wake.add(Key::of(set.meta()));
         }
     });
-    let (wake, sets) = (queue.clone(), context.replica_sets.clone());
+    let (wake, sets) = (queue.clone(), cache.clone());
     context.pods.listen(move |change| {
         for pod in change.sides() {
-            for key in owner_keys(&pod.metadata, &sets, |set| &set.spec.selector) {
+            for key in owner_keys(&pod.metadata, &sets, |set| &set.spec().selector) {
                 wake.add(key);
             }
         }
     });
+    let cache = cache.clone();
     async move {
         context.synced().await;
         let cancel = context.cancel.clone();
         let controller = ReplicaSets {
-            pods: Expectations::new(context.pods.clone()),
-            sets: Expectations::new(context.replica_sets.clone()),
+            pods: PodControl::new(&context, &context.events(K::CONTROLLER)),
+            sets: Expectations::new(cache.clone()),
+            cache,
             context,
         };
         let work = |key| controller.update(key);
@@ -161,69 +166,42 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
     }
 }
 
-impl ReplicaSets {
+impl<K: Replicated> ReplicaSets<K> {
     async fn update(&self, key: Key) -> Result<Requeue, Error> {
-        let Some(set) = self.context.replica_sets.get(&key) else {
+        let Some(set) = self.cache.get(&key) else {
             return Ok(Requeue::OnChange);
         };
         if !self.pods.satisfied(&key) || !self.sets.satisfied(&key) {
             return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let claims = claims(&set.metadata, &set.spec.selector, &self.context.pods)?;
+        let claims = claims(set.meta(), &set.spec().selector, &self.context.pods)?;
         let requests = &self.context.requests;
-        if claims.settle(&controlled_by(&*set), requests).await? {
+        let owner = controlled_by(&*set);
+        if claims.settle(&owner, requests).await? {
             return Ok(Requeue::After(Duration::from_secs(1)));
         }
-        let plan = plan(&set, &claims.owned, Timestamp::now());
-        self.delete(&key, &plan.delete).await?;
-        self.create(&key, &set, plan.create).await?;
+        let plan = plan(&*set, &claims.owned, Timestamp::now());
+        self.pods.delete(&key, &plan.delete).await?;
+        let pod = pod_from(&set.spec().template, &owner);
+        let pods = vec![pod; plan.create];
+        self.pods.create(&key, &*set, pods).await?;
         if let Some(status) = plan.status {
             let fields = json!({"status": status});
-            let written = requests
-                .merge::<ReplicaSet>(&set.metadata, Part::Status, fields)
-                .await?;
-            self.sets.wrote(&key, written.as_ref());
+            let patch = requests.merge::<K>(set.meta(), Part::Status, fields);
+            self.sets.wrote(&key, patch.await?.as_ref());
         }
         Ok(plan.recheck.map_or(Requeue::OnChange, Requeue::After))
-    }
-
-    async fn create(&self, key: &Key, set: &ReplicaSet, count: usize) -> Result<(), Error> {
-        let pod = pod_from(&set.spec.template, &controlled_by(set));
-        let namespace = Some(key.namespace.as_str());
-        let result = stream::iter(0..count)
-            .map(|_| self.context.requests.create::<Pod>(namespace, &pod))
-            .buffer_unordered(REQUESTS)
-            .try_for_each(|made| async move {
-                self.pods.wrote(key, Some(&made));
-                Ok(())
-            })
-            .await;
-        if let Err(error) = &result {
-            let message = format!("Error creating: {}", message_of(error));
-            self.context
-                .record_event(set, EventType::Warning, "FailedCreate", &message)
-                .await;
-        }
-        Ok(result?)
-    }
-
-    async fn delete(&self, key: &Key, pods: &[Arc<Pod>]) -> Result<(), Error> {
-        stream::iter(pods.to_vec())
-            .map(|pod| async move {
-                self.context.delete_pod(&pod, None).await?;
-                self.pods.deleted(key, Key::of(&pod.metadata), pod.uid());
-                Ok(())
-            })
-            .buffer_unordered(REQUESTS)
-            .try_collect()
-            .await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::pod::testing::{merge, pod};
+    use crate::objects::{
+        ReplicaSet,
+        pod::testing::{merge, pod},
+    };
+    use jiff::SignedDuration;
 
     fn now() -> Timestamp {
         "2026-01-01T00:01:00Z".parse().unwrap()

@@ -9,10 +9,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
-use reconcile::{Error, EventType, Index, Key, Part, Requeue, WorkQueue, true_condition};
+use reconcile::{Error, Index, Key, Part, Requeue, WorkQueue, true_condition};
 use serde_json::json;
 
-use crate::{context::Context, objects::Pod};
+use crate::{context::Context, events::Events, objects::Pod};
 
 const WORKERS: usize = 16;
 
@@ -65,6 +65,7 @@ fn driving(node: &Node) -> Vec<Taint> {
 
 struct TaintEviction {
     context: Arc<Context>,
+    events: Events,
     /// Since when a pod, by its uid, has been on a tainted node.
     met: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
@@ -105,6 +106,7 @@ pub(crate) fn start(context: Arc<Context>) -> impl Future<Output = ()> {
         context.synced().await;
         let cancel = context.cancel.clone();
         let controller = TaintEviction {
+            events: context.events("taint-eviction-controller"),
             context,
             met: Mutex::default(),
         };
@@ -153,8 +155,8 @@ impl TaintEviction {
 
     async fn evict(&self, key: &Key, pod: &Pod) -> Result<(), Error> {
         let message = format!("Marking for deletion Pod {key}");
-        self.context
-            .record_event(pod, EventType::Normal, "TaintManagerEviction", &message)
+        self.events
+            .normal(pod, "TaintManagerEviction", &message)
             .await;
         let message = "Taint manager: deleting due to NoExecute taint";
         let why = true_condition("DisruptionTarget", "DeletionByTaintManager", message);

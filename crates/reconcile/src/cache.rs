@@ -201,7 +201,8 @@ impl<K: Object> Cache<K> {
         while let Some(Some(event)) = cancel.run_until_cancelled(events.next()).await {
             match event {
                 Ok(event) => {
-                    failing = false;
+                    // Every attempt begins with this event.
+                    failing &= matches!(event, watcher::Event::Init);
                     self.apply(event);
                 }
                 // A watch breaks now and then; that a list or a new watch is refused can last.
@@ -332,7 +333,7 @@ impl<K: Object> Contents<K> {
 }
 
 /// The revision of an object: a decimal number that grows with every write of any kind.
-pub(crate) fn revision(meta: &ObjectMeta) -> u64 {
+pub fn revision(meta: &ObjectMeta) -> u64 {
     meta.resource_version
         .as_deref()
         .and_then(|text| text.parse().ok())

@@ -21,13 +21,14 @@ use crate::{
 const LONGEST_MESSAGE: usize = 1024;
 const LONGEST_NAME: usize = 253;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     Normal,
     Warning,
 }
 
 /// Writes the events of one component.
+#[derive(Clone)]
 pub struct EventRecorder {
     component: &'static str,
     client: Client,

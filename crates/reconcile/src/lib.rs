@@ -31,7 +31,7 @@ mod requests;
 mod watches;
 
 pub use self::{
-    cache::{Cache, Change, Index, Key, Object, by_owner, controller_of},
+    cache::{Cache, Change, Index, Key, Object, by_owner, controller_of, revision},
     events::{EventRecorder, EventType},
     expectations::Expectations,
     hash::fnv1a,

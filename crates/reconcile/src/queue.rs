@@ -28,6 +28,13 @@ pub enum Requeue {
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
+/// A key that took this long rests for as long as it took, so that it gets at most half of the time. Under load everything
+/// takes longer, and a controller that makes the load slows down.
+const LONG: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(2);
+/// Rests that are over are forgotten when there are so many.
+const MOST_RESTS: usize = 1_000;
+
 /// A failure that lasts for so many attempts is more than a conflict.
 const LASTING: u32 = 6;
 
@@ -54,7 +61,10 @@ struct State<K> {
     ready: VecDeque<K>,
     /// The members of `ready`.
     waiting: HashSet<K>,
-    running: HashSet<K>,
+    /// With the time at which the worker began.
+    running: HashMap<K, Instant>,
+    /// Keys that took long, and until when they rest.
+    resting: HashMap<K, Instant>,
     /// Running keys that changed meanwhile and must run again.
     again: HashSet<K>,
     later: BTreeSet<(Instant, K)>,
@@ -69,7 +79,8 @@ impl<K> Default for State<K> {
         Self {
             ready: VecDeque::new(),
             waiting: HashSet::new(),
-            running: HashSet::new(),
+            running: HashMap::new(),
+            resting: HashMap::new(),
             again: HashSet::new(),
             later: BTreeSet::new(),
             due: HashMap::new(),
@@ -82,7 +93,7 @@ impl<K> Default for State<K> {
 
 impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
     fn add(&mut self, key: K) {
-        if self.running.contains(&key) {
+        if self.running.contains_key(&key) {
             self.again.insert(key);
         } else if self.waiting.insert(key.clone()) {
             self.ready.push_back(key);
@@ -90,10 +101,17 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
     }
 
     /// An object of the key changed, perhaps by half of a failed attempt: the backoff starts again.
-    fn change(&mut self, key: K) {
+    fn change(&mut self, key: K, now: Instant) {
         self.failures.remove(&key);
         self.adds += 1;
-        self.add(key);
+        self.add_rested(key, now);
+    }
+
+    fn add_rested(&mut self, key: K, now: Instant) {
+        match self.resting.get(&key) {
+            Some(&until) if until > now => self.add_at(key, until),
+            _ => self.add(key),
+        }
     }
 
     /// Keeps an earlier time.
@@ -122,12 +140,21 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
         if let Some(due) = self.due.remove(&key) {
             self.later.remove(&(due, key.clone()));
         }
-        self.running.insert(key.clone());
+        self.resting.remove(&key);
+        self.running.insert(key.clone(), now);
         Some(key)
     }
 
     fn done<E>(&mut self, key: K, result: &Result<Requeue, E>, now: Instant) {
-        self.running.remove(&key);
+        let began = self.running.remove(&key).unwrap_or(now);
+        let took = now.saturating_duration_since(began);
+        if took >= LONG {
+            if self.resting.len() >= MOST_RESTS {
+                self.resting.retain(|_, until| *until > now);
+            }
+            let until = now + took.min(LONGEST_REST);
+            self.resting.insert(key.clone(), until);
+        }
         match result {
             Ok(next) => {
                 self.failures.remove(&key);
@@ -135,7 +162,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
                     self.add_at(key.clone(), now + *wait);
                 }
                 if self.again.remove(&key) {
-                    self.add(key);
+                    self.add_rested(key, now);
                 }
             }
             Err(_) => {
@@ -165,7 +192,7 @@ where
     }
 
     pub fn add(&self, key: K) {
-        self.lock().change(key);
+        self.lock().change(key, Instant::now());
         self.changed.notify_one();
     }
 
@@ -293,9 +320,34 @@ mod tests {
         }
         assert_eq!(state.pop(now + LONGEST_RETRY), Some("a"));
 
-        state.change("a");
+        state.change("a", now);
         state.done("a", &Err(()), now);
         assert_eq!(state.pop(now + FIRST_RETRY), Some("a"), "it got further");
+    }
+
+    #[test]
+    fn a_key_that_took_long_rests_for_as_long() {
+        let (mut state, now) = (State::default(), Instant::now());
+        for (took, rest) in [
+            (LONG / 2, Duration::ZERO),
+            (2 * LONG, 2 * LONG),
+            (60 * SECOND, LONGEST_REST),
+        ] {
+            state.add("a");
+            assert_eq!(state.pop(now), Some("a"));
+            // One change while it runs, and one while it rests.
+            state.change("a", now);
+            state.done("a", &OK, now + took);
+            state.change("a", now + took);
+            let rested = now + took + rest;
+            if !rest.is_zero() {
+                let before = rested - Duration::from_millis(1);
+                assert_eq!(state.pop(before), None, "it took {took:?}");
+            }
+            assert_eq!(state.pop(rested), Some("a"), "it took {took:?}");
+            state.done("a", &OK, rested);
+        }
+        assert_eq!(state.pop(now + 600 * SECOND), None);
     }
 
     #[tokio::test]

@@ -90,6 +90,37 @@ impl Requests {
         .await
     }
 
+    /// As `merge`, for a kind without a type: `collection` is the path of its objects in the namespace.
+    pub async fn merge_at(
+        &self,
+        collection: String,
+        target: &ObjectMeta,
+        part: Part,
+        fields: Value,
+    ) -> Result<Option<ObjectMeta>, kube::Error> {
+        let patch = Patch::Merge(this(target, fields));
+        self.patch(collection, target, part, patch).await
+    }
+
+    /// A JSON patch: its operations apply in their order, all or none. None when the object is gone.
+    pub async fn json<K: Resource<DynamicType = ()>>(
+        &self,
+        target: &ObjectMeta,
+        mut operations: Vec<Value>,
+    ) -> Result<Option<ObjectMeta>, kube::Error> {
+        if let Some(uid) = &target.uid {
+            let test = json!({"op": "test", "path": "/metadata/uid", "value": uid});
+            operations.insert(0, test);
+        }
+        let body = serde_json::to_vec(&operations).map_err(kube::Error::SerdeError)?;
+        let request = http::Request::patch(format!("{}/{}", path::<K>(target), name_of(target)))
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(body)
+            .map_err(kube::core::request::Error::BuildRequest);
+        gone_is_none(self.send(request).await)
+    }
+
     /// As `merge`, but fails when the object has changed since it was read.
     pub async fn merge_unchanged<K: Resource<DynamicType = ()>>(
         &self,

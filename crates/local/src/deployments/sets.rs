@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use reconcile::fnv1a;
 use serde_json::{Value, json};
 
 use crate::{
     objects::{Deployment, ReplicaSet, deployment::DeploymentSpec},
     ownership::controlled_by,
+    revisions::template_hash,
 };
 
 pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -102,18 +102,6 @@ pub(super) fn new(deployment: &Deployment, replicas: i32, revision: i64) -> (Str
         },
     });
     (name, set)
-}
-
-/// Ten letters that name a template, without vowels so that no words appear.
-fn template_hash(template: &Value, collisions: i32) -> String {
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hash = fnv1a(format!("{template} {collisions}").as_bytes());
-    let mut name = String::with_capacity(10);
-    for _ in 0..10 {
-        name.push(char::from(LETTERS[(hash % 27) as usize]));
-        hash /= 27;
-    }
-    name
 }
 
 /// Old revisions beyond the limit, oldest first; only sets without any pod.

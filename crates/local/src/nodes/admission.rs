@@ -4,10 +4,6 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use api::{
-    parse,
-    wire::{core as wire, meta},
-};
 use engine::kubelet::{self, Admission, Applicant, CRITICAL_PRIORITY, Host};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
@@ -15,7 +11,7 @@ use reconcile::true_condition;
 use serde_json::{Value, json};
 
 use super::pod_lifecycle;
-use crate::objects::Pod;
+use crate::objects::{Pod, node};
 
 /// The reason when the kubelet cannot decide or cannot preempt.
 const UNEXPECTED: &str = "UnexpectedAdmissionError";
@@ -41,7 +37,7 @@ pub(super) fn decide(pod: &Pod, node: &Node, others: Vec<Arc<Pod>>) -> Decision 
         reason: reason.to_owned(),
         message,
     };
-    let (model, machine) = match (pod.model(), parse::node(&wire(node))) {
+    let (model, machine) = match (pod.model(), node::model(node)) {
         (Ok(model), Ok(node)) => (model, node),
         (Err(error), _) => return reject(UNEXPECTED, error.to_string()),
         (_, Err(error)) => return reject(UNEXPECTED, error.to_string()),
@@ -111,36 +107,6 @@ fn victims(
         }
     }
     Some(victims)
-}
-
-fn wire(node: &Node) -> wire::Node {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
-    let taints = spec.and_then(|spec| spec.taints.as_ref());
-    let taints = taints.into_iter().flatten().map(|taint| wire::Taint {
-        key: taint.key.clone(),
-        value: text(&taint.value),
-        effect: taint.effect.clone(),
-    });
-    let allocatable = status.and_then(|status| status.allocatable.as_ref());
-    let allocatable = allocatable.into_iter().flatten();
-    wire::Node {
-        metadata: meta::ObjectMeta {
-            name: text(&node.metadata.name),
-            labels: node.metadata.labels.clone().unwrap_or_default(),
-            ..meta::ObjectMeta::default()
-        },
-        spec: wire::NodeSpec {
-            taints: taints.collect(),
-            ..wire::NodeSpec::default()
-        },
-        status: wire::NodeStatus {
-            allocatable: allocatable
-                .map(|(name, amount)| (name.clone(), meta::Quantity(amount.0.clone())))
-                .collect(),
-            ..wire::NodeStatus::default()
-        },
-    }
 }
 
 /// The status of a rejected pod.

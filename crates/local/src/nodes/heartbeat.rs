@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use reconcile::{Error, Key, Part, Requeue, fnv1a, is_already_exists};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Kubelets, is_silent, pod_cidr, shape};
@@ -21,6 +21,7 @@ impl Kubelets {
             let mut memory = self.memory();
             memory.addresses.forget_node(&key.name);
             memory.renewed.remove(&key.name);
+            memory.extended.remove(&key.name);
             return Ok(Requeue::OnChange);
         };
         if is_silent(&node) || node.metadata.deletion_timestamp.is_some() {
@@ -107,12 +108,20 @@ impl Kubelets {
         if silent_for.is_none_or(|silence| silence >= self.context.timings.node_status) {
             wanted = shape::with_heartbeat(wanted, now);
         }
+        let extended = shape::extended(node);
+        let before = self.memory().extended.get(name).cloned();
+        let before = before.as_ref().unwrap_or(&extended);
+        let removed = shape::follow_capacity(&mut wanted, before);
         if wanted.status != node.status {
-            let fields = json!({"status": wanted.status});
+            let mut fields = json!({"status": wanted.status});
+            for resource in removed {
+                fields["status"]["allocatable"][resource] = Value::Null;
+            }
             requests
                 .strategic::<Node>(&node.metadata, Part::Status, fields)
                 .await?;
         }
+        self.memory().extended.insert(name.to_owned(), extended);
         Ok(())
     }
 }

@@ -1,12 +1,14 @@
 //! The lifecycle of a pod on its node: what happens next, and the status that the kubelet writes.
 //!
 //! The annotations of a pod state how long it runs and how it ends. They are about the pod, so it also ends under the
-//! restart policy `Always`, which is only the default. `OnFailure` restarts it after a failure.
+//! restart policy `Always`, which is only the default. `OnFailure` restarts it after a failure. A pod of a Job also ends
+//! without annotations, or its Job would never end.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use reconcile::controller_of;
 use serde_json::{Value, json};
 
 use crate::{
@@ -85,7 +87,8 @@ pub(super) fn next(pod: &Pod, stage: Stage, elapsed: Duration, timings: &Timings
         Stage::Stopping => {
             let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
             let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
-            after(timings.pod_stop.min(grace), Step::Remove)
+            let stop = pre_stop(pod).saturating_add(timings.pod_stop);
+            after(stop.min(grace), Step::Remove)
         }
         Stage::Crashed => {
             let doublings = u32::try_from(pod.restarts()).unwrap_or(0).min(8);
@@ -96,8 +99,10 @@ pub(super) fn next(pod: &Pod, stage: Stage, elapsed: Duration, timings: &Timings
         }
         Stage::Running if !pod.is_ready() && gates_open(pod) => Step::MarkReady,
         Stage::Running => {
-            let Some(run_for) = run_for(pod).ok().flatten() else {
-                return Step::Nothing;
+            let run_for = match run_for(pod) {
+                Ok(Some(run_for)) => run_for,
+                Ok(None) if is_of_job(pod) => timings.job_run,
+                _ => return Step::Nothing,
             };
             let code = exit_code(pod).unwrap_or(0);
             let restarts = code != 0 && pod.spec.restart_policy == "OnFailure";
@@ -111,6 +116,21 @@ pub(super) fn next(pod: &Pod, stage: Stage, elapsed: Duration, timings: &Timings
             )
         }
     }
+}
+
+/// How long the hooks of running containers sleep before the containers get their signal to stop.
+fn pre_stop(pod: &Pod) -> Duration {
+    let running = pod.status.container_statuses.iter();
+    if !running.into_iter().any(|c| c.state.running.is_some()) {
+        return Duration::ZERO;
+    }
+    let containers = pod.spec.containers.iter();
+    let seconds = containers.map(Container::pre_stop_seconds).max();
+    Duration::from_secs(seconds.unwrap_or(0))
+}
+
+fn is_of_job(pod: &Pod) -> bool {
+    controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "Job")
 }
 
 fn gates_open(pod: &Pod) -> bool {
@@ -307,6 +327,7 @@ mod tests {
         Timings {
             pod_start: 2 * SECOND,
             pod_stop: 5 * SECOND,
+            job_run: 10 * SECOND,
             ..Timings::default()
         }
     }
@@ -331,8 +352,25 @@ mod tests {
         )
     }
 
+    /// A running pod that was deleted, with a hook that sleeps.
+    fn with_hook(grace: i64, sleep: i64) -> Pod {
+        pod(
+            "p",
+            json!({
+                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": grace},
+                "spec": {"containers": [{"name": "main", "lifecycle": {"preStop": {"sleep": {"seconds": sleep}}}}]},
+                "status": {"containerStatuses": [{"state": {"running": {}}}]},
+            }),
+        )
+    }
+
     #[test]
     fn a_pod_moves_on_when_its_time_has_come() {
+        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": true}]);
+        let mut of_job = up(json!({}), "Never");
+        of_job.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        let mut of_job_for_a_minute = up(json!({RUN_FOR: "1m"}), "Never");
+        of_job_for_a_minute.metadata.owner_references = of_job.metadata.owner_references.clone();
         let minute = json!({RUN_FOR: "1m"});
         let failing = json!({RUN_FOR: "1m", EXIT_CODE: "3"});
         let crashed = pod(
@@ -411,6 +449,27 @@ mod tests {
             ("and starts again", crashed, 20, Step::Start),
             ("its node was away", written_off, 0, Step::MarkReady),
             ("others decide when it is ready", gated, 0, Step::Nothing),
+            ("a pod of a Job runs", of_job.clone(), 9, Step::Wait(SECOND)),
+            ("and ends", of_job, 10, Step::End { code: 0 }),
+            (
+                "unless it is annotated",
+                of_job_for_a_minute,
+                59,
+                Step::Wait(SECOND),
+            ),
+            (
+                "its hook sleeps before it stops",
+                with_hook(30, 20),
+                24,
+                Step::Wait(SECOND),
+            ),
+            ("and it stops", with_hook(30, 20), 25, Step::Remove),
+            (
+                "the grace period limits the hook",
+                with_hook(10, 20),
+                10,
+                Step::Remove,
+            ),
             ("stops in good order", dying(30), 4, Step::Wait(SECOND)),
             ("is gone", dying(30), 5, Step::Remove),
             ("has little time to stop", dying(1), 1, Step::Remove),

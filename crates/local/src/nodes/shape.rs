@@ -108,6 +108,35 @@ fn quantities(list: &[(&str, String)]) -> BTreeMap<String, Quantity> {
         .collect()
 }
 
+pub(super) type Amounts = BTreeMap<String, Quantity>;
+
+/// The extended resources in the capacity of a node.
+pub(super) fn extended(node: &Node) -> Amounts {
+    let capacity = node.status.as_ref().and_then(|it| it.capacity.as_ref());
+    let all = capacity.into_iter().flatten();
+    all.filter(|(name, _)| name.contains('/'))
+        .map(|(name, amount)| (name.clone(), amount.clone()))
+        .collect()
+}
+
+/// Brings changes of the capacity to the allocatable amounts, as a kubelet does: extended resources that differ from
+/// `before` get their capacity, and those that are gone from the capacity go. Returns the names of the latter. Amounts
+/// whose capacity did not change stay: a user may have made them lower.
+pub(super) fn follow_capacity(node: &mut Node, before: &Amounts) -> Vec<String> {
+    let now = extended(node);
+    let status = node.status.get_or_insert_default();
+    let allocatable = status.allocatable.get_or_insert_default();
+    for (name, amount) in &now {
+        if before.get(name) != Some(amount) {
+            allocatable.insert(name.clone(), amount.clone());
+        }
+    }
+    let gone = before.keys().filter(|name| !now.contains_key(*name));
+    gone.filter(|name| allocatable.remove(*name).is_some())
+        .cloned()
+        .collect()
+}
+
 /// The node with everything that its kubelet reports; values of others stay.
 pub(super) fn completed(node: &Node, network: &NodeNetwork, now: Timestamp) -> Node {
     let mut node = node.clone();
@@ -120,6 +149,13 @@ pub(super) fn completed(node: &Node, network: &NodeNetwork, now: Timestamp) -> N
         spec.pod_cidrs = Some(vec![cidr.clone()]);
     }
     let status = node.status.get_or_insert_default();
+    // A kubelet reports everything in the capacity as allocatable, less what it reserves.
+    for (resource, amount) in status.capacity.iter().flatten() {
+        let allocatable = status.allocatable.get_or_insert_default();
+        allocatable
+            .entry(resource.clone())
+            .or_insert_with(|| amount.clone());
+    }
     // A kubelet always reports these, and without them no pod fits.
     let least = quantities(&[
         ("cpu", "16".into()),
@@ -337,5 +373,68 @@ mod tests {
                 "PIDPressure False"
             ]
         );
+    }
+
+    #[test]
+    fn allocatable_follows_the_capacity_of_extended_resources() {
+        let amounts = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter();
+            let all =
+                pairs.map(|(name, amount)| (format!("x.io/{name}"), Quantity((*amount).into())));
+            all.collect::<Amounts>()
+        };
+        type Pairs<'a> = &'a [(&'a str, &'a str)];
+        // Name, capacity before, capacity, allocatable, allocatable afterwards, removed.
+        type Case<'a> = (
+            &'a str,
+            Pairs<'a>,
+            Pairs<'a>,
+            Pairs<'a>,
+            Pairs<'a>,
+            &'a [&'a str],
+        );
+        let cases: [Case; 4] = [
+            ("added", &[], &[("a", "5")], &[], &[("a", "5")], &[]),
+            (
+                "changed",
+                &[("a", "5")],
+                &[("a", "7")],
+                &[("a", "5")],
+                &[("a", "7")],
+                &[],
+            ),
+            (
+                "removed",
+                &[("a", "5")],
+                &[],
+                &[("a", "5")],
+                &[],
+                &["x.io/a"],
+            ),
+            (
+                "lower than the capacity",
+                &[("a", "5")],
+                &[("a", "5")],
+                &[("a", "4")],
+                &[("a", "4")],
+                &[],
+            ),
+        ];
+        for (case, before, capacity, allocatable, want, removed) in cases {
+            let mut node = Node::default();
+            let status = node.status.get_or_insert_default();
+            status.capacity = Some(amounts(capacity));
+            status.allocatable = Some(amounts(allocatable));
+            assert_eq!(
+                follow_capacity(&mut node, &amounts(before)),
+                removed,
+                "{case}"
+            );
+            assert_eq!(
+                node.status.unwrap().allocatable,
+                Some(amounts(want)),
+                "{case}"
+            );
+        }
     }
 }

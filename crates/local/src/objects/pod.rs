@@ -3,19 +3,21 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use api::{
     parse::{self, ParseError},
     wire::{core as wire, meta},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::core::v1::{PodReadinessGate, Toleration},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use reconcile::{Index, by_owner};
 use serde::{Deserialize, de::IgnoredAny};
+use serde_json::Value;
 
 super::kind!(Pod, "", "pods");
 
@@ -43,10 +45,31 @@ pub(crate) struct PodSpec {
     pub(crate) priority: i32,
     pub(crate) os: Os,
     pub(crate) security_context: SecurityContext,
+    volumes: Vec<Volume>,
     node_selector: Option<BTreeMap<String, String>>,
     affinity: wire::Affinity,
     resources: Option<wire::ResourceRequirements>,
     overhead: meta::ResourceList,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Volume {
+    name: String,
+    persistent_volume_claim: Option<ClaimSource>,
+    ephemeral: Option<EphemeralSource>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimSource {
+    claim_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct EphemeralSource {
+    volume_claim_template: Value,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -68,8 +91,34 @@ pub(crate) struct Container {
     pub(crate) image: String,
     /// `Always` on an init container makes it a sidecar.
     pub(crate) restart_policy: String,
+    lifecycle: Lifecycle,
     resources: wire::ResourceRequirements,
     ports: Vec<wire::ContainerPort>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Lifecycle {
+    pre_stop: Hook,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Hook {
+    sleep: Sleep,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sleep {
+    seconds: i64,
+}
+
+impl Container {
+    /// How long its hook sleeps before the container gets its signal to stop.
+    pub(crate) fn pre_stop_seconds(&self) -> u64 {
+        u64::try_from(self.lifecycle.pre_stop.sleep.seconds).unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -162,6 +211,13 @@ impl Pod {
         Some(time.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
     }
 
+    /// The time until it is available, if it is ready; zero if it is available now.
+    pub(crate) fn available_in(&self, min_ready_seconds: i32, now: Timestamp) -> Option<Duration> {
+        let min_ready = SignedDuration::from_secs(min_ready_seconds.into());
+        let left = min_ready.saturating_sub(now.duration_since(self.ready_since()?));
+        Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
+    }
+
     pub(crate) fn restarts(&self) -> i32 {
         let counts = self
             .status
@@ -227,6 +283,36 @@ impl Pod {
         }
     }
 
+    /// The node that it is bound to, or else the only one that its node affinity names.
+    pub(crate) fn target_node(&self) -> Option<&str> {
+        if self.is_bound() {
+            return Some(&self.spec.node_name);
+        }
+        let affinity = self.spec.affinity.node_affinity.as_ref()?;
+        let terms = &affinity.required.as_ref()?.node_selector_terms;
+        let mut fields = terms.iter().flat_map(|term| &term.match_fields);
+        let name = fields.find(|field| field.key == "metadata.name" && field.operator == "In")?;
+        name.values.first().map(String::as_str)
+    }
+
+    /// The names of the claims that it uses.
+    pub(crate) fn claim_names(&self) -> impl Iterator<Item = String> {
+        let of_others = self.spec.volumes.iter().filter_map(|volume| {
+            let source = volume.persistent_volume_claim.as_ref()?;
+            Some(source.claim_name.clone())
+        });
+        of_others.chain(self.own_claims().map(|(name, _)| name))
+    }
+
+    /// The claims that exist only for this pod: their names and templates.
+    pub(crate) fn own_claims(&self) -> impl Iterator<Item = (String, &Value)> {
+        self.spec.volumes.iter().filter_map(|volume| {
+            let source = volume.ephemeral.as_ref()?;
+            let name = format!("{}-{}", self.name(), volume.name);
+            Some((name, &source.volume_claim_template))
+        })
+    }
+
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
         let annotations = self.metadata.annotations.as_ref()?;
         annotations.get(key).map(String::as_str)
@@ -238,7 +324,7 @@ pub(crate) mod testing {
     //! Pods for tables of test cases.
 
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     /// A pod of namespace `ns` whose uid is its name, from the parts that matter to the case.
     pub(crate) fn pod(name: &str, parts: Value) -> Pod {

@@ -1,6 +1,7 @@
-//! ReplicaSets.
+//! ReplicaSets, and what they have in common with ReplicationControllers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use reconcile::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,4 +33,25 @@ pub(crate) struct ReplicaSetStatus {
     pub(crate) ready_replicas: i32,
     pub(crate) available_replicas: i32,
     pub(crate) observed_generation: i64,
+}
+
+/// A kind whose controller keeps the requested number of equal pods.
+pub(crate) trait Replicated: Object {
+    /// The name of the controller, as events show it.
+    const CONTROLLER: &'static str;
+
+    fn spec(&self) -> &ReplicaSetSpec;
+    fn status(&self) -> &ReplicaSetStatus;
+}
+
+impl Replicated for ReplicaSet {
+    const CONTROLLER: &'static str = "replicaset-controller";
+
+    fn spec(&self) -> &ReplicaSetSpec {
+        &self.spec
+    }
+
+    fn status(&self) -> &ReplicaSetStatus {
+        &self.status
+    }
 }

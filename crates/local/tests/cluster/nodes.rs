@@ -15,7 +15,7 @@ use local::Local;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Fixture, cluster, deployment, eventually, gone, is_ready, object, phase, short,
+    Fixture, cluster, deployment, eventually, gone, is_ready, object, phase, short, template,
 };
 
 fn condition(node: &Node, type_: &str) -> String {
@@ -437,4 +437,56 @@ async fn pods_that_do_not_fit_are_rejected_as_by_a_kubelet() {
     fixture.create::<Pod>(vital).await;
     phases(4, 7).await;
     assert_eq!(phase(&api.get("vital").await.unwrap()), "Running");
+}
+
+#[tokio::test]
+async fn an_extended_resource_in_the_capacity_becomes_allocatable() {
+    let fixture = cluster(1).await;
+    let patch_status = |status: Value| {
+        let nodes = fixture.nodes();
+        async move {
+            let fields = Patch::Strategic(json!({"status": status}));
+            nodes
+                .patch_status("node-001", &PatchParams::default(), &fields)
+                .await
+                .unwrap();
+        }
+    };
+    for (case, amount) in [
+        ("added", Some("10")),
+        ("changed", Some("4")),
+        ("removed", None),
+    ] {
+        patch_status(json!({"capacity": {"example.com/gpu": amount}})).await;
+        eventually(case, || async {
+            let status = fixture.nodes().get("node-001").await.unwrap().status;
+            let allocatable = status.unwrap().allocatable.unwrap();
+            let found = allocatable.get("example.com/gpu").map(|it| it.0.clone());
+            if found.as_deref() == amount {
+                Ok(())
+            } else {
+                Err(found)
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_pod_stops_after_its_hook() {
+    let fixture = cluster(1).await;
+    let mut pod = template("web", "app:1");
+    pod["metadata"]["name"] = "slow".into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
+    pod["spec"]["containers"][0]["lifecycle"] = json!({"preStop": {"sleep": {"seconds": 1}}});
+    fixture.create::<Pod>(pod).await;
+    fixture.ready("web", 1).await;
+    let deleted = std::time::Instant::now();
+    fixture
+        .api::<Pod>()
+        .delete("slow", &DeleteParams::default())
+        .await
+        .unwrap();
+    gone(&fixture.api::<Pod>(), "slow").await;
+    assert!(deleted.elapsed() >= Duration::from_secs(1));
 }

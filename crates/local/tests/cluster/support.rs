@@ -26,6 +26,7 @@ pub(crate) fn short() -> Timings {
         node_grace: Duration::from_millis(1500),
         lost_pods: Duration::from_millis(300),
         job_retry: Duration::from_millis(50),
+        job_run: Duration::from_millis(100),
     }
 }
 
@@ -76,6 +77,10 @@ pub(crate) async fn bind_in_turn(client: Client) {
         if pod.metadata.deletion_timestamp.is_some() {
             continue;
         }
+        if let Some(node) = named_node(&pod) {
+            bind(&client, &pod, &node).await;
+            continue;
+        }
         loop {
             let all = nodes.list(&ListParams::default()).await.unwrap();
             let open: Vec<&Node> = all.iter().filter(|node| is_open(node)).collect();
@@ -88,6 +93,21 @@ pub(crate) async fn bind_in_turn(client: Client) {
             break;
         }
     }
+}
+
+/// The node that the affinity of a daemon's pod names.
+fn named_node(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?;
+    let node = affinity.node_affinity.as_ref()?;
+    let required = node
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let fields = required
+        .node_selector_terms
+        .first()?
+        .match_fields
+        .as_ref()?;
+    fields.first()?.values.as_ref()?.first().cloned()
 }
 
 fn is_open(node: &Node) -> bool {
@@ -136,6 +156,17 @@ impl Fixture {
             .create(&PostParams::default(), &object(value))
             .await
             .unwrap()
+    }
+
+    pub(crate) async fn list<K>(&self) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug,
+    {
+        let all = ListParams::default();
+        self.api::<K>().list(&all).await.unwrap().items
     }
 
     /// The pods with this label `app`, terminating ones included.

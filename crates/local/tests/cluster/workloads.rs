@@ -3,12 +3,12 @@
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
     batch::v1::Job,
-    core::v1::Pod,
+    core::v1::{Event, Pod, ReplicationController},
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api, ResourceExt,
-    api::{EvictParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 
@@ -213,6 +213,105 @@ async fn a_replica_set_replaces_adopts_and_releases() {
     .await;
 }
 
+#[tokio::test]
+async fn a_replication_controller_keeps_its_number_of_pods() {
+    let fixture = cluster(2).await;
+    fixture
+        .create::<ReplicationController>(json!({"metadata": {"name": "web"}, "spec": {
+            "replicas": 3, "selector": {"app": "web"}, "template": template("web", "app:1"),
+        }}))
+        .await;
+    let pods = fixture.ready("web", 3).await;
+    let owner = &pods[0].owner_references()[0];
+    assert_eq!(
+        (owner.kind.as_str(), owner.name.as_str()),
+        ("ReplicationController", "web")
+    );
+    let api = fixture.api::<ReplicationController>();
+    patch(&api, "web", json!({"spec": {"replicas": 1}})).await;
+    fixture.ready("web", 1).await;
+    eventually("the status follows", || async {
+        let status = api.get("web").await.unwrap().status.unwrap();
+        if (status.replicas, status.ready_replicas) == (1, Some(1)) {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    })
+    .await;
+    // Without a policy, the server keeps the pods of a ReplicationController.
+    api.delete("web", &DeleteParams::background())
+        .await
+        .unwrap();
+    fixture.ready("web", 0).await;
+}
+
+#[tokio::test]
+async fn events_name_the_controllers_of_kubernetes() {
+    let fixture = cluster(1).await;
+    fixture.create::<Deployment>(deployment("web", 2)).await;
+    fixture.ready("web", 2).await;
+    // A second change before the first is rolled out: its new set starts with no replicas.
+    fixture.local.nodes().cordon("node-001").await.unwrap();
+    node_is(&fixture, "node-001", "True", &[CORDONED]).await;
+    for tag in ["app:2", "app:3"] {
+        patch(&fixture.api::<Deployment>(), "web", image(tag)).await;
+        eventually("the new set exists", || async {
+            let sets = fixture.list::<ReplicaSet>().await;
+            let has = sets.iter().any(|set| {
+                let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+                let spec = template.and_then(|template| template.spec.as_ref());
+                spec.is_some_and(|spec| spec.containers[0].image.as_deref() == Some(tag))
+            });
+            if has { Ok(()) } else { Err(sets.len()) }
+        })
+        .await;
+    }
+    let scaled = fixture.events_about("web").await;
+    assert!(
+        scaled.iter().any(|event| event.1.contains("from 0 to 2")),
+        "{scaled:?}"
+    );
+    assert!(
+        !scaled.iter().any(|event| event.1.contains("from 0 to 0")),
+        "{scaled:?}"
+    );
+    fixture
+        .create::<Job>(job(
+            "j",
+            json!({}),
+            json!({local::RUN_FOR: "10ms", local::EXIT_CODE: "soon"}),
+        ))
+        .await;
+    fixture.local.nodes().uncordon("node-001").await.unwrap();
+    job_is(&fixture, "j", "Complete").await;
+    eventually("the events are written", || async {
+        let events = fixture.list::<Event>().await;
+        let mut found: Vec<String> = events
+            .iter()
+            .map(|event| {
+                let kind = event.involved_object.kind.clone().unwrap();
+                let source = event.source.clone().unwrap().component.unwrap();
+                format!("{kind} {source} {}", event.reason.clone().unwrap())
+            })
+            .collect();
+        found.sort();
+        found.dedup();
+        let want = [
+            "Deployment deployment-controller ScalingReplicaSet",
+            "Job job-controller Completed",
+            "Job job-controller SuccessfulCreate",
+            "Pod kubelet InvalidAnnotation",
+        ];
+        if want.iter().all(|want| found.iter().any(|it| it == want)) {
+            Ok(())
+        } else {
+            Err(found)
+        }
+    })
+    .await;
+}
+
 fn job(name: &str, spec: Value, annotations: Value) -> Value {
     let mut job =
         json!({"metadata": {"name": name}, "spec": {"template": template(name, "app:1")}});
@@ -264,6 +363,10 @@ async fn jobs_run_to_their_end() {
         ))
         .await;
 
+    fixture
+        .create::<Job>(job("plain", json!({}), json!({})))
+        .await;
+
     let good = job_is(&fixture, "good", "Complete").await.status.unwrap();
     assert_eq!(
         (
@@ -279,6 +382,7 @@ async fn jobs_run_to_their_end() {
         .status
         .unwrap();
     assert_eq!(indexed.completed_indexes.as_deref(), Some("0-3"));
+    job_is(&fixture, "plain", "Complete").await;
     let bad = job_is(&fixture, "bad", "Failed").await.status.unwrap();
     assert_eq!((bad.succeeded.unwrap_or(0), bad.failed), (0, Some(3)));
     let left = fixture.pods("good").await;
