@@ -1,0 +1,465 @@
+//! One period of the agent: it samples, asks the engine, writes cgroup files, and hands over what is to be reported and evicted.
+//!
+//! It runs on a thread of its own, because reading a cgroup may wait for the kernel. Without API server it goes on with the pods
+//! that it knows.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use engine::model::{Name, Timestamp};
+use engine::node::publish::{Published, PublishedReport, explain};
+use engine::node::{
+    Advice, Advisor, AgentCondition, Bytes, CpuSet, EvictionOrder, Inputs, LocalNode, LocalPod,
+    NodeSample, Processor, ReclaimedReport, WriteProblems, advise,
+};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use reconcile::Cache;
+use rustix::fs::OFlags;
+use tokio::sync::watch;
+
+use crate::agent::{Options, Shared, wall_clock};
+use crate::checkpoint::{self, Corrupt};
+use crate::collect::{Collector, topology};
+use crate::hierarchy::{Controller, Reader, Version};
+use crate::kubelet::{CpuManager, cpu_manager};
+use crate::objects;
+use crate::parse;
+use crate::report::Observation;
+use crate::settings::SettingsStore;
+use crate::write::{KernelFiles, Mode, Report, Writer};
+
+/// An agent that starts waits this many periods for the first rates and for the lists of the API server. Meanwhile what the one
+/// before it reported and wrote stays.
+const START_PERIODS: u32 = 30;
+/// How soon a started container or a changed pod is noticed between two samples.
+const POLL: Duration = Duration::from_millis(100);
+/// Two samples are at least this share of a period apart: rates over less time are noise.
+const EARLIEST: f64 = 0.5;
+/// What of the kubelet changes seldom is read again after this time.
+const SLOW_PERIOD: Duration = Duration::from_secs(10);
+
+/// The objects of the node, as its watches know them.
+pub(crate) struct Objects {
+    pub(crate) pods: Arc<Cache<Pod>>,
+    pub(crate) nodes: Arc<Cache<Node>>,
+    /// Whether the first list of each is complete.
+    pub(crate) listed: Arc<dyn Fn() -> [bool; 2] + Send + Sync>,
+    /// Something changed since it was read last.
+    pub(crate) changed: Arc<AtomicBool>,
+}
+
+/// Where the results go.
+pub(crate) struct Outputs {
+    pub(crate) observations: watch::Sender<Arc<Observation>>,
+    pub(crate) evictions: tokio::sync::mpsc::Sender<EvictionOrder>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The answer to an eviction: the uid of the pod, and whether it is being deleted.
+pub(crate) type EvictionAnswer = (Name, bool);
+
+pub(crate) struct Control {
+    options: Options,
+    objects: Objects,
+    settings: SettingsStore,
+    outputs: Outputs,
+    answers: mpsc::Receiver<EvictionAnswer>,
+    started: Instant,
+    has_started: bool,
+    collector: Option<Collector>,
+    /// Why there is no collector.
+    missing: String,
+    reader: Reader,
+    writer: Option<Writer>,
+    advisor: Advisor,
+    checkpoint: PathBuf,
+    checkpointed: Instant,
+    has_checkpoint_failed: bool,
+    sample: Option<Arc<NodeSample>>,
+    node: Option<LocalNode>,
+    pods: Option<Vec<LocalPod>>,
+    processors: Arc<[Processor]>,
+    cpus: CpuSet,
+    cpu_manager: CpuManager,
+    cpu_manager_read: Option<Instant>,
+    last_report: Report,
+    reclaimed: PublishedReport,
+    /// The last published report.
+    published: Option<ReclaimedReport>,
+    reclaimable: Published,
+    /// The figures at the last publication.
+    terms: Vec<engine::node::Figure>,
+    conditions: Vec<(AgentCondition, Timestamp)>,
+}
+
+impl Control {
+    pub(crate) fn new(
+        options: Options,
+        objects: Objects,
+        settings: SettingsStore,
+        outputs: Outputs,
+        answers: mpsc::Receiver<EvictionAnswer>,
+    ) -> Self {
+        let checkpoint = options.state_dir.join("checkpoint.json");
+        Self {
+            advisor: advisor(&checkpoint, options.dry_run),
+            options,
+            objects,
+            settings,
+            outputs,
+            answers,
+            started: Instant::now(),
+            has_started: false,
+            collector: None,
+            missing: String::new(),
+            reader: Reader::default(),
+            writer: None,
+            checkpoint,
+            checkpointed: Instant::now(),
+            has_checkpoint_failed: false,
+            sample: None,
+            node: None,
+            pods: None,
+            processors: Arc::default(),
+            cpus: CpuSet::default(),
+            cpu_manager: CpuManager::default(),
+            cpu_manager_read: None,
+            last_report: Report::default(),
+            reclaimed: PublishedReport::default(),
+            published: None,
+            reclaimable: Published::default(),
+            terms: Vec::new(),
+            conditions: Vec::new(),
+        }
+    }
+
+    /// Runs until the other side of `stopped` is dropped. A period that took too long is not made up for.
+    pub(crate) fn run(mut self, stopped: &mpsc::Receiver<()>) {
+        loop {
+            let began = Instant::now();
+            self.round(began);
+            let earliest = self.options.period.mul_f64(EARLIEST);
+            loop {
+                let rest = self.options.period.saturating_sub(began.elapsed());
+                if stopped.recv_timeout(rest.min(POLL)) != Err(RecvTimeoutError::Timeout) {
+                    self.save_checkpoint();
+                    return;
+                }
+                if rest <= POLL || (began.elapsed() >= earliest && self.has_changed()) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether a container started or ended, or a pod of the node changed.
+    fn has_changed(&mut self) -> bool {
+        let groups = self.collector.as_mut();
+        self.objects.changed.load(Ordering::Relaxed)
+            || groups.is_some_and(|collector| collector.has_changed())
+    }
+
+    fn round(&mut self, began: Instant) {
+        let now = self.time(began);
+        self.collect(now);
+        self.read_objects();
+        self.read_slow_files(began);
+        while let Ok((uid, is_accepted)) = self.answers.try_recv() {
+            self.advisor.eviction_result(&uid, is_accepted, now);
+        }
+        let problems = self.problems();
+        if !self.is_ready(began) {
+            let sample = self.sample.clone();
+            let shared = &self.outputs.shared;
+            shared.finish_round(began, Advice::default(), problems, sample, 0);
+            return;
+        }
+        let labels = self.node.as_ref().map(|node| node.labels.clone());
+        let settings = self.settings.get(&labels.unwrap_or_default());
+        let burstable_memory_limit = self.burstable_memory_limit();
+        let inputs = Inputs {
+            sample: self.sample.as_deref(),
+            node: self.node.as_ref(),
+            pods: self.pods.as_deref(),
+            processors: &self.processors,
+            static_cpu_manager: self.cpu_manager.is_static,
+            burstable_memory_limit,
+            unreadable: &problems,
+            writes: WriteProblems {
+                failed: &self.last_report.failing,
+                given_up: &self.last_report.given_up,
+            },
+        };
+        let advice = advise(&mut self.advisor, &inputs, &settings, now);
+        for notice in &advice.notices {
+            tracing::info!(node = self.options.node, "{notice}");
+        }
+        self.write(&advice, now);
+        for order in &advice.evictions {
+            self.order(order, now);
+        }
+        self.publish(&advice, now);
+        if self.checkpointed.elapsed() >= self.options.checkpoint_period {
+            self.save_checkpoint();
+        }
+        let written = self.last_report.written.len();
+        self.outputs
+            .shared
+            .finish_round(began, advice, problems, self.sample.clone(), written);
+    }
+
+    /// Whether there is enough to decide on, or the time to wait for it is over.
+    fn is_ready(&mut self, now: Instant) -> bool {
+        let sample = self.sample.as_ref();
+        let has_rates = sample.is_some_and(|sample| sample.machine.cpu.is_some());
+        let is_complete = has_rates && self.node.is_some() && self.pods.is_some();
+        let waited = now.saturating_duration_since(self.started);
+        self.has_started |= is_complete || waited >= self.options.period * START_PERIODS;
+        self.has_started
+    }
+
+    fn time(&self, at: Instant) -> Timestamp {
+        let passed = at.saturating_duration_since(self.started);
+        Timestamp(i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    fn collect(&mut self, now: Timestamp) {
+        if self.collector.is_none() {
+            let periods =
+                self.options.detail_period.as_nanos() / self.options.period.as_nanos().max(1);
+            let rounds_of_details = u64::try_from(periods).unwrap_or(u64::MAX);
+            match Collector::new(&self.options.paths, rounds_of_details) {
+                Ok(collector) => {
+                    let version = collector.hierarchies().version();
+                    tracing::info!(node = self.options.node, ?version, "found cgroups");
+                    self.missing.clear();
+                    self.collector = Some(collector);
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    if why != self.missing {
+                        tracing::warn!(why, "cannot find cgroups");
+                        self.missing = why;
+                    }
+                }
+            }
+        }
+        let Some(collector) = &mut self.collector else {
+            return;
+        };
+        let sample = collector.sample(now);
+        if sample.machine.cpus != self.cpus {
+            let (cpus, numa) = (&sample.machine.cpus, &sample.numa);
+            self.processors = topology::processors(&self.options.paths.sys, cpus, numa).into();
+            self.cpus = cpus.clone();
+        }
+        self.sample = Some(Arc::new(sample));
+    }
+
+    fn problems(&self) -> Vec<(String, String)> {
+        match &self.collector {
+            Some(collector) => {
+                let problems = collector.problems();
+                let owned = |(file, why): (&str, &str)| (file.to_owned(), why.to_owned());
+                problems.map(owned).collect()
+            }
+            None => vec![("cgroups".to_owned(), self.missing.clone())],
+        }
+    }
+
+    /// Converts objects only after a change: there may be hundreds.
+    fn read_objects(&mut self) {
+        if !self.objects.changed.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let [has_pods, has_node] = (self.objects.listed)();
+        if has_pods {
+            let pods = self.objects.pods.all();
+            let bound = &self.cpu_manager.bound;
+            let pods = pods.iter().filter_map(|pod| objects::pod(pod, bound));
+            self.pods = Some(pods.collect());
+        }
+        if has_node {
+            let node = self.objects.nodes.all();
+            self.node = node.first().map(|node| objects::node(node));
+        }
+    }
+
+    fn read_slow_files(&mut self, now: Instant) {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < SLOW_PERIOD;
+        if self.cpu_manager_read.is_some_and(is_fresh) {
+            return;
+        }
+        self.cpu_manager_read = Some(now);
+        let manager = cpu_manager(&self.options.kubelet_root);
+        if manager != self.cpu_manager {
+            self.cpu_manager = manager;
+            // The CPUs of pods are part of the pods.
+            self.objects.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn burstable_memory_limit(&mut self) -> Option<Bytes> {
+        let collector = self.collector.as_ref()?;
+        let path = collector.tree().burstable()?;
+        let hierarchies = collector.hierarchies();
+        let name = match hierarchies.version() {
+            Version::V2 => "memory.max",
+            _ => "memory.limit_in_bytes",
+        };
+        let file = format!("{path}/{name}");
+        let file = hierarchies.open(Controller::Memory, &file, OFlags::RDONLY);
+        let limit = parse::number(self.reader.read(&file.ok()?).ok()?)?;
+        crate::write::file::memory_limit(limit).map(Bytes)
+    }
+
+    fn write(&mut self, advice: &Advice, now: Timestamp) {
+        let Some(collector) = &self.collector else {
+            return;
+        };
+        if self.writer.is_none() {
+            let mode = match self.options.dry_run {
+                true => Mode::DryRun,
+                false => Mode::Apply,
+            };
+            if mode == Mode::Apply
+                && let Err(error) = std::fs::create_dir_all(&self.options.state_dir)
+            {
+                self.fail_to_write(&error.to_string());
+                return;
+            }
+            match Writer::new(mode, self.options.state_dir.join("journal")) {
+                Ok(writer) => self.writer = Some(writer),
+                Err(error) => {
+                    self.fail_to_write(&error.to_string());
+                    return;
+                }
+            }
+        }
+        if let Some(writer) = &mut self.writer {
+            let mut files = KernelFiles {
+                hierarchies: collector.hierarchies(),
+                reader: &mut self.reader,
+            };
+            let report = writer.apply(&mut files, collector.tree(), &advice.settings, now);
+            for (file, value) in &report.written {
+                match self.options.dry_run {
+                    true => tracing::debug!(file, value, "would write cgroup file"),
+                    false => tracing::debug!(file, value, "wrote cgroup file"),
+                }
+            }
+            self.last_report = report;
+        }
+    }
+
+    fn fail_to_write(&mut self, why: &str) {
+        let directory = self.options.state_dir.display().to_string();
+        self.last_report = Report {
+            failing: vec![(directory, why.to_owned())],
+            ..Report::default()
+        };
+    }
+
+    /// An order that finds the queue full is lost: the engine gives it again.
+    fn order(&mut self, order: &EvictionOrder, now: Timestamp) {
+        if self.outputs.evictions.try_send(order.clone()).is_err() {
+            self.advisor.eviction_result(&order.uid, false, now);
+        }
+    }
+
+    fn publish(&mut self, advice: &Advice, now: Timestamp) {
+        let at = wall_clock();
+        let reclaimed = self.reclaimed.update(&advice.reclaimed, now).clone();
+        // The sums are those of the published amounts, which do not change with every sample.
+        if self.published.as_ref() != Some(&reclaimed) {
+            self.terms = terms(advice, &reclaimed);
+            self.published = Some(reclaimed.clone());
+        }
+        let mut metric = advice.metric.clone();
+        if let Some(amount) = metric.prod_reclaimable {
+            metric.prod_reclaimable = Some(self.reclaimable.update(amount, now));
+        }
+        self.conditions = advice
+            .conditions
+            .iter()
+            .map(|condition| {
+                let mut known = self.conditions.iter();
+                let known = known.find(|(known, _)| {
+                    (known.kind, known.status, known.reason)
+                        == (condition.kind, condition.status, condition.reason)
+                });
+                known.cloned().unwrap_or_else(|| (condition.clone(), at))
+            })
+            .collect();
+        self.outputs
+            .observations
+            .send_replace(Arc::new(Observation {
+                at,
+                sample: self.sample.clone(),
+                processors: self.processors.clone(),
+                reclaimed,
+                terms: self.terms.clone(),
+                metric,
+                taints: advice.taints.clone(),
+                conditions: self.conditions.clone(),
+            }));
+    }
+
+    fn save_checkpoint(&mut self) {
+        self.checkpointed = Instant::now();
+        if self.options.dry_run {
+            return;
+        }
+        let checkpoint = self.advisor.checkpoint(self.time(Instant::now()));
+        let result = std::fs::create_dir_all(&self.options.state_dir)
+            .and_then(|()| checkpoint::save(&self.checkpoint, &checkpoint));
+        if let Err(error) = &result
+            && !self.has_checkpoint_failed
+        {
+            let file = self.checkpoint.display().to_string();
+            tracing::warn!(file, %error, "cannot write checkpoint");
+        }
+        self.has_checkpoint_failed = result.is_err();
+    }
+}
+
+/// Continues from the checkpoint, if there is a usable one.
+fn advisor(path: &std::path::Path, dry_run: bool) -> Advisor {
+    let wall = wall_clock();
+    let corrupt = match dry_run {
+        true => Corrupt::Leave,
+        false => Corrupt::SetAside,
+    };
+    let resumed = checkpoint::load(path, corrupt).and_then(|checkpoint| {
+        let Some(checkpoint) = checkpoint else {
+            return Ok(None);
+        };
+        let advisor = Advisor::resume(&checkpoint, Timestamp(0), wall);
+        advisor
+            .map(Some)
+            .map_err(|error| checkpoint::set_aside(path, error.to_string(), corrupt))
+    });
+    match resumed {
+        Ok(Some(advisor)) => return advisor,
+        Ok(None) => {}
+        Err(error) => {
+            let why = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(why, "{error}; predictions start anew");
+        }
+    }
+    Advisor::new(Timestamp(0), wall)
+}
+
+/// The figures of published amounts.
+fn terms(advice: &Advice, published: &ReclaimedReport) -> Vec<engine::node::Figure> {
+    let figures = advice.terms.iter().cloned();
+    let figures = figures.map(|figure| match &*figure.name {
+        "reclaimed cpu" => explain(figure, published.allocatable.milli_cpu),
+        "reclaimed memory" => explain(figure, published.allocatable.memory),
+        _ => figure,
+    });
+    figures.collect()
+}

@@ -1,0 +1,206 @@
+//! The fields of the CustomNodeResource.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::model::QosClass;
+use engine::node::health::CONDITIONS;
+use engine::node::{CpuMemory, NodeSample, NumaUse};
+use serde_json::{Map, Value, json};
+
+use super::{Field, Observation, Share, Source, Target, Urgency, usage, whole};
+
+const CNR: Target = Target::CustomNodeResource;
+/// Today's names, then the names of the first version of the API.
+const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
+const OLD_CPU: &str = "katalyst.kubewharf.io/reclaimed_millicpu";
+const OLD_MEMORY: &str = "katalyst.kubewharf.io/reclaimed_memory";
+
+/// What the node lends, in today's fields and in those of the first version. Other resources of the same fields stay.
+pub struct Headroom;
+
+impl Source<Observation> for Headroom {
+    fn fields(&self) -> &'static [Field] {
+        const fn now(path: &'static [&'static str]) -> Field {
+            whole(CNR, path, Urgency::AtOnce)
+        }
+        const {
+            &[
+                now(&["status", "resources", "allocatable", CPU]),
+                now(&["status", "resources", "allocatable", MEMORY]),
+                now(&["status", "resources", "capacity", CPU]),
+                now(&["status", "resources", "capacity", MEMORY]),
+                now(&["status", "resourceAllocatable", OLD_CPU]),
+                now(&["status", "resourceAllocatable", OLD_MEMORY]),
+                now(&["status", "resourceCapacity", OLD_CPU]),
+                now(&["status", "resourceCapacity", OLD_MEMORY]),
+            ]
+        }
+    }
+
+    fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
+        let report = &observed.reclaimed;
+        let amounts = |amount: CpuMemory| [amount.milli_cpu, amount.memory];
+        let (allocatable, capacity) = (amounts(report.allocatable), amounts(report.capacity));
+        let all = [allocatable, capacity, allocatable, capacity].concat();
+        all.iter()
+            .map(|amount| Some(json!(amount.to_string())))
+            .collect()
+    }
+}
+
+/// The sums behind the amounts.
+pub struct Terms;
+
+impl Source<Observation> for Terms {
+    fn fields(&self) -> &'static [Field] {
+        const PATH: &[&str] = &["metadata", "annotations", "tidepool.io/terms"];
+        const { &[whole(CNR, PATH, Urgency::AtOnce)] }
+    }
+
+    fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
+        let text = serde_json::to_string(&observed.terms).unwrap_or_default();
+        vec![(!observed.terms.is_empty()).then(|| json!(text))]
+    }
+}
+
+/// Sockets and NUMA nodes with their capacity and what each of them lends.
+pub struct Zones;
+
+impl Source<Observation> for Zones {
+    fn fields(&self) -> &'static [Field] {
+        const { &[whole(CNR, &["status", "topologyZone"], Urgency::AtOnce)] }
+    }
+
+    fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
+        let sample = observed.sample.as_deref();
+        let zones = sample.map(|sample| zones(observed, sample));
+        vec![zones.filter(|zones| !zones.is_empty()).map(Value::Array)]
+    }
+}
+
+fn zones(observed: &Observation, sample: &NodeSample) -> Vec<Value> {
+    let mut sockets: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for number in sample.numa.keys() {
+        let mut processors = observed.processors.iter();
+        let socket = processors.find(|it| it.numa == *number);
+        let socket = socket.map_or(0, |it| it.socket);
+        sockets.entry(socket).or_default().insert(*number);
+    }
+    let sockets = sockets.iter().map(|(socket, nodes)| {
+        let children = nodes.iter().filter_map(|number| {
+            let used = sample.numa.get(number)?;
+            Some(numa(*number, used, observed.reclaimed.numa.get(number)))
+        });
+        json!({
+            "type": "Socket",
+            "name": socket.to_string(),
+            "children": children.collect::<Vec<Value>>(),
+        })
+    });
+    sockets.collect()
+}
+
+fn numa(number: u32, node: &NumaUse, lent: Option<&CpuMemory>) -> Value {
+    let mut amounts = Map::new();
+    amounts.insert("cpu".to_owned(), json!(node.cpus.0.len().to_string()));
+    if let Some(memory) = node.memory_total {
+        amounts.insert("memory".to_owned(), json!(memory.0.to_string()));
+    }
+    let lent = lent.copied().unwrap_or_default();
+    amounts.insert(CPU.to_owned(), json!(lent.milli_cpu.to_string()));
+    amounts.insert(MEMORY.to_owned(), json!(lent.memory.to_string()));
+    json!({
+        "type": "Numa",
+        "name": number.to_string(),
+        "resources": {"allocatable": amounts, "capacity": amounts},
+    })
+}
+
+/// The agent's own conditions; others stay.
+pub struct Conditions;
+
+impl Source<Observation> for Conditions {
+    fn fields(&self) -> &'static [Field] {
+        fn is_ours(condition: &Value) -> bool {
+            condition["type"]
+                .as_str()
+                .is_some_and(|kind| CONDITIONS.contains(&kind))
+        }
+        const {
+            &[Field {
+                target: CNR,
+                path: &["status", "conditions"],
+                share: Share::Items(is_ours),
+                urgency: Urgency::AtOnce,
+            }]
+        }
+    }
+
+    fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
+        let conditions = observed.conditions.iter().map(|(condition, since)| {
+            json!({
+                "type": condition.kind,
+                "status": if condition.status { "True" } else { "False" },
+                "lastHeartbeatTime": since.whole_second().to_string(),
+                "reason": condition.reason,
+                "message": condition.message,
+            })
+        });
+        vec![Some(conditions.collect())]
+    }
+}
+
+/// The use of the node by QoS level and by NUMA node.
+pub struct UseByLevel;
+
+impl Source<Observation> for UseByLevel {
+    fn fields(&self) -> &'static [Field] {
+        const {
+            &[whole(
+                CNR,
+                &["status", "nodeMetricStatus"],
+                Urgency::Periodic,
+            )]
+        }
+    }
+
+    fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
+        let metric = &observed.metric;
+        let Some(node) = metric.node_usage else {
+            return vec![None];
+        };
+        let mut levels: BTreeMap<&str, (CpuMemory, Vec<String>)> = BTreeMap::new();
+        for pod in &metric.pods {
+            let (total, names) = levels.entry(level(pod.class)).or_default();
+            *total = total.plus(pod.usage);
+            names.push(format!("{}/{}", pod.namespace, pod.name));
+        }
+        let groups = levels.iter().map(|(level, (total, names))| {
+            json!({"QoSLevel": level, "genericUsage": usage(*total), "podList": names})
+        });
+        let sample = observed.sample.as_deref();
+        let nodes = sample.into_iter().flat_map(|sample| &sample.numa);
+        let nodes = nodes.filter_map(|(number, used)| {
+            let memory = used.memory_total?.0.checked_sub(used.memory_free?.0)?;
+            let milli_cpu = i64::try_from(used.cpu?.0 / 1_000_000).ok()?;
+            let amount = CpuMemory::new(milli_cpu, i64::try_from(memory).ok()?);
+            Some(json!({"numaId": number, "usage": usage(amount)}))
+        });
+        vec![Some(json!({
+            "updateTime": observed.at.whole_second().to_string(),
+            "nodeMetric": {"genericUsage": usage(node), "numaUsage": nodes.collect::<Vec<_>>()},
+            "groupMetric": groups.collect::<Vec<_>>(),
+        }))]
+    }
+}
+
+/// Katalyst's level of a class.
+fn level(class: QosClass) -> &'static str {
+    match class {
+        QosClass::System => "system_cores",
+        QosClass::Dedicated => "dedicated_cores",
+        QosClass::Online | QosClass::MidLatencySensitive => "shared_cores",
+        QosClass::MidBestEffort | QosClass::Lent | QosClass::Free => "reclaimed_cores",
+    }
+}

@@ -1,0 +1,463 @@
+//! Writes cgroup settings.
+//!
+//! - A file is opened by a path that cannot leave the kubelet's cgroups, and only files of [`file::resolve`] are.
+//! - Wider limits are written from the top down, then narrower ones from the bottom up: the kernel refuses a child that exceeds its
+//!   parent, and after a crash between two writes all groups are valid.
+//! - A memory limit is never below the present use.
+//! - Each write is read back. A file that the kernel refuses is tried again after a growing delay.
+//! - A file that another process overwrites three times within five minutes is left to that process.
+//! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes.
+
+pub mod file;
+mod journal;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use engine::model::Timestamp;
+use engine::node::Setting;
+use rustix::fs::OFlags;
+
+use crate::collect::has_ended;
+use crate::hierarchy::{Controller, Hierarchies, Reader, Version};
+use crate::tree::Tree;
+use file::{Content, File, resolve};
+use journal::Originals;
+
+/// After this many overwrites within the time the agent gives a file up.
+const OVERWRITES: usize = 3;
+const OVERWRITE_TIME: Duration = Duration::from_secs(5 * 60);
+/// A file with the right content is read again after this time, to notice other writers.
+const CHECK_TIME: Duration = Duration::from_secs(10);
+/// The delays after a refused write.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LONGEST_DELAY: Duration = Duration::from_secs(10 * 60);
+
+/// The files of groups; tests replace them by a model of the kernel.
+pub trait Cgroups {
+    fn version(&self) -> Version;
+    fn read(&mut self, controller: Controller, path: &str) -> io::Result<Vec<u8>>;
+    fn write(&mut self, controller: Controller, path: &str, text: &str) -> io::Result<()>;
+}
+
+/// The files of the kernel.
+pub struct KernelFiles<'a> {
+    pub hierarchies: &'a Hierarchies,
+    pub reader: &'a mut Reader,
+}
+
+impl Cgroups for KernelFiles<'_> {
+    fn version(&self) -> Version {
+        self.hierarchies.version()
+    }
+
+    fn read(&mut self, controller: Controller, path: &str) -> io::Result<Vec<u8>> {
+        let file = self.hierarchies.open(controller, path, OFlags::RDONLY)?;
+        Ok(self.reader.read(&file)?.to_vec())
+    }
+
+    fn write(&mut self, controller: Controller, path: &str, text: &str) -> io::Result<()> {
+        let file = self
+            .hierarchies
+            .open(controller, path, OFlags::WRONLY | OFlags::TRUNC)?;
+        // The kernel takes a value by one call or not at all. A line, because an empty write would do nothing.
+        rustix::io::write(&file, format!("{text}\n").as_bytes())?;
+        Ok(())
+    }
+}
+
+/// Whether the writer changes files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Apply,
+    /// It opens nothing for writing, and reports what it would write.
+    DryRun,
+}
+
+/// What a writer did.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files that changed, or in a dry run would have, with their new content.
+    pub written: Vec<(String, String)>,
+    /// Files or settings that could not be applied, and why.
+    pub failed: Vec<(String, String)>,
+    /// Those of all periods that fail repeatedly: a group that starts or ends may refuse one write.
+    pub failing: Vec<(String, String)>,
+    /// Files that are left to another process.
+    pub given_up: Vec<String>,
+}
+
+/// Keeps what it wrote, to notice other writers.
+#[derive(Debug)]
+pub struct Writer {
+    mode: Mode,
+    journal: PathBuf,
+    originals: Originals,
+    files: BTreeMap<File, Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The content that the last write left.
+    written: Option<Content>,
+    /// The content that was asked for and found, and when to read the file again.
+    right: Option<(Content, Timestamp)>,
+    /// When another process changed it since.
+    overwritten: Vec<Timestamp>,
+    retry: Option<Retry>,
+    is_given_up: bool,
+}
+
+/// After a refused write.
+#[derive(Debug)]
+struct Retry {
+    at: Timestamp,
+    /// The delay before that time.
+    delay: Duration,
+    why: String,
+}
+
+/// One write of a batch.
+#[derive(Debug)]
+struct Step {
+    file: File,
+    content: Content,
+    /// The last step of its file.
+    is_last: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the journal of changed cgroup files {}", path.display())]
+pub struct JournalError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Writer {
+    /// Reads the journal of an earlier run, if there is one.
+    pub fn new(mode: Mode, journal: PathBuf) -> Result<Self, JournalError> {
+        match journal::read(&journal) {
+            Ok(originals) => Ok(Self {
+                mode,
+                journal,
+                originals,
+                files: BTreeMap::new(),
+            }),
+            Err(source) => Err(JournalError {
+                path: journal,
+                source,
+            }),
+        }
+    }
+
+    /// Gives the groups these settings; files without a setting stay as they are.
+    pub fn apply(
+        &mut self,
+        cgroups: &mut impl Cgroups,
+        tree: &Tree,
+        settings: &[Setting],
+        now: Timestamp,
+    ) -> Report {
+        let mut report = Report::default();
+        let version = cgroups.version();
+        let mut wanted = BTreeMap::new();
+        for setting in settings {
+            match resolve(setting, tree, version) {
+                Ok(Some((file, content))) => drop(wanted.insert(file, content)),
+                Ok(None) => {} // the group has ended
+                Err(refusal) => {
+                    let group = format!("{:?}", setting.group);
+                    report.fail(group, refusal.to_string());
+                }
+            }
+        }
+        // The kernel has removed the files of other groups.
+        self.files.retain(|file, _| wanted.contains_key(file));
+        let (mut wider, mut narrower) = (Vec::new(), Vec::new());
+        for (file, content) in wanted {
+            match self.plan(cgroups, &file, content, now) {
+                Ok(steps) => {
+                    for (step, is_wider) in steps {
+                        (if is_wider { &mut wider } else { &mut narrower }).push(step);
+                    }
+                }
+                Err(why) => report.fail(file.full_path(), why),
+            }
+            if self.files.get(&file).is_some_and(|known| known.is_given_up) {
+                report.given_up.push(file.full_path());
+            }
+        }
+        wider.sort_by(|a, b| a.file.cmp(&b.file));
+        narrower.sort_by(|a, b| b.file.cmp(&a.file));
+        if let Err(error) = self.record_originals(cgroups, wider.iter().chain(&narrower)) {
+            report.fail("journal".to_owned(), error.to_string());
+            return report; // what cannot be undone is not done
+        }
+        for step in wider.into_iter().chain(narrower) {
+            self.take(cgroups, step, now, &mut report);
+        }
+        for (file, known) in &self.files {
+            if let Some(retry) = known.retry.as_ref().filter(|it| it.delay > FIRST_DELAY) {
+                report.failing.push((file.full_path(), retry.why.clone()));
+            }
+        }
+        report
+    }
+
+    /// Gives all changed files their original contents, wider ones first. The journal is empty afterwards, unless a write failed.
+    pub fn restore(&mut self, cgroups: &mut impl Cgroups) -> Report {
+        let mut report = Report::default();
+        let version = cgroups.version();
+        let (mut wider, mut narrower) = (Vec::new(), Vec::new());
+        for (file, original) in std::mem::take(&mut self.originals) {
+            let kind = kind_of(file.name);
+            let Ok(present) = cgroups.read(file.controller, &file.full_path()) else {
+                continue; // the group has ended
+            };
+            let (present, content) = (kind.parse(&present), kind.parse(original.as_bytes()));
+            match (present, content) {
+                (Some(present), Some(content)) if present == content => {}
+                (present, Some(content)) => {
+                    let is_wider = present.is_none_or(|present| content.covers(&present));
+                    (if is_wider { &mut wider } else { &mut narrower })
+                        .push((file, content, original));
+                }
+                (_, None) => report
+                    .failed
+                    .push((file.full_path(), "the journal has no value".to_owned())),
+            }
+        }
+        narrower.reverse();
+        for (file, content, original) in wider.into_iter().chain(narrower) {
+            let text = content.text(version);
+            if self.mode != Mode::DryRun
+                && let Err(error) = cgroups.write(file.controller, &file.full_path(), &text)
+            {
+                report.failed.push((file.full_path(), error.to_string()));
+                self.originals.insert(file, original);
+                continue;
+            }
+            report.written.push((file.full_path(), text));
+        }
+        self.files.clear();
+        if self.mode == Mode::Apply
+            && let Err(error) = journal::write(&self.journal, &self.originals)
+        {
+            report
+                .failed
+                .push(("journal".to_owned(), error.to_string()));
+        }
+        report
+    }
+
+    /// The writes that a file needs, and whether each makes it wider.
+    fn plan(
+        &mut self,
+        cgroups: &mut impl Cgroups,
+        file: &File,
+        content: Content,
+        now: Timestamp,
+    ) -> Result<Vec<(Step, bool)>, String> {
+        let known = self.files.entry(file.clone()).or_default();
+        if matches!(&known.right, Some((right, until)) if *right == content && now < *until) {
+            return Ok(Vec::new());
+        }
+        let (asked, path) = (content.clone(), file.full_path());
+        let read = cgroups.read(file.controller, &path);
+        let present = match read {
+            Ok(text) => content
+                .parse(&text)
+                .ok_or("the content is not as expected")?,
+            Err(error) if has_ended(&error) => return Ok(Vec::new()),
+            Err(error) => return Err(error.to_string()),
+        };
+        known.notice_overwrite(&present, now, file);
+        let content = match content {
+            Content::Limit(Some(limit)) => {
+                let used = match memory_use(cgroups, file) {
+                    Err(error) if has_ended(&error) => return Ok(Vec::new()),
+                    used => used.map_err(|error| error.to_string())?,
+                };
+                Content::Limit(Some(limit.max(used)))
+            }
+            other => other,
+        };
+        let waits = known.retry.as_ref().is_some_and(|retry| now < retry.at);
+        let is_right = is_rounded(&content, &present);
+        known.right = (is_right && content == asked).then(|| {
+            // Not all files in the same period.
+            let spread = Duration::from_secs(reconcile::fnv1a(path.as_bytes()) % 5);
+            (asked, now.plus(CHECK_TIME.saturating_sub(spread)))
+        });
+        if is_right {
+            known.retry = None;
+        }
+        if known.is_given_up || waits || is_right {
+            return Ok(Vec::new());
+        }
+        let step = |content: Content, is_last| Step {
+            file: file.clone(),
+            content,
+            is_last,
+        };
+        if content.covers(&present) {
+            return Ok(vec![(step(content, true), true)]);
+        }
+        let mut steps = Vec::new();
+        if let Some(both) = content.union(&present).filter(|both| *both != present) {
+            steps.push((step(both, false), true));
+        }
+        steps.push((step(content, true), false));
+        Ok(steps)
+    }
+
+    /// Saves the contents of files that are changed for the first time.
+    fn record_originals<'a>(
+        &mut self,
+        cgroups: &mut impl Cgroups,
+        steps: impl Iterator<Item = &'a Step>,
+    ) -> io::Result<()> {
+        if self.mode == Mode::DryRun {
+            return Ok(());
+        }
+        let mut is_new = false;
+        for step in steps {
+            if !self.originals.contains_key(&step.file)
+                && let Ok(text) = cgroups.read(step.file.controller, &step.file.full_path())
+            {
+                let text = String::from_utf8_lossy(&text).trim().to_owned();
+                self.originals.insert(step.file.clone(), text);
+                is_new = true;
+            }
+        }
+        if !is_new {
+            return Ok(());
+        }
+        // Groups that have ended need no entry any more.
+        self.originals
+            .retain(|file, _| cgroups.read(file.controller, &file.full_path()).is_ok());
+        journal::write(&self.journal, &self.originals)
+    }
+
+    fn take(
+        &mut self,
+        cgroups: &mut impl Cgroups,
+        step: Step,
+        now: Timestamp,
+        report: &mut Report,
+    ) {
+        let (version, path) = (cgroups.version(), step.file.full_path());
+        let text = step.content.text(version);
+        if self.mode == Mode::DryRun {
+            report.written.push((path, text));
+            return;
+        }
+        let known = self.files.entry(step.file.clone()).or_default();
+        // A step that failed before means that the rest of this file waits.
+        if known.retry.as_ref().is_some_and(|retry| now < retry.at) {
+            return;
+        }
+        let result = cgroups.write(step.file.controller, &path, &text);
+        let result = result.and_then(|()| cgroups.read(step.file.controller, &path));
+        let failure = match result {
+            Ok(left) => match step.content.parse(&left) {
+                Some(left) if is_rounded(&step.content, &left) => {
+                    known.retry = None;
+                    known.written = step.is_last.then_some(left);
+                    report.written.push((path, text));
+                    return;
+                }
+                _ => format!("the kernel kept {}", String::from_utf8_lossy(&left).trim()),
+            },
+            Err(error) if has_ended(&error) => return,
+            Err(error) => error.to_string(),
+        };
+        let delay = known
+            .retry
+            .as_ref()
+            .map_or(FIRST_DELAY, |retry| (retry.delay * 2).min(LONGEST_DELAY));
+        // A group that starts or ends may refuse one write.
+        if known
+            .retry
+            .as_ref()
+            .is_some_and(|it| it.delay == FIRST_DELAY)
+        {
+            tracing::warn!(
+                file = path,
+                value = text,
+                why = failure,
+                "cannot write cgroup file"
+            );
+        }
+        known.retry = Some(Retry {
+            at: now.plus(delay),
+            delay,
+            why: failure.clone(),
+        });
+        report.failed.push((path, failure));
+    }
+}
+
+impl Report {
+    /// A failure that is the same in each period.
+    fn fail(&mut self, what: String, why: String) {
+        self.failing.push((what.clone(), why.clone()));
+        self.failed.push((what, why));
+    }
+}
+
+impl Known {
+    fn notice_overwrite(&mut self, present: &Content, now: Timestamp, file: &File) {
+        let Some(written) = self.written.take_if(|written| written != present) else {
+            return;
+        };
+        let since = |at: &Timestamp| at.plus(OVERWRITE_TIME) >= now;
+        self.overwritten.retain(since);
+        self.overwritten.push(now);
+        if self.overwritten.len() >= OVERWRITES {
+            self.is_given_up = true;
+            let path = file.full_path();
+            tracing::warn!(
+                file = path,
+                ?written,
+                ?present,
+                "another process overwrites cgroup file; leaving it alone"
+            );
+        }
+    }
+}
+
+/// The kernel rounds memory limits down to pages.
+fn is_rounded(wanted: &Content, left: &Content) -> bool {
+    const PAGE: u64 = 64 << 10;
+    match (wanted, left) {
+        (Content::Limit(Some(wanted)), Content::Limit(Some(left))) => {
+            left <= wanted && wanted - left < PAGE
+        }
+        _ => wanted == left,
+    }
+}
+
+/// Rounded up to a page: a limit that the kernel rounds down must not be below the use.
+fn memory_use(cgroups: &mut impl Cgroups, file: &File) -> io::Result<u64> {
+    let name = match cgroups.version() {
+        Version::V2 => "memory.current",
+        _ => "memory.usage_in_bytes",
+    };
+    let text = cgroups.read(Controller::Memory, &format!("{}/{name}", file.path))?;
+    let used = crate::parse::number(&text);
+    let used = used.ok_or_else(|| io::Error::other(format!("{name} has no number")))?;
+    Ok(used.checked_next_multiple_of(64 << 10).unwrap_or(used))
+}
+
+/// The kind of content of a file that the agent changes.
+fn kind_of(name: &str) -> Content {
+    match name {
+        "cpuset.cpus" => Content::Cpus(Default::default()),
+        "cpu.max" | "cpu.cfs_quota_us" => Content::Quota(None),
+        "memory.max" | "memory.limit_in_bytes" => Content::Limit(None),
+        _ => Content::Number(0),
+    }
+}

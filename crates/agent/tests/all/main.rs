@@ -1,0 +1,14 @@
+//! The agent on directories that look like a node's, and on the embedded cluster.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod collect;
+mod enforce;
+mod evict;
+mod fake;
+mod fuzz;
+mod pods;
+mod report;
+mod settings;
+mod support;
+mod write;
