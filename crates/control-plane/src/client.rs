@@ -4,18 +4,21 @@
 //! the server supports it: requests in flight then share reads, TLS records and wake-ups, which is most of their cost.
 
 mod answer;
+pub mod causes;
 mod exchange;
 mod transport;
 
 pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
 pub use exchange::Exchange;
-pub(crate) use exchange::through;
+pub(crate) use exchange::{Largest, through};
 pub use transport::ConnectError;
 
 /// The clients for watches and writes.
 pub(crate) struct Clients {
     pub(crate) watch: kube::Client,
     pub(crate) write: Exchange,
+    /// Whether pings find a connection that is dead.
+    pub(crate) pings: bool,
 }
 
 /// How to reach the API server. Connections are made on the thread that uses them.
@@ -34,6 +37,8 @@ impl Connect {
             Self::Client(client) => Ok(Clients {
                 watch: client.clone(),
                 write: through(client.clone()),
+                // There is no connection.
+                pings: true,
             }),
         }
     }

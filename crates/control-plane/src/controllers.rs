@@ -1,13 +1,16 @@
 //! Controllers: of several replicas the leader runs them.
 //!
 //! A controller is one file in `controllers/` with three parts: the kinds it watches, the engine's pure plan, and how it
-//! applies the plan. The crate `reconcile` has the parts that all controllers share. [`ALL`] lists the controllers of this
-//! version; there are none yet.
+//! applies the plan. The crate `reconcile` has the parts that all controllers share. [`ALL`] lists the controllers.
+
+mod objects;
+pub mod resource_policy;
+pub mod tiers;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use api::http::Role;
 use futures::future::{BoxFuture, join_all};
@@ -19,10 +22,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::client::{Connect, ConnectError};
 use crate::election::leadership::Leadership;
-use crate::election::{Candidate, Election, LeaseError};
+use crate::election::{Annotations, Candidate, Election, LeaderWork, LeaseError};
 use crate::serve::{
     Check, Component, Listening, Serve, ServeError, encode_metrics, register_queues,
 };
+use crate::watch::{Progress, Resource, failing_for};
 
 /// The name of the component: of its Lease and of the reporter of its events.
 pub const NAME: &str = "tidepool-controllers";
@@ -32,7 +36,14 @@ pub const NAMESPACE: &str = "tidepool-system";
 pub const PORT: u16 = 10267;
 
 /// Every controller of this version.
-pub const ALL: &[Controller] = &[];
+pub const ALL: &[Controller] = &[resource_policy::CONTROLLER, tiers::CONTROLLER];
+
+/// The settings of all controllers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settings {
+    pub resource_policy: resource_policy::PolicySettings,
+    pub tiers: tiers::TierSettings,
+}
 
 /// One controller.
 #[derive(Clone, Copy)]
@@ -49,17 +60,21 @@ pub struct Context {
     pub requests: Requests,
     pub events: EventRecorder,
     pub cancel: CancellationToken,
+    pub settings: Settings,
     queues: Mutex<Vec<Arc<WorkQueue<Key>>>>,
+    progress: Mutex<Vec<Arc<Progress>>>,
 }
 
 impl Context {
-    fn new(client: kube::Client) -> Arc<Self> {
+    fn new(client: kube::Client, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             watches: Watches::default(),
             requests: Requests::new(client.clone()),
             events: EventRecorder::new(client.clone(), NAME),
             cancel: CancellationToken::new(),
+            settings,
             queues: Mutex::default(),
+            progress: Mutex::default(),
             client,
         })
     }
@@ -74,7 +89,41 @@ impl Context {
         queue
     }
 
-    /// Returns when the first list of every watched kind is complete, or on cancellation.
+    /// The progress of reflectors that a controller runs itself; health checks include it.
+    pub(crate) fn progress(&self, resources: &'static [Resource]) -> Arc<Progress> {
+        let progress = Arc::new(Progress::new(resources));
+        self.reflectors().push(progress.clone());
+        progress
+    }
+
+    fn reflectors(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kinds that were not listed yet.
+    fn unsynced(&self) -> Vec<String> {
+        let mut kinds = self.watches.unsynced();
+        for progress in &*self.reflectors() {
+            kinds.extend(progress.unsynced().into_iter().map(str::to_owned));
+        }
+        kinds
+    }
+
+    /// A health check: no reflector has failed for long.
+    fn check_followed(&self) -> Result<(), String> {
+        let reflectors = self.reflectors();
+        reflectors.iter().try_for_each(|it| it.check_followed())
+    }
+
+    /// Everything that plans need is known and followed.
+    fn check_usable(&self) -> Result<(), String> {
+        match self.unsynced() {
+            kinds if kinds.is_empty() => self.check_followed(),
+            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+        }
+    }
+
+    /// Returns when the first list of every kind in [`Self::watches`] is complete, or on cancellation.
     pub async fn synced(&self) {
         self.watches.synced(&self.cancel).await;
     }
@@ -89,6 +138,7 @@ impl Context {
 /// How to run the controllers.
 pub struct ControllersOptions {
     pub controllers: &'static [Controller],
+    pub settings: Settings,
     /// None: this is the only replica.
     pub election: Option<Election>,
     /// None: no HTTP server.
@@ -112,6 +162,7 @@ pub enum ControllersError {
 pub struct Controllers {
     connect: Connect,
     controllers: &'static [Controller],
+    settings: Settings,
     election: Option<Election>,
     listening: Option<Listening>,
     state: StateServer,
@@ -133,6 +184,7 @@ impl Controllers {
         Ok(Self {
             connect,
             controllers: options.controllers,
+            settings: options.settings,
             election: options.election,
             listening: options.serve.map(Serve::listen).transpose()?,
             state,
@@ -146,15 +198,9 @@ impl Controllers {
 
     /// Runs the controllers while this process leads, until `stopped`; then stops them and releases the Lease.
     pub async fn run(self, stopped: impl Future<Output = ()>) -> Result<(), ControllersError> {
-        if self.controllers.is_empty() {
-            tracing::info!("this version has no controllers to run yet");
-        }
         let api = self.connect.exchange()?;
         let client = self.connect.client()?;
-        let server = self
-            .listening
-            .as_ref()
-            .map(|listening| listening.url(self.connect.server()));
+        let annotations = Annotations::new(self.listening.as_ref(), self.connect.server());
         let state = self.state;
         if let Some(listening) = self.listening {
             listening
@@ -165,33 +211,71 @@ impl Controllers {
             stopped.await;
             state.0.stopping.store(true, Ordering::Relaxed);
         };
-        let context = Context::new(client);
-        // Watches only read: those of a lost or released Lease may end a moment later.
-        let _stop_watches = context.cancel.clone().drop_guard();
-        let lead = async || {
-            state.set_context(&context);
-            lead(&context, self.controllers).await;
+        let mut work = ControllersWork {
+            client,
+            controllers: self.controllers,
+            settings: self.settings,
+            state: state.clone(),
+            deadline: Duration::MAX,
+            pause: Duration::ZERO,
         };
         let Some(election) = self.election else {
-            let forever = async {
-                lead().await;
-                std::future::pending::<()>().await;
-            };
             tokio::select! {
-                () = forever => {}
+                _ = work.run() => {}
                 () = stopped => {}
             }
             return Ok(());
         };
+        (work.deadline, work.pause) = (election.sync_deadline, election.lease_duration);
         let leadership = state.0.leadership.clone();
-        let candidate = Candidate::new(election, api, leadership, server);
-        // The lists begin after the election is won, so that they include all writes of the previous leader.
-        let lead = async |_won: Instant| {
-            state.0.leadership.set_role(Role::Leader);
-            lead().await;
-        };
-        candidate.run(NAME, lead, stopped).await?;
+        let candidate = Candidate::new(election, api, leadership, annotations);
+        candidate.run(NAME, &work, stopped).await?;
         Ok(())
+    }
+}
+
+struct ControllersWork {
+    client: kube::Client,
+    controllers: &'static [Controller],
+    settings: Settings,
+    state: StateServer,
+    /// For lists and watches.
+    deadline: Duration,
+    /// After the Lease was given up.
+    pause: Duration,
+}
+
+impl ControllersWork {
+    /// Returns why the controllers cannot work.
+    async fn run(&self) -> String {
+        let context = Context::new(self.client.clone(), self.settings);
+        // Watches only read: those of a lost or released Lease may end a moment later.
+        let _stop_watches = context.cancel.clone().drop_guard();
+        self.state.set_context(Some(&context));
+        let run = async {
+            lead(&context, self.controllers).await;
+            std::future::pending::<()>().await;
+        };
+        let deadline = self.deadline;
+        let why = tokio::select! {
+            () = run => String::new(),
+            why = failing_for(deadline, || context.check_usable()) => why,
+        };
+        self.state.set_context(None);
+        format!("watches have failed for {deadline:?}: {why}")
+    }
+}
+
+impl LeaderWork for ControllersWork {
+    /// The lists begin after the election is won, so that they include all writes of the previous leader.
+    async fn lead(&self, _won: Instant) -> String {
+        self.state.0.leadership.set_role(Role::Leader);
+        self.run().await
+    }
+
+    /// Without the Lease there are no watches to look at. Another replica has time to take it.
+    async fn able(&self) {
+        tokio::time::sleep(self.pause).await;
     }
 }
 
@@ -226,9 +310,9 @@ impl StateServer {
         context.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_context(&self, context: &Arc<Context>) {
+    fn set_context(&self, context: Option<&Arc<Context>>) {
         let known = self.0.context.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(context.clone());
+        *known.unwrap_or_else(PoisonError::into_inner) = context.cloned();
     }
 
     fn election_check(&self) -> Option<Check> {
@@ -249,13 +333,19 @@ impl Component for StateServer {
             true => Err("process is shutting down".to_owned()),
             false => Ok(()),
         };
-        let unsynced = self.context().map(|it| it.watches.unsynced());
+        let context = self.context();
+        let unsynced = context.as_ref().map(|it| it.unsynced());
         let synced = match unsynced.unwrap_or_default() {
             kinds if kinds.is_empty() => Ok(()),
             kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
         };
+        let followed = context.map_or(Ok(()), |it| it.check_followed());
         let election = self.election_check().into_iter();
-        let rest = [("shutdown", shutdown), ("informer-sync", synced)];
+        let rest = [
+            ("shutdown", shutdown),
+            ("informer-sync", synced),
+            ("watches", followed),
+        ];
         election.chain(rest).collect()
     }
 

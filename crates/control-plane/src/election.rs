@@ -5,5 +5,5 @@ pub(crate) mod leadership;
 mod lease;
 
 pub(crate) use fence::fence;
-pub(crate) use lease::Candidate;
-pub use lease::{Election, LeaseError};
+pub(crate) use lease::{Annotations, Candidate, LeaderWork};
+pub use lease::{Election, LeaseError, SYNC_DEADLINE};

@@ -9,15 +9,19 @@
 //! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
 //! | [`controllers`] | the controllers, and the component that runs them |
 //! | [`election`] | leader election |
+//! | [`webhook`] | the admission webhook, and the parts of it that other webhooks can use |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
 //! | `backoff` | exponential backoff |
+//! | `planted` | faults for the chaos run, absent from the shipped program |
 
 mod backoff;
 pub mod client;
 pub mod controllers;
 pub mod election;
+mod planted;
 pub mod scheduler;
 pub mod serve;
 #[cfg(test)]
 mod testing;
 pub mod watch;
+pub mod webhook;

@@ -145,7 +145,7 @@ pub struct Running {
     handle: Handle,
     server: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
-    ended: oneshot::Receiver<Result<(), Ended>>,
+    ended: ThreadEnd,
     decide: Option<JoinHandle<()>>,
     side: Option<SideHandle>,
 }
@@ -153,7 +153,19 @@ pub struct Running {
 /// The running side thread.
 struct SideHandle {
     stop: Option<oneshot::Sender<()>>,
-    ended: oneshot::Receiver<Result<(), Ended>>,
+    ended: ThreadEnd,
+}
+
+/// The result of a thread, which can be waited for again after it has ended.
+struct ThreadEnd(Option<oneshot::Receiver<Result<(), Ended>>>);
+
+impl ThreadEnd {
+    /// `None` if the thread panicked, or if its result was taken before.
+    async fn wait(&mut self) -> Option<Result<(), Ended>> {
+        let result = self.0.as_mut()?.await;
+        self.0 = None;
+        result.ok()
+    }
 }
 
 impl Running {
@@ -223,7 +235,7 @@ impl Running {
             election,
             listening,
             handle: handle.clone(),
-            reporter: schedulers.first().cloned().unwrap_or_default(),
+            schedulers,
         };
         let side = side
             .is_needed()
@@ -270,29 +282,29 @@ impl Running {
         self.server
     }
 
-    /// Returns when the scheduler has failed.
+    /// Returns when the scheduler has failed. [`Running::stop`] still cleans up.
     pub async fn ended(&mut self) -> Ended {
         let side = async {
             match &mut self.side {
-                Some(side) => (&mut side.ended).await,
+                Some(side) => side.ended.wait().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            ended = &mut self.ended => match ended {
-                Ok(Err(why)) => why,
+            ended = self.ended.wait() => match ended {
+                Some(Err(why)) => why,
                 // It ends without an error only if the deciding thread has ended.
-                Ok(Ok(())) => Ended::Thread(DECIDE_THREAD),
-                Err(_) => Ended::Thread(IO_THREAD),
+                Some(Ok(())) => Ended::Thread(DECIDE_THREAD),
+                None => Ended::Thread(IO_THREAD),
             },
             ended = side => match ended {
-                Ok(Err(why)) => {
+                Some(Err(why)) => {
                     // Another replica may start any time.
                     self.channel.close();
-                    let _ = tokio::time::timeout(LEASE_LOST_TIMEOUT, &mut self.ended).await;
+                    let _ = tokio::time::timeout(LEASE_LOST_TIMEOUT, self.ended.wait()).await;
                     why
                 }
-                Ok(Ok(())) | Err(_) => Ended::Thread(SIDE_THREAD),
+                Some(Ok(())) | None => Ended::Thread(SIDE_THREAD),
             },
         }
     }
@@ -302,7 +314,7 @@ impl Running {
         self.handle.stopping();
         self.channel.close();
         drop(self.stop.take());
-        if tokio::time::timeout(2 * STOP_TIMEOUT, &mut self.ended)
+        if tokio::time::timeout(2 * STOP_TIMEOUT, self.ended.wait())
             .await
             .is_err()
         {
@@ -311,7 +323,7 @@ impl Running {
         if let Some(mut side) = self.side.take() {
             drop(side.stop.take());
             // It logs its own errors.
-            let _ = tokio::time::timeout(STOP_TIMEOUT, &mut side.ended).await;
+            let _ = tokio::time::timeout(STOP_TIMEOUT, side.ended.wait()).await;
         }
         if let Some(decide) = self.decide.take() {
             // It sees the closed channel after its current decision; a panic is in the log.
@@ -355,7 +367,7 @@ fn spawn(
     name: &str,
     pause: Option<Duration>,
     work: impl Future<Output = Result<(), Ended>> + Send + 'static,
-) -> std::io::Result<oneshot::Receiver<Result<(), Ended>>> {
+) -> std::io::Result<ThreadEnd> {
     let (end, ended) = oneshot::channel();
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     if let Some(pause) = pause {
@@ -371,7 +383,7 @@ fn spawn(
             // Remaining tasks are of no use.
             runtime.shutdown_background();
         })?;
-    Ok(ended)
+    Ok(ThreadEnd(Some(ended)))
 }
 
 /// The I/O thread: a reflector for every kind, and the executor.
@@ -407,7 +419,8 @@ async fn run_io(
     for (kind, resource) in kinds::WATCHED {
         let (client, inbox) = (clients.watch.clone(), inbox.clone().of(*kind));
         let progress = shared.progress.clone();
-        reflectors.spawn(watch::reflect(resource, client, inbox, progress));
+        let reflect = watch::reflect(resource, client, inbox, progress, clients.pings);
+        reflectors.spawn(reflect);
     }
     if mode == Mode::Primary {
         tokio::spawn(resource_claims::warn(clients.write.clone()));

@@ -7,19 +7,33 @@
 //! | others | see [`Component::routes`] |
 //!
 //! On a loopback address it serves plain HTTP to every caller on this machine. On other addresses it serves TLS, with a
-//! self-signed certificate if none is given, and the API server authenticates and authorizes each caller. Errors are
-//! [`api::http::Error`].
+//! self-signed certificate if none is given, and the API server authenticates and authorizes each caller; client
+//! certificates of the cluster's client CA are accepted, too. Errors are [`api::http::Error`].
+//!
+//! | module | content |
+//! |---|---|
+//! | `connections`, `slots` | connections, their deadlines and their number |
+//! | `tls`, `client_certificates`, `der` | the certificate of the server, and those of clients |
+//! | `auth`, `reviews` | callers and their permissions; the API server reviews them |
+//! | `origin` | requests of web pages to a server on loopback |
+//! | `routes`, `health`, `queues` | the paths that every component has |
 
 mod auth;
+mod client_certificates;
 mod connections;
+mod der;
 mod health;
+mod origin;
 mod queues;
+mod reviews;
 mod routes;
+mod slots;
 mod tls;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use prometheus_client::encoding::text::encode;
@@ -28,8 +42,12 @@ use prometheus_client::registry::Registry;
 use crate::client::Exchange;
 use auth::Guard;
 pub use health::Check;
+use origin::LocalNames;
 pub use queues::register_queues;
+use routes::Callers;
 pub(crate) use routes::{JSON, TEXT, answer, refuse, to_json};
+pub(crate) use tls::provider;
+pub use tls::{ServingCertificate, fingerprint};
 
 /// What a long-running component serves besides TLS, authentication and connections.
 pub trait Component: Clone + Send + Sync + 'static {
@@ -71,6 +89,9 @@ pub fn encode_metrics(registry: &Registry) -> String {
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Connections that wait to be accepted; the kernel may allow fewer.
+const BACKLOG: i32 = 4096;
+
 /// kube-scheduler's port.
 pub const PORT: u16 = 10259;
 
@@ -86,6 +107,10 @@ pub struct Serve {
     pub tls: Option<TlsFiles>,
     /// Paths that need no permission; `*` at the end stands for anything.
     pub always_allow: Vec<String>,
+    /// The pod of this process, as NAMESPACE/NAME, for clients that cannot reach the address.
+    pub pod: Option<String>,
+    /// The certificate's files and the client CA of the cluster are read again after this time.
+    pub reload: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +135,8 @@ impl Default for Serve {
             port: Port::Preferred(PORT),
             tls: None,
             always_allow: HEALTH.map(String::from).into(),
+            pod: None,
+            reload: Duration::from_secs(10),
         }
     }
 }
@@ -148,16 +175,18 @@ pub enum ServeError {
 pub struct Listening {
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    certificate: Option<Arc<ServingCertificate>>,
     always_allow: Vec<String>,
+    pod: Option<String>,
+    reload: Duration,
 }
 
 impl Serve {
     pub fn listen(self) -> Result<Listening, ServeError> {
-        let tls = match &self.tls {
-            Some(files) => Some(tls::from_files(files)?),
+        let certificate = match &self.tls {
+            Some(files) => Some(ServingCertificate::from_files(files)?),
             None if self.address.is_loopback() => None,
-            None => Some(tls::self_signed()?),
+            None => Some(ServingCertificate::self_signed()?),
         };
         let (Port::Exactly(port) | Port::Preferred(port)) = self.port;
         let wanted = SocketAddr::new(self.address, port);
@@ -173,13 +202,17 @@ impl Serve {
             source,
         };
         let listener = bound.map_err(refuse)?;
+        // The standard library's queue is so short that a burst of connections would delay others by a second.
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| refuse(error.into()))?;
         listener.set_nonblocking(true).map_err(refuse)?;
         let address = listener.local_addr().map_err(refuse)?;
         Ok(Listening {
             listener,
             address,
-            tls,
+            certificate: certificate.map(Arc::new),
             always_allow: self.always_allow,
+            pod: self.pod,
+            reload: self.reload,
         })
     }
 }
@@ -191,19 +224,28 @@ impl Listening {
 
     /// Starts to serve the component, on the runtime of the caller. The API server at `api` reviews the callers.
     pub fn serve(self, api: Exchange, component: impl Component) -> std::io::Result<()> {
+        tracing::info!("serving on {}://{}", self.scheme(), self.address);
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let guard = self.tls.is_some();
-        let guard = guard.then(|| Guard::new(api, self.always_allow));
-        let scheme = scheme(self.tls.is_some());
-        tracing::info!("serving on {scheme}://{}", self.address);
-        let app = routes::routes(component, guard);
-        tokio::spawn(connections::accept(listener, self.tls, app));
+        let (callers, tls) = match self.certificate {
+            None => {
+                let address = self.address.ip();
+                (Callers::Local(LocalNames { address }), None)
+            }
+            Some(certificate) => {
+                tokio::spawn(certificate.clone().reload(self.reload));
+                let config = tls::config(certificate).map_err(std::io::Error::other)?;
+                let guard = Guard::new(api, self.always_allow, self.reload);
+                (Callers::Reviewed(Arc::new(guard)), Some(config))
+            }
+        };
+        let app = routes::routes(component, callers);
+        tokio::spawn(connections::accept(listener, tls, app));
         Ok(())
     }
 
     /// The URL for other machines: an unspecified address becomes the one that leads to the API server.
     pub fn url(&self, api_server: Option<&http::Uri>) -> String {
-        let scheme = scheme(self.tls.is_some());
+        let scheme = self.scheme();
         let mut address = self.address;
         if address.ip().is_unspecified()
             && let Some(ip) = api_server.and_then(own_address)
@@ -212,10 +254,21 @@ impl Listening {
         }
         format!("{scheme}://{address}")
     }
-}
 
-fn scheme(tls: bool) -> &'static str {
-    if tls { "https" } else { "http" }
+    pub(crate) fn certificate(&self) -> Option<Arc<ServingCertificate>> {
+        self.certificate.clone()
+    }
+
+    pub(crate) fn pod(&self) -> Option<&str> {
+        self.pod.as_deref()
+    }
+
+    fn scheme(&self) -> &'static str {
+        match self.certificate {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
 }
 
 /// The local address of the route to a server. Nothing is sent.
@@ -232,4 +285,15 @@ fn own_address(server: &http::Uri) -> Option<IpAddr> {
     let socket = std::net::UdpSocket::bind(any).ok()?;
     socket.connect(remote).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+/// Serves an app over TLS, without any check of its callers, until the future is dropped.
+pub(crate) async fn accept_tls(
+    listener: tokio::net::TcpListener,
+    certificate: Arc<ServingCertificate>,
+    app: Router,
+) -> Result<(), rustls::Error> {
+    let config = tls::config(certificate)?;
+    connections::accept(listener, Some(config), app).await;
+    Ok(())
 }

@@ -7,6 +7,7 @@
 //! Nothing here knows what the objects are for.
 
 mod frames;
+mod late;
 mod pages;
 mod progress;
 mod reflector;
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use engine::kinds::Key;
 use engine::model::Name;
 
+pub(crate) use progress::failing_for;
 pub use progress::{KindProgress, Progress};
 pub(crate) use reflector::reflect;
 
@@ -30,7 +32,7 @@ pub struct Resource {
     pub field_selector: &'static str,
     /// Whether to ask for protobuf.
     pub protobuf: bool,
-    /// Whether the component runs without the kind if it has no permission to read it.
+    /// Whether the component runs without the kind if it has no permission to read it, or if the first list takes too long.
     pub optional: bool,
 }
 
@@ -90,7 +92,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Takes changes in their order. The reflector waits until this returns.
     fn deliver(&self, changes: Vec<ObjectChange<Self::Object>>) -> impl Future<Output = ()> + Send;
 
-    /// All objects were delivered once, or there are none.
+    /// All objects were delivered once, or the component goes on without them. Called once.
     fn synced(&self, kind: &'static str) -> impl Future<Output = ()> + Send;
 
     /// Called once for each object and text.

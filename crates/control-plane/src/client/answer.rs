@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use api::wire::envelope::{self, RequestStatus};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use prost::Message;
 use tower::ServiceExt;
 
-use super::exchange::Exchange;
+use super::causes::of_request;
+use super::exchange::{ERROR_BODY, Exchange};
 
 /// Bytes of an error.
 const SMALL: usize = 4 << 20;
@@ -59,43 +60,48 @@ pub(crate) async fn send(
     match tokio::time::timeout(limit, answer).await {
         Ok(Ok(answer)) if answer.status().is_success() => Ok(answer.into_body()),
         Ok(Ok(answer)) => Err(refusal(answer.status(), answer.headers(), answer.body())),
-        Ok(Err(error)) => Err(Refusal::Unknown(with_causes(&*error))),
+        Ok(Err(error)) => Err(Refusal::Unknown(of_request(&*error))),
         Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
     }
 }
 
-/// The same for a page of a list, and whether it is protobuf.
+/// The same for a page of a list, and whether it is protobuf. Its head and each piece arrive within `silence`.
 pub(crate) async fn receive(
     client: &kube::Client,
     request: Request<Body>,
+    silence: Duration,
     limit: Duration,
 ) -> Result<(Bytes, bool), Refusal> {
     let exchange = async {
-        let answer = stream(client, request).await?;
+        let answer = stream(client, request, silence).await?;
         let protobuf = is_protobuf(answer.headers());
-        Ok((body(answer, PAGE).await?, protobuf))
+        Ok((body(answer, PAGE, silence).await?, protobuf))
     };
     match tokio::time::timeout(limit, exchange).await {
         Ok(result) => result,
-        Err(_) => Err(Refusal::Unknown(format!("no answer after {limit:?}"))),
+        Err(_) => Err(Refusal::Unknown(format!(
+            "the response is incomplete after {limit:?}"
+        ))),
     }
 }
 
-/// Sends a request; its body is the caller's to read if the server agreed.
+/// Sends a request, and waits so long for the head of the response; its body is the caller's to read if the server agreed.
 pub(crate) async fn stream(
     client: &kube::Client,
     request: Request<Body>,
+    limit: Duration,
 ) -> Result<Response<Body>, Refusal> {
-    let answer = client
-        .send(request)
-        .await
-        .map_err(|error| Refusal::Unknown(with_causes(&error)))?;
+    let answer = tokio::time::timeout(limit, client.send(request)).await;
+    let answer = answer
+        .map_err(|_| Refusal::Unknown(format!("no answer after {limit:?}")))?
+        .map_err(|error| Refusal::Unknown(of_request(&error)))?;
     if answer.status().is_success() {
         return Ok(answer);
     }
     let (code, headers) = (answer.status(), answer.headers().clone());
     // Without a complete body the status code is enough.
-    let bytes = body(answer, SMALL).await.unwrap_or_default();
+    let bytes = tokio::time::timeout(ERROR_BODY, body(answer, SMALL, ERROR_BODY)).await;
+    let bytes = bytes.ok().and_then(Result::ok).unwrap_or_default();
     Err(refusal(code, &headers, &bytes))
 }
 
@@ -106,12 +112,21 @@ pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
     found.is_some_and(|found| found.starts_with("application/vnd.kubernetes.protobuf"))
 }
 
-async fn body(answer: Response<Body>, limit: usize) -> Result<Bytes, Refusal> {
-    match Limited::new(answer.into_body(), limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) => Err(Refusal::Unknown(format!(
-            "the response is incomplete: {error}"
-        ))),
+/// Reads so many bytes at most, and waits so long for each piece.
+async fn body(answer: Response<Body>, largest: usize, silence: Duration) -> Result<Bytes, Refusal> {
+    let incomplete = |why: String| Refusal::Unknown(format!("the response is incomplete: {why}"));
+    let mut pieces = answer.into_body().into_data_stream();
+    let mut read = BytesMut::new();
+    loop {
+        let piece = tokio::time::timeout(silence, chunk(&mut pieces)).await;
+        let piece = piece.map_err(|_| incomplete(format!("no data for {silence:?}")))?;
+        let Some(piece) = piece.map_err(incomplete)? else {
+            return Ok(read.freeze());
+        };
+        if read.len() + piece.len() > largest {
+            return Err(incomplete(format!("it is larger than {largest} bytes")));
+        }
+        read.extend_from_slice(&piece);
     }
 }
 
@@ -148,23 +163,9 @@ fn read_status(headers: &HeaderMap, bytes: &Bytes) -> RequestStatus {
     read.unwrap_or_default()
 }
 
-/// An error with its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
-}
-
 /// The next piece of a body; `None` at its end.
 pub(crate) async fn chunk(
     body: &mut http_body_util::BodyDataStream<Body>,
 ) -> Result<Option<Bytes>, String> {
-    body.try_next().await.map_err(|error| with_causes(&error))
+    body.try_next().await.map_err(|error| of_request(&error))
 }

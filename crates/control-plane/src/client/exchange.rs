@@ -15,8 +15,6 @@ use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -24,8 +22,22 @@ use tokio::sync::Mutex;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt};
 
-/// Bytes of a response.
+use super::transport::{Pings, TimedConnector};
+
+/// For the body of an error. Its status code is enough.
+pub(super) const ERROR_BODY: Duration = Duration::from_secs(2);
+/// Bytes of a response, unless the request has a [`Largest`].
 const LARGEST: usize = 4 << 20;
+
+/// The extension of a request whose response may have so many bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Largest(pub(crate) usize);
+
+impl Largest {
+    fn of(extensions: &http::Extensions) -> usize {
+        extensions.get::<Self>().map_or(LARGEST, |it| it.0)
+    }
+}
 
 /// A service that sends a request and returns its whole response.
 pub type Exchange = BoxCloneSyncService<Request<Full<Bytes>>, Response<Bytes>, BoxError>;
@@ -36,19 +48,28 @@ pub(crate) fn through(client: kube::Client) -> Exchange {
         let client = client.clone();
         async move {
             let (head, body) = request.into_parts();
+            let largest = Largest::of(&head.extensions);
             let request = Request::from_parts(head, Body::from(whole(body).await));
             let answer = client.send(request).await?;
             let (head, body) = answer.into_parts();
-            let read = match Limited::new(body, LARGEST).collect().await {
-                Ok(read) => read.to_bytes(),
-                Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
-                // The status code is enough.
-                Err(_) => Bytes::new(),
+            let read = async {
+                let read = Limited::new(body, largest).collect().await;
+                read.map(http_body_util::Collected::to_bytes)
+            };
+            let read = match head.status.is_success() {
+                true => read.await.map_err(|error| broken_off(&*error))?,
+                false => of_error(read).await,
             };
             Ok(Response::from_parts(head, read))
         }
     });
     BoxCloneSyncService::new(service)
+}
+
+/// The body of an error; empty if it does not arrive in full and in time.
+async fn of_error<E>(read: impl Future<Output = Result<Bytes, E>>) -> Bytes {
+    let read = tokio::time::timeout(ERROR_BODY, read).await;
+    read.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// The body has one frame or none.
@@ -69,8 +90,7 @@ fn broken_off(error: &dyn std::error::Error) -> BoxError {
 pub(super) struct KeepAlive {
     /// Bytes that may arrive before they are read.
     pub(super) window: u32,
-    pub(super) ping_every: Duration,
-    pub(super) ping_answer: Duration,
+    pub(super) pings: Pings,
 }
 
 /// One HTTP/2 connection, opened when it is first used and again after it broke.
@@ -78,7 +98,7 @@ pub(super) struct KeepAlive {
 pub(super) struct Http2(Arc<Http2Inner>);
 
 struct Http2Inner {
-    connector: HttpsConnector<HttpConnector>,
+    connector: TimedConnector,
     server: Uri,
     scheme: Scheme,
     authority: Authority,
@@ -92,7 +112,7 @@ struct Http2Inner {
 impl Http2 {
     /// `None` if the server has no address.
     pub(super) fn new(
-        connector: HttpsConnector<HttpConnector>,
+        connector: TimedConnector,
         server: &Uri,
         keep_alive: KeepAlive,
     ) -> Option<Self> {
@@ -128,6 +148,7 @@ impl Service<Request<Full<Bytes>>> for Http2 {
 impl Http2Inner {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Response<Bytes>, BoxError> {
         let (mut head, body) = request.into_parts();
+        let largest = Largest::of(&head.extensions);
         head.uri = self.place(head.uri)?;
         let body = whole(body).await;
         if !body.is_empty() {
@@ -141,11 +162,10 @@ impl Http2Inner {
             stream.send_data(body, true)?;
         }
         let (head, body) = answer.await?.into_parts();
-        let read = match read(body).await {
-            Ok(read) => read,
-            Err(error) if head.status.is_success() => return Err(broken_off(&*error)),
-            // The status code is enough.
-            Err(_) => Bytes::new(),
+        let read = read(body, largest);
+        let read = match head.status.is_success() {
+            true => read.await.map_err(|error| broken_off(&*error))?,
+            false => of_error(read).await,
         };
         Ok(Response::from_parts(head, read))
     }
@@ -200,9 +220,9 @@ where
             return std::future::pending().await;
         };
         loop {
-            tokio::time::sleep(keep_alive.ping_every).await;
+            tokio::time::sleep(keep_alive.pings.every).await;
             let answer = pings.ping(Ping::opaque());
-            if tokio::time::timeout(keep_alive.ping_answer, answer)
+            if tokio::time::timeout(keep_alive.pings.answer, answer)
                 .await
                 .is_err()
             {
@@ -216,20 +236,21 @@ where
             Err(error) => tracing::debug!("connection to the API server failed: {error}"),
         },
         () = silence => {
-            tracing::warn!("API server does not answer pings; reconnecting");
+            let time = keep_alive.pings.answer;
+            tracing::warn!("API server did not answer a ping after {time:?}; reconnecting");
         }
     }
 }
 
-async fn read(mut body: RecvStream) -> Result<Bytes, BoxError> {
+async fn read(mut body: RecvStream, largest: usize) -> Result<Bytes, BoxError> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(piece) = body.data().await {
         let piece = piece?;
         // Lets the server send as much again.
         body.flow_control().release_capacity(piece.len())?;
-        if all.len() + first.len() + piece.len() > LARGEST {
-            return Err(format!("it is larger than {LARGEST} bytes").into());
+        if all.len() + first.len() + piece.len() > largest {
+            return Err(format!("it is larger than {largest} bytes").into());
         }
         // Most responses are one frame.
         if first.is_empty() && all.is_empty() {
@@ -249,6 +270,7 @@ mod tests {
 
     use h2::server::SendResponse;
     use hyper_rustls::HttpsConnectorBuilder;
+    use hyper_util::client::legacy::connect::HttpConnector;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -282,8 +304,14 @@ mod tests {
                 .wrap_connector(tcp);
             let keep_alive = KeepAlive {
                 window: 1 << 16,
-                ping_every,
-                ping_answer: ping_every,
+                pings: Pings {
+                    every: ping_every,
+                    answer: ping_every,
+                },
+            };
+            let connector = TimedConnector {
+                connector,
+                limit: Duration::from_secs(10),
             };
             Exchange::new(Http2::new(connector, &server.parse().unwrap(), keep_alive).unwrap())
         }
@@ -309,7 +337,7 @@ mod tests {
         let length = length.map_or("none", |length| length.to_str().unwrap());
         let said = format!("{} {} {length} ", request.method(), request.uri());
         let answer = async {
-            let body = read(request.into_body()).await.unwrap();
+            let body = read(request.into_body(), LARGEST).await.unwrap();
             reply(respond, status, [said.into(), body]);
         };
         // The connection must be driven while the body arrives.
@@ -443,13 +471,23 @@ mod tests {
         let exchange = server.exchange(NEVER);
         let serve = async {
             let mut connection = server.accept().await;
-            let (_, respond) = connection.accept().await.unwrap().unwrap();
-            reply(respond, 200, [vec![b'x'; LARGEST + 1].into()]);
+            for _ in 0..2 {
+                let (_, respond) = connection.accept().await.unwrap().unwrap();
+                reply(respond, 200, [vec![b'x'; LARGEST + 1].into()]);
+            }
             serve_out(connection).await;
+        };
+        let ask = async {
+            let error = post(&exchange, "1").await.unwrap_err();
+            let mut large = Request::get("/").body(Full::default()).unwrap();
+            large.extensions_mut().insert(Largest(LARGEST + 1));
+            let answer = exchange.clone().oneshot(large).await.unwrap();
+            assert_eq!(answer.body().len(), LARGEST + 1);
+            error
         };
         let error = tokio::select! {
             () = serve => panic!("the connection was closed"),
-            answer = post(&exchange, "1") => answer.unwrap_err(),
+            error = ask => error,
         };
         assert_eq!(
             error.to_string(),

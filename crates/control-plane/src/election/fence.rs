@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use api::wire::envelope::ListMeta;
+use futures::future::join_all;
 use http::Request;
 use http::header::ACCEPT;
 use http_body_util::Full;
@@ -11,34 +12,35 @@ use serde::Deserialize;
 
 use crate::backoff::Backoff;
 use crate::client::{self, Exchange, Refusal};
-use crate::watch::{KindProgress, Progress};
+use crate::watch::{KindProgress, Progress, Resource};
 
-/// The timeout of one request.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The timeout of one request. An optional kind holds up the fence no longer; a required one is reported then.
+const LIMIT: Duration = Duration::from_secs(5);
 /// A kind whose watch has not passed the fence by then is listed again.
 const PATIENCE: Duration = Duration::from_millis(300);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Returns once every kind that the component watches is known up to its newest version at some time after `won`.
+/// Optional kinds get a few seconds.
 pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
-    let mut newest = BTreeMap::new();
-    for resource in progress.resources() {
-        if let Some(version) = newest_version(api, resource.path).await {
-            newest.insert(resource.name(), version);
-        }
-    }
+    let versions = progress.resources().iter().map(|resource| async {
+        let version = newest_version(api, resource).await;
+        version.map(|version| (resource.name(), version))
+    });
+    let newest: BTreeMap<_, _> = join_all(versions).await.into_iter().flatten().collect();
     let begun = Instant::now();
-    let mut listed_again = false;
+    let (mut listed_again, mut reported) = (false, false);
     loop {
-        let kinds = progress.kinds();
-        let behind = |name: &&'static str| {
-            let passed = kinds
-                .get(name)
-                .is_some_and(|kind| is_past(kind, newest.get(name), won));
-            !passed
+        let (kinds, is_late) = (progress.kinds(), begun.elapsed() > LIMIT);
+        let behind = |resource: &&&'static Resource| {
+            let (name, optional) = (resource.name(), resource.optional);
+            let kind = kinds.get(name);
+            let passed = kind.is_some_and(|it| is_past(it, newest.get(name), won));
+            let is_left_out = optional && (is_late || kind.is_some_and(|it| it.late));
+            !passed && !is_left_out
         };
-        let names = progress.resources().iter().map(|resource| resource.name());
-        let behind: Vec<&'static str> = names.filter(behind).collect();
+        let behind = progress.resources().iter().filter(behind);
+        let behind: Vec<&'static str> = behind.map(|it| it.name()).collect();
         if behind.is_empty() {
             return;
         }
@@ -49,6 +51,13 @@ pub(crate) async fn fence(api: &Exchange, progress: &Progress, won: Instant) {
                 "listing again: the watch is behind"
             );
             progress.list_again(&behind);
+        }
+        if is_late && !reported {
+            reported = true;
+            tracing::warn!(
+                kinds = behind.join(","),
+                "watches are not up to date after {LIMIT:?}; waiting for them"
+            );
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -69,13 +78,16 @@ fn number(version: Option<&String>) -> Option<u64> {
     version.and_then(|version| version.parse().ok())
 }
 
-/// The newest version of a kind in the store; `None` if the server does not have it. Retries until there is an answer.
-async fn newest_version(api: &Exchange, path: &str) -> Option<String> {
+/// The newest version of a kind in the store; `None` if the server does not have it. Retries until there is an answer,
+/// except for an optional kind.
+async fn newest_version(api: &Exchange, resource: &Resource) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
         metadata: ListMeta,
     }
+    let (path, name) = (resource.path, resource.name());
     let mut backoff = Backoff::default();
+    let mut logged = None;
     loop {
         // Without a resourceVersion the answer comes from the store itself.
         let request = Request::get(format!("{path}?limit=1"))
@@ -91,7 +103,17 @@ async fn newest_version(api: &Exchange, path: &str) -> Option<String> {
             Err(Refusal::Refused { status, .. }) if status.is_client_error() && status != 429 => {
                 return None;
             }
-            Err(_) => backoff.wait().await,
+            Err(refusal) => {
+                let why = refusal.to_string();
+                if logged.as_ref() != Some(&why) {
+                    tracing::warn!("cannot read the newest version of {name}: {why}");
+                    logged = Some(why);
+                }
+                if resource.optional {
+                    return None;
+                }
+                backoff.wait().await;
+            }
         }
     }
 }

@@ -54,10 +54,12 @@ impl Leadership {
         self.until.store(self.micros(at + time), Ordering::Release);
     }
 
-    /// Ends now.
-    pub(crate) fn end(&self) {
-        self.until.store(0, Ordering::Release);
+    /// Ends now. Returns how long requests that were sent before may take at most.
+    pub(crate) fn end(&self) -> Duration {
+        let until = self.until.swap(0, Ordering::AcqRel);
         self.set_role(Role::Former);
+        let left = until.saturating_sub(self.micros(Instant::now()));
+        Duration::from_micros(left)
     }
 
     /// The time since the last renewal.

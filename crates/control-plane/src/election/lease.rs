@@ -4,6 +4,7 @@
 //! Lease has expired when *this* process has seen it unchanged for its duration, on a monotonic clock; clocks of other
 //! machines do not matter.
 
+mod annotations;
 mod record;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::client::{self, Exchange, Refusal};
 use api::http::Role;
 
 use crate::election::leadership::Leadership;
+pub(crate) use annotations::Annotations;
 use record::{Holder, Record};
 
 /// The last part of the renew deadline, in which no write is sent: 2 s of 10 s.
@@ -30,6 +32,8 @@ const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 const YOUNG: Duration = Duration::from_secs(5);
 /// The timeout to release the Lease.
 const RELEASE: Duration = Duration::from_secs(2);
+/// See [`Election::sync_deadline`].
+pub const SYNC_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The Lease and its timing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub struct Election {
     pub renew_deadline: Duration,
     /// Between attempts.
     pub retry_period: Duration,
+    /// The holder gives the Lease up after this time without synchronised watches, because it cannot decide.
+    pub sync_deadline: Duration,
 }
 
 impl Election {
@@ -56,6 +62,7 @@ impl Election {
             lease_duration: settings.lease_duration,
             renew_deadline: settings.renew_deadline,
             retry_period: settings.retry_period,
+            sync_deadline: SYNC_DEADLINE,
         }
     }
 }
@@ -77,13 +84,21 @@ pub enum LeaseError {
     },
 }
 
+/// The work of a leader.
+pub(crate) trait LeaderWork: Sync {
+    /// Works while this process holds the Lease, which it won at `won`. Returns why it cannot work.
+    fn lead(&self, won: Instant) -> impl Future<Output = String> + Send;
+
+    /// Returns when it may work again.
+    fn able(&self) -> impl Future<Output = ()> + Send;
+}
+
 /// One replica that takes part in the election.
 pub(crate) struct Candidate {
     election: Election,
     api: Exchange,
     leadership: Arc<Leadership>,
-    /// The URL of the HTTP server of this process, for the Lease's annotation.
-    server: Option<String>,
+    annotations: Annotations,
     /// The Lease as last seen, and since when it is unchanged.
     observed: Option<(Record, Instant)>,
     /// The last message; a repeated one is not logged.
@@ -103,43 +118,55 @@ impl Candidate {
         election: Election,
         api: Exchange,
         leadership: Arc<Leadership>,
-        server: Option<String>,
+        annotations: Annotations,
     ) -> Self {
         Self {
             election,
             api,
             leadership,
-            server,
+            annotations,
             observed: None,
             logged: None,
         }
     }
 
-    /// Takes part in the election until `stopped`, then releases the Lease. Runs `lead` with the time of winning while
-    /// this process holds the Lease; fails if the Lease is lost. `reporter` is the reporting controller of events.
+    /// Takes part in the election until `stopped`, then releases the Lease. Does the work while this process holds the
+    /// Lease; fails if the Lease is lost. If the work cannot be done, this process gives the Lease up, and takes part
+    /// again when it is able to work. `reporter` is the reporting controller of events.
     pub(crate) async fn run(
         mut self,
         reporter: &str,
-        lead: impl AsyncFnOnce(Instant),
+        work: &impl LeaderWork,
         stopped: impl Future<Output = ()>,
     ) -> Result<(), LeaseError> {
         let mut stopped = std::pin::pin!(stopped);
-        let won = tokio::select! {
-            won = self.win() => won?,
-            () = &mut stopped => return Ok(()),
-        };
-        let lead = async {
-            lead(won).await;
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            lost = self.hold(reporter) => return Err(lost),
-            () = lead => {}
-            () = &mut stopped => {}
+        loop {
+            let won = tokio::select! {
+                won = self.win() => won?,
+                () = &mut stopped => return Ok(()),
+            };
+            let unable = tokio::select! {
+                lost = self.hold(reporter) => return Err(lost),
+                why = work.lead(won) => Some(why),
+                () = &mut stopped => None,
+            };
+            let in_flight = self.leadership.end();
+            if let Some(why) = &unable {
+                tracing::warn!(lease = %self.path_name(), "giving up the Lease: {why}");
+                // Requests that were sent must be over before another replica reads what they changed.
+                tokio::time::sleep(in_flight).await;
+            }
+            self.release().await;
+            self.write_event(reporter, "stopped leading").await;
+            if unable.is_none() {
+                return Ok(());
+            }
+            self.leadership.set_role(Role::Standby);
+            tokio::select! {
+                () = work.able() => {}
+                () = &mut stopped => return Ok(()),
+            }
         }
-        self.release().await;
-        self.write_event(reporter, "stopped leading").await;
-        Ok(())
     }
 
     /// Returns when this process has become the holder. Fails only if waiting cannot help.
@@ -227,7 +254,6 @@ impl Candidate {
 
     /// Clears the holder, so that other candidates need not wait until the Lease expires.
     async fn release(&mut self) {
-        self.leadership.end();
         let Some((record, _)) = &self.observed else {
             return;
         };
@@ -236,13 +262,16 @@ impl Candidate {
         }
         let released = record.released(jiff::Timestamp::now());
         let path = self.path();
-        match self
-            .send(Method::PUT, &path, Some(&released), RELEASE)
-            .await
-        {
-            Ok(_) => tracing::info!(lease = %self.path_name(), "released the Lease"),
+        let written = self.send(Method::PUT, &path, Some(&released), RELEASE);
+        match written.await {
+            Ok(written) => {
+                tracing::info!(lease = %self.path_name(), "released the Lease");
+                self.observe(written);
+            }
             Err(refusal) => {
-                tracing::warn!(lease = %self.path_name(), "cannot release the Lease: {refusal}")
+                tracing::warn!(lease = %self.path_name(), "cannot release the Lease: {refusal}");
+                // Whether it was released is not known.
+                self.observed = None;
             }
         }
     }
@@ -296,7 +325,7 @@ impl Candidate {
         let asked = Instant::now();
         let now = jiff::Timestamp::now();
         let Some((record, since)) = &self.observed else {
-            let new = Record::create(&self.election, self.server.as_deref(), now);
+            let new = Record::create(&self.election, &self.annotations, now);
             let path = self.collection();
             self.write(Method::POST, &path, &new).await?;
             return Ok(LeaseAttempt::Ours(asked));
@@ -308,7 +337,7 @@ impl Candidate {
         if !free {
             return Ok(LeaseAttempt::Theirs(holder.clone()));
         }
-        let taken = record.taken(&self.election, self.server.as_deref(), now);
+        let taken = record.taken(&self.election, &self.annotations, now);
         let path = self.path();
         self.write(Method::PUT, &path, &taken).await?;
         Ok(LeaseAttempt::Ours(asked))
@@ -435,10 +464,11 @@ mod tests {
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_millis(10),
+            sync_deadline: SYNC_DEADLINE,
         };
         let leadership = Arc::new(Leadership::new(Role::Candidate));
         let api = Exchange::new(service);
-        let mut candidate = Candidate::new(election, api, leadership, None);
+        let mut candidate = Candidate::new(election, api, leadership, Annotations::default());
         let log = Log::begin();
         let win = tokio::time::timeout(Duration::from_millis(300), candidate.win());
         assert!(win.await.is_err(), "it won or gave up");

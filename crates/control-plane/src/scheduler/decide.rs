@@ -12,6 +12,7 @@ use engine::scheduler::{Input, Scheduler};
 use super::handle::EngineStats;
 use super::write::requests::seconds;
 use super::{DECIDE_THREAD, ScoreRecorder, Shared};
+use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::{Channel, EngineDump, Message, Overview, Query, WaitFor};
 use crate::scheduler::kinds;
 use crate::scheduler::observe::attempts::Attempts;
@@ -92,6 +93,9 @@ impl Driver {
     }
 
     fn turn(&mut self, messages: Vec<Message>, channel: &Channel) -> WaitFor {
+        let sleeps_on = is_planted(PlantedFault::LostWakeUp)
+            && !messages.is_empty()
+            && messages.iter().all(is_report);
         for message in messages {
             self.handle(message);
         }
@@ -99,7 +103,7 @@ impl Driver {
         if self.slices_before_query == 0 && self.answer_query() {
             self.slices_before_query = SLICES_PER_QUERY;
         }
-        let until = if self.decides() {
+        let until = if self.decides() && !sleeps_on {
             self.decide_slice(channel)
         } else {
             self.slices_before_query = 0;
@@ -214,7 +218,7 @@ impl Driver {
             waiting_seconds: Duration::from_nanos(u64::try_from(waited).unwrap_or(0)).as_secs_f64(),
             why: match (ticket.gate(), &ticket.last) {
                 (Some(gate), _) => format!("gated by {gate}"),
-                (None, Some(attempt)) => attempt.message.clone(),
+                (None, Some(attempt)) => attempt.reasons().to_owned(),
                 (None, None) => "not tried yet".to_owned(),
             },
         })
@@ -265,6 +269,10 @@ impl Driver {
             }
         }
     }
+}
+
+fn is_report(message: &Message) -> bool {
+    matches!(message, Message::Input(Input::Object(update)) if update.kind() == Kind::CustomNodeResource)
 }
 
 fn changes_nodes(input: &Input) -> bool {

@@ -3,8 +3,8 @@
 //! | path | answer |
 //! |---|---|
 //! | `/configz` | `{"componentconfig": KubeSchedulerConfiguration}` |
-//! | `/apis/v1/status` | [`SchedulerStatus`](api::http::SchedulerStatus) |
-//! | `/apis/v1/pods/{namespace}/{name}/explain` | [`PodReport`](api::http::PodReport) |
+//! | `/tidepool/v1/status` | [`SchedulerStatus`](api::http::SchedulerStatus) |
+//! | `/tidepool/v1/pods/{namespace}/{name}/explain` | [`PodReport`](api::http::PodReport) |
 //! | `/debug/scores` | the scores of the latest decisions; `?output=table`; `PUT ?top=N` records the scores of N nodes |
 //! | `/debug/flags/s` | N alone; `PUT` as Koordinator has it, with N as the body |
 //! | `/debug/cache`, `/debug/cache/{node}` | the engine's state of the nodes at one instant |

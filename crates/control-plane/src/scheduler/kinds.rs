@@ -20,14 +20,12 @@ use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::pods::{PendingPod, PendingPods};
 use crate::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
 
-/// The server leaves out pods that ended; one that ends looks deleted.
-const NOT_ENDED: &str = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
-
 pub(crate) static WATCHED: &[(Kind, Resource)] = &[
     (
         Kind::Pod,
         Resource {
-            field_selector: NOT_ENDED,
+            // One that ends looks deleted.
+            field_selector: core::NOT_FINISHED,
             protobuf: true,
             ..Resource::at(parse::path(Kind::Pod))
         },
@@ -39,14 +37,8 @@ pub(crate) static WATCHED: &[(Kind, Resource)] = &[
             ..Resource::at(parse::path(Kind::Node))
         },
     ),
-    (
-        // kube-scheduler's own role cannot read them.
-        Kind::PriorityClass,
-        Resource {
-            optional: true,
-            ..Resource::at(parse::path(Kind::PriorityClass))
-        },
-    ),
+    // kube-scheduler's own role cannot read them.
+    optional(Kind::PriorityClass),
     watched(Kind::Namespace),
     watched(Kind::Service),
     watched(Kind::ReplicationController),
@@ -60,11 +52,21 @@ pub(crate) static WATCHED: &[(Kind, Resource)] = &[
     watched(Kind::CsiDriver),
     watched(Kind::CsiStorageCapacity),
     watched(Kind::VolumeAttachment),
-    watched(Kind::CustomNodeResource),
+    // Not every cluster has them.
+    optional(Kind::CustomNodeResource),
+    optional(Kind::ResourcePolicy),
 ];
 
 const fn watched(kind: Kind) -> (Kind, Resource) {
     (kind, Resource::at(parse::path(kind)))
+}
+
+const fn optional(kind: Kind) -> (Kind, Resource) {
+    let resource = Resource {
+        optional: true,
+        ..Resource::at(parse::path(kind))
+    };
+    (kind, resource)
 }
 
 /// Of the kinds that the scheduler watches.
@@ -143,6 +145,7 @@ impl Handler for KindInbox {
             Kind::Pod => pod(raw),
             Kind::Node => node(raw),
             Kind::CustomNodeResource => report(raw),
+            Kind::ResourcePolicy => policy(raw),
             kind => json(kind, raw),
         }
     }
@@ -223,14 +226,17 @@ fn json(kind: Kind, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     let object = manifest.parse(&mut warnings);
     let object = object.map_err(InvalidObject::without_event)?;
     let meta = std::mem::take(manifest.metadata_mut());
-    let problem = (!warnings.is_empty()).then(|| invalid_report(&meta, warnings.join("; ")));
+    let problem = (!warnings.is_empty()).then(|| match kind {
+        Kind::CustomNodeResource => invalid_report(&meta, warnings.join("; ")),
+        // The controller writes it into the policy's status.
+        _ => InvalidObject::without_event(warnings.join("; ")),
+    });
     Ok(Observed {
         problem,
         ..observed(meta, object)
     })
 }
 
-/// Only CustomNodeResources have values that are left out.
 fn invalid_report(meta: &ObjectMeta, message: String) -> InvalidObject {
     let event = EventTarget::Report(
         meta.name.as_str().into(),
@@ -275,6 +281,25 @@ fn report(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
         Ok(Observed {
             problem: Some(invalid_report(&empty.metadata, message)),
             ..observed(empty.metadata, report.into())
+        })
+    })
+}
+
+fn policy(raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
+    json(Kind::ResourcePolicy, raw).or_else(|invalid| {
+        let RawObject::Json(bytes) = raw else {
+            return Err(invalid);
+        };
+        let Ok(PartialPod { metadata, .. }) = serde_json::from_slice(bytes) else {
+            return Err(invalid);
+        };
+        // What the policy said before may not be wanted any more.
+        let meta = ObjectMeta::from(metadata);
+        let policy = parse::unreadable_resource_policy(&meta, invalid.to_string());
+        let message = format!("{invalid}; the policy has no effect");
+        Ok(Observed {
+            problem: Some(InvalidObject::without_event(message)),
+            ..observed(meta, policy.into())
         })
     })
 }

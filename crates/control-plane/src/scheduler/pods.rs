@@ -51,6 +51,11 @@ impl PendingPod {
             .is_some_and(|known| known.is_false && known.digest == digest(reason, message))
     }
 
+    /// Whether PodScheduled is false, for any reason.
+    pub(crate) fn is_unschedulable(&self) -> bool {
+        self.scheduled.is_some_and(|known| known.is_false)
+    }
+
     /// PodScheduled becomes false with this reason and message.
     pub(crate) fn set_condition(&mut self, reason: &str, message: &str, since: Time) {
         self.scheduled = Some(ScheduledCondition {
@@ -66,6 +71,9 @@ fn digest(reason: &str, message: &str) -> u64 {
     (reason, message).hash(&mut hasher);
     hasher.finish()
 }
+
+/// A table of this size or less keeps it.
+const SMALL: usize = 1_024;
 
 /// By uid; only pending pods of this process's schedulers.
 #[derive(Debug)]
@@ -111,7 +119,13 @@ impl PendingPods {
     }
 
     pub(crate) fn forget(&self, uid: &str) {
-        self.lock().remove(uid);
+        let mut all = self.lock();
+        all.remove(uid);
+        // Thousands of pods come and go.
+        if all.capacity() > SMALL && all.len() < all.capacity() / 4 {
+            let length = all.len();
+            all.shrink_to(2 * length);
+        }
     }
 
     pub(crate) fn get(&self, uid: &str) -> PendingPod {

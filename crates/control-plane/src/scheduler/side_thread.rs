@@ -1,13 +1,17 @@
 //! The side thread: the Lease and the HTTP server, on a thread of their own, so that they and the scheduling do not wait
 //! for each other.
 
+use std::time::{Duration, Instant};
+
 use tokio::sync::oneshot;
 
 use super::{Ended, Handle, Shared};
-use crate::client::Connect;
-use crate::election::{Candidate, Election, fence};
+use crate::client::{Connect, Exchange};
+use crate::election::{Annotations, Candidate, Election, LeaderWork, fence};
+use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::Message;
 use crate::serve::Listening;
+use crate::watch::failing_for;
 use api::http::Role;
 
 /// The work of the side thread.
@@ -16,8 +20,8 @@ pub(super) struct SideThread {
     pub(super) election: Option<Election>,
     pub(super) listening: Option<Listening>,
     pub(super) handle: Handle,
-    /// The reporting controller of events about the Lease.
-    pub(super) reporter: String,
+    /// The scheduler names of the profiles. The first is the reporting controller of events about the Lease.
+    pub(super) schedulers: Vec<String>,
 }
 
 impl SideThread {
@@ -36,10 +40,8 @@ impl SideThread {
             let _ = stopped.await;
         };
         let api = self.connect.exchange()?;
-        let server = self
-            .listening
-            .as_ref()
-            .map(|listening| listening.url(self.connect.server()));
+        let annotations = Annotations::new(self.listening.as_ref(), self.connect.server())
+            .with_scheduler_names(&self.schedulers);
         if let Some(listening) = self.listening {
             listening
                 .serve(api.clone(), self.handle)
@@ -50,16 +52,54 @@ impl SideThread {
             return Ok(());
         };
         let leadership = shared.leadership.clone();
-        let candidate = Candidate::new(election, api.clone(), leadership, server);
-        let lead = async |won: std::time::Instant| {
-            fence(&api, &shared.progress, won).await;
-            let took = won.elapsed();
-            shared.metrics.fence_duration.observe(took.as_secs_f64());
-            shared.leadership.set_role(Role::Leader);
-            tracing::info!(?took, "watches are up to date; starting to schedule");
-            shared.channel.send(vec![Message::Decide(true)]).await;
+        let work = SchedulerWork {
+            api: api.clone(),
+            shared,
+            deadline: election.sync_deadline,
         };
-        candidate.run(&self.reporter, lead, stopped).await?;
+        let candidate = Candidate::new(election, api, leadership, annotations);
+        let reporter = self.schedulers.first().map_or("", String::as_str);
+        candidate.run(reporter, &work, stopped).await?;
         Ok(())
+    }
+}
+
+/// Lets the engine decide while this process leads and its watches work.
+struct SchedulerWork<'a> {
+    api: Exchange,
+    shared: &'a Shared,
+    /// For the watches.
+    deadline: Duration,
+}
+
+impl LeaderWork for SchedulerWork<'_> {
+    async fn lead(&self, won: Instant) -> String {
+        let Self {
+            api,
+            shared,
+            deadline,
+        } = self;
+        let caught_up = async {
+            if !is_planted(PlantedFault::NoFence) {
+                fence(api, &shared.progress, won).await;
+            }
+        };
+        if tokio::time::timeout(*deadline, caught_up).await.is_err() {
+            let why = shared.progress.check_usable().err();
+            let why = why.unwrap_or_else(|| "watches are behind".to_owned());
+            return format!("watches are not up to date after {deadline:?}: {why}");
+        }
+        let took = won.elapsed();
+        shared.metrics.fence_duration.observe(took.as_secs_f64());
+        shared.leadership.set_role(Role::Leader);
+        tracing::info!(?took, "watches are up to date; starting to schedule");
+        shared.channel.send(vec![Message::Decide(true)]).await;
+        let why = failing_for(*deadline, || shared.progress.check_usable()).await;
+        shared.channel.send(vec![Message::Decide(false)]).await;
+        format!("watches have failed for {deadline:?}: {why}")
+    }
+
+    async fn able(&self) {
+        self.shared.progress.usable().await;
     }
 }

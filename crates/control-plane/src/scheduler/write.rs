@@ -3,6 +3,7 @@
 //! The executor owns the queue of requests and reports each result back to the deciding loop.
 
 pub(crate) mod bind;
+mod budget;
 pub(crate) mod events;
 mod evict;
 pub(crate) mod executor;

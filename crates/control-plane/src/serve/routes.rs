@@ -2,26 +2,38 @@
 
 use std::sync::Arc;
 
-use api::http::{Error, ErrorCode};
+use api::http::{Error, ErrorCode, PODS};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Method, StatusCode};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use serde::Serialize;
 
-use super::auth::{Access, Guard};
+use super::auth::{Access, Guard, is_health};
+use super::client_certificates::ClientCertificates;
 use super::health::{self, Check, HealthQuery};
+use super::origin::LocalNames;
+use super::slots::Slot;
 use super::{Component, OPEN_METRICS};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// All paths of a component. Without a guard every caller is allowed.
-pub(super) fn routes<C: Component>(component: C, guard: Option<Guard>) -> Router {
+/// Which callers are allowed.
+#[derive(Clone)]
+pub(super) enum Callers {
+    /// All on this machine.
+    Local(LocalNames),
+    /// Those that the API server authorizes.
+    Reviewed(Arc<Guard>),
+}
+
+/// All paths of a component.
+pub(super) fn routes<C: Component>(component: C, callers: Callers) -> Router {
     let app = C::routes().route(
         "/metrics",
         get(async |State(component): State<C>| {
@@ -48,15 +60,12 @@ pub(super) fn routes<C: Component>(component: C, guard: Option<Guard>) -> Router
     });
     app.fallback(async || refuse(ErrorCode::NotFound, "there is nothing at this path"))
         .with_state(component)
-        .layer(middleware::from_fn_with_state(
-            guard.map(Arc::new),
-            authorize::<C>,
-        ))
+        .layer(middleware::from_fn_with_state(callers, authorize::<C>))
 }
 
 /// Only the component's writable paths accept PUT, and no path accepts another method that writes.
 async fn authorize<C: Component>(
-    State(guard): State<Option<Arc<Guard>>>,
+    State(callers): State<Callers>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -77,14 +86,24 @@ async fn authorize<C: Component>(
             return response;
         }
     };
-    if let Some(guard) = guard
-        && !guard.is_open(path)
-        && let Err((code, text)) = guard.allow(request.headers(), &accesses(path, verb)).await
-    {
+    let checked = check(
+        &callers,
+        request.uri(),
+        request.headers(),
+        request.extensions(),
+        verb,
+    );
+    if let Err((code, text)) = checked.await {
         let mut response = refuse(code, &text);
-        if code == ErrorCode::Unauthorized {
-            let bearer = HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+        let headers = response.headers_mut();
+        match code {
+            ErrorCode::Unauthorized => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            ErrorCode::TooManyRequests => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
         }
         return response;
     }
@@ -96,14 +115,46 @@ async fn authorize<C: Component>(
     response
 }
 
+/// An error is the response to send.
+async fn check(
+    callers: &Callers,
+    uri: &Uri,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+    verb: &str,
+) -> Result<(), (ErrorCode, String)> {
+    let path = uri.path();
+    let slot = extensions.get::<Slot>();
+    match callers {
+        Callers::Local(names) => {
+            let checked = names.check(uri, headers);
+            checked.map_err(|text| (ErrorCode::Forbidden, text))?;
+            // All callers have the same permissions, but places for health checks are for health checks.
+            if let Some(slot) = slot
+                && !is_health(path)
+            {
+                slot.authenticated();
+            }
+            Ok(())
+        }
+        Callers::Reviewed(guard) if guard.is_open(path) => Ok(()),
+        Callers::Reviewed(guard) => {
+            let certificates = extensions.get::<ClientCertificates>();
+            let accesses = accesses(path, verb);
+            guard.allow(headers, certificates, slot, &accesses).await
+        }
+    }
+}
+
 /// What a caller must be allowed to do to use this path: the path itself, and to get the pod that it names.
 fn accesses(path: &str, verb: &str) -> Vec<Access> {
     let mut accesses = vec![Access::Path {
         path: path.to_owned(),
         verb: verb.to_owned(),
     }];
-    let parts: Vec<&str> = path.split('/').skip(1).collect();
-    if let ["apis", "v1", "pods", namespace, name, ..] = parts[..] {
+    let pod = path.strip_prefix(PODS).and_then(|it| it.strip_prefix('/'));
+    let parts: Vec<&str> = pod.into_iter().flat_map(|it| it.split('/')).collect();
+    if let [namespace, name, ..] = parts[..] {
         // Names of Kubernetes need no encoding; one that has some names no pod.
         accesses.push(Access::Pod {
             namespace: namespace.to_owned(),
@@ -141,6 +192,7 @@ mod tests {
             namespace: "a".into(),
             name: "b".into(),
         };
-        assert_eq!(accesses("/apis/v1/pods/a/b/explain", "get")[1], pod);
+        let path = api::http::explain_path("a", "b");
+        assert_eq!(accesses(&path, "get")[1], pod);
     }
 }

@@ -14,6 +14,7 @@ use crate::client;
 
 /// Objects per page: the larger, the more memory; the smaller, the more requests.
 const PAGE: usize = 500;
+/// For one page.
 const LIST: Duration = Duration::from_secs(60);
 
 const JSON: &str = "application/json";
@@ -58,7 +59,8 @@ impl<H: Handler> Reflector<H> {
             JSON
         };
         let request = get(uri, accept)?;
-        Ok(client::receive(&self.client, request, LIST).await?)
+        let silence = self.timeouts.answer;
+        Ok(client::receive(&self.client, request, silence, LIST).await?)
     }
 }
 

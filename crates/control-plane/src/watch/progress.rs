@@ -8,8 +8,11 @@ use tokio::sync::Notify;
 
 use super::Resource;
 
-/// A component whose watches fail for longer is not ready.
-const LONGEST_BROKEN: Duration = Duration::from_secs(30);
+/// A component whose watches fail for longer is not ready. With the time that pings take to find a dead connection, it
+/// is not ready 30 s after the connection died.
+const LONGEST_BROKEN: Duration = Duration::from_secs(10);
+/// How often the state is looked at while nothing announces a change.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Of all kinds that a component watches.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub struct KindProgress {
     pub synced: bool,
     /// The server does not have the kind, or there is no permission to read it and it is optional.
     pub missing: bool,
+    /// It is optional and was not listed in time: the component works without it for now.
+    pub late: bool,
     /// When anything of it was received last.
     pub heard: Option<Instant>,
     /// When the last list that was delivered in full began.
@@ -47,6 +52,19 @@ impl KindProgress {
             .as_ref()
             .map(|(since, _)| since.elapsed())
             .unwrap_or_default()
+    }
+}
+
+/// Returns the reason once a check has failed for so long without a break.
+pub(crate) async fn failing_for(time: Duration, check: impl Fn() -> Result<(), String>) -> String {
+    let mut since: Option<Instant> = None;
+    loop {
+        match check() {
+            Ok(()) => since = None,
+            Err(why) if since.is_some_and(|since| since.elapsed() >= time) => return why,
+            Err(_) => drop(since.get_or_insert_with(Instant::now)),
+        }
+        tokio::time::sleep(LOOK_EVERY.min(time / 10)).await;
     }
 }
 
@@ -71,10 +89,10 @@ impl Progress {
         self.lock().clone()
     }
 
-    /// Kinds that have not been delivered in full yet.
+    /// Kinds that the component waits for: they have not been delivered in full yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         let kinds = self.lock();
-        let unsynced = kinds.iter().filter(|(_, kind)| !kind.synced);
+        let unsynced = kinds.iter().filter(|(_, kind)| !kind.synced && !kind.late);
         unsynced.map(|(name, _)| *name).collect()
     }
 
@@ -86,13 +104,32 @@ impl Progress {
         }
     }
 
-    /// A health check: no watch has failed for long.
+    /// A health check: no watch of a required kind has failed for long.
     pub fn check_followed(&self) -> Result<(), String> {
+        self.check_broken(LONGEST_BROKEN)
+    }
+
+    /// Everything that decisions need is known and followed.
+    pub(crate) fn check_usable(&self) -> Result<(), String> {
+        self.check_synced()?;
+        self.check_broken(Duration::ZERO)
+    }
+
+    /// Returns once the check succeeds.
+    pub(crate) async fn usable(&self) {
+        while self.check_usable().is_err() {
+            tokio::time::sleep(LOOK_EVERY / 4).await;
+        }
+    }
+
+    fn check_broken(&self, longest: Duration) -> Result<(), String> {
         let kinds = self.lock();
-        let failing = kinds
-            .iter()
-            .filter(|(_, kind)| kind.broken_for() > LONGEST_BROKEN);
-        let failing: Vec<&str> = failing.map(|(name, _)| *name).collect();
+        let required = self.resources.iter().filter(|it| !it.optional);
+        let failing = required.map(|it| it.name()).filter(|name| {
+            let kind = kinds.get(name);
+            kind.is_some_and(|it| it.broken.is_some() && it.broken_for() >= longest)
+        });
+        let failing: Vec<&str> = failing.collect();
         match &failing[..] {
             [] => Ok(()),
             kinds => Err(format!("cannot list or watch: {}", kinds.join(", "))),
@@ -119,8 +156,28 @@ impl Progress {
         self.passed(kind, version);
     }
 
-    pub(super) fn synced(&self, kind: &'static str) {
-        self.change(kind, |kind| kind.synced = true);
+    /// Returns whether the component waited for it.
+    pub(super) fn synced(&self, kind: &'static str) -> bool {
+        let mut waited = false;
+        self.change(kind, |kind| {
+            waited = !kind.synced && !kind.late;
+            (kind.synced, kind.late) = (true, false);
+        });
+        waited
+    }
+
+    /// The component goes on without the kind. Returns whether it waited for it.
+    pub(super) fn late(&self, kind: &'static str) -> bool {
+        let mut waited = false;
+        self.change(kind, |kind| {
+            waited = !kind.synced && !kind.late;
+            kind.late |= waited;
+        });
+        waited
+    }
+
+    pub(super) fn is_synced(&self, kind: &'static str) -> bool {
+        self.lock().get(kind).is_some_and(|kind| kind.synced)
     }
 
     pub(super) fn missing(&self, kind: &'static str) {

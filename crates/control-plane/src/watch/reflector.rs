@@ -16,20 +16,28 @@ use tokio::time::Instant;
 
 use super::frames::{Frame, Frames};
 use super::store::{Difference, Store};
-use super::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
+use super::{Handler, ObjectChange, Observed, Progress, RawObject, Resource, late};
 use crate::backoff::{Backoff, jittered};
 use crate::client::{self, Refusal};
+use crate::planted::{PlantedFault, is_planted};
 
 /// For real servers.
 const TIMEOUTS: Timeouts = Timeouts {
-    watch: Duration::from_secs(120),
-    grace: Duration::from_secs(10),
-    list: Duration::from_secs(15),
+    // A proxy may answer pings while one of its streams stands still; only the end of the watch finds that.
+    watch: Duration::from_secs(40),
+    grace: Duration::from_secs(5),
+    answer: Duration::from_secs(15),
+    first_list: Duration::from_secs(5),
 };
+/// The longest watch on a connection without pings: only the end of a watch shows that the connection is alive.
+const WATCH_WITHOUT_PINGS: Duration = Duration::from_secs(16);
+const GRACE_WITHOUT_PINGS: Duration = Duration::from_secs(3);
 /// On the bookmark that ends a list.
 const LIST_ENDS: &str = "k8s.io/initial-events-end";
 /// A watch that ends sooner, without any event, is a failure.
 const SHORT: Duration = Duration::from_secs(1);
+/// After so many of them in a row, the server may not know the resource version: all objects are listed again.
+const MOST_SHORT: u32 = 3;
 /// How often a kind that the server does not have is requested.
 const MISSING: Duration = Duration::from_secs(10);
 
@@ -43,33 +51,39 @@ const MISSING_KIND: &str = "not served by the API server; watching begins once t
 const PROTOBUF_WATCH: &str =
     "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.5";
 
-/// Lists and watches a kind until the task is aborted.
+/// Lists and watches a kind until the task is aborted. `pings` find a connection that is dead.
 pub(crate) async fn reflect<H: Handler>(
     resource: &'static Resource,
     client: kube::Client,
     handler: H,
     progress: Arc<Progress>,
+    pings: bool,
 ) {
-    Reflector::new(resource, client, handler, progress, TIMEOUTS)
+    let mut timeouts = TIMEOUTS;
+    if !pings {
+        (timeouts.watch, timeouts.grace) = (WATCH_WITHOUT_PINGS, GRACE_WITHOUT_PINGS);
+    }
+    Reflector::new(resource, client, handler, progress, timeouts)
         .run()
         .await;
 }
 
-/// When a stream without data counts as dead.
 #[derive(Debug, Clone, Copy)]
-struct Timeouts {
+pub(super) struct Timeouts {
     /// The server ends a watch after half of this to all of it, and a new one begins. So a dead stream is noticed in time.
     watch: Duration,
     /// How long after that the end may take to arrive.
     grace: Duration,
-    /// Between two pieces of a list that is streamed.
-    list: Duration,
+    /// For the answer to a request, and between two pieces of a list.
+    pub(super) answer: Duration,
+    /// A kind that is not listed by then is reported. If it is optional, the component goes on without it.
+    first_list: Duration,
 }
 
 pub(super) struct Reflector<H> {
     pub(super) resource: &'static Resource,
     pub(super) client: kube::Client,
-    pub(super) handler: H,
+    pub(super) handler: Arc<H>,
     progress: Arc<Progress>,
     pub(super) store: Store,
     /// Objects that could not be parsed, or not fully, and the message about each.
@@ -80,9 +94,11 @@ pub(super) struct Reflector<H> {
     list_mode: ListMode,
     /// A list that is being streamed, and when it began.
     listing: Option<std::time::Instant>,
+    /// Before lists because of watches that end at once.
+    relists: Backoff,
     /// The last failure that was logged; the same is logged once.
     failure: Option<String>,
-    timeouts: Timeouts,
+    pub(super) timeouts: Timeouts,
 }
 
 /// How all objects are received.
@@ -128,7 +144,7 @@ impl<H: Handler> Reflector<H> {
         Self {
             resource,
             client,
-            handler,
+            handler: Arc::new(handler),
             progress,
             store: Store::default(),
             problems: BTreeMap::new(),
@@ -136,12 +152,27 @@ impl<H: Handler> Reflector<H> {
             synced: false,
             list_mode: ListMode::Stream,
             listing: None,
+            relists: Backoff::default(),
             failure: None,
             timeouts,
         }
     }
 
-    async fn run(mut self) {
+    async fn run(self) {
+        let (resource, timeouts) = (self.resource, self.timeouts);
+        let (handler, progress) = (self.handler.clone(), self.progress.clone());
+        let late = async {
+            tokio::time::sleep(timeouts.first_list).await;
+            late::report(resource, &*handler, &progress, timeouts.first_list).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.follow() => {}
+            () = late => {}
+        }
+    }
+
+    async fn follow(mut self) {
         let mut backoff = Backoff::default();
         let mut broke = false;
         loop {
@@ -208,8 +239,16 @@ impl<H: Handler> Reflector<H> {
         self.store.begin();
         self.listing = Some(std::time::Instant::now());
         let end = self.watch().await;
-        if self.listing.take().is_none() {
-            // How the watch ended is seen when it is resumed.
+        let Some(begun) = self.listing.take() else {
+            // It is resumed at once, and logged only if that fails.
+            if let Err(WatchError::Other(text)) = end {
+                let text = format!("watch failed: {text}");
+                self.progress.broken(self.resource.name(), &text);
+            }
+            return Ok(());
+        };
+        if end.is_ok() && is_planted(PlantedFault::IncompleteList) {
+            self.listed(begun).await;
             return Ok(());
         }
         end?;
@@ -228,15 +267,24 @@ impl<H: Handler> Reflector<H> {
 
     /// Watches again and again, until the resource version cannot be resumed from.
     async fn watch_on(&mut self) {
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut short) = (Backoff::default(), 0);
         loop {
             let begun = Instant::now();
             let (before, end) = (self.resource_version.clone(), self.watch().await);
             match end {
                 Ok(()) if begun.elapsed() > SHORT || self.resource_version != before => {
-                    backoff.reset()
+                    (backoff, short) = (Backoff::default(), 0);
+                    self.relists.reset();
                 }
-                Ok(()) => backoff.wait().await,
+                Ok(()) => {
+                    short += 1;
+                    if short == MOST_SHORT {
+                        self.failed("watches end at once; listing again".to_owned());
+                        self.relists.wait().await;
+                        return;
+                    }
+                    backoff.wait().await;
+                }
                 Err(WatchError::Expired | WatchError::Missing) => return,
                 Err(WatchError::Denied(_)) if self.resource.optional => return,
                 Err(WatchError::Denied(text)) => {
@@ -257,8 +305,9 @@ impl<H: Handler> Reflector<H> {
     async fn now_synced(&mut self) {
         if !self.synced {
             self.synced = true;
-            self.progress.synced(self.resource.name());
-            self.handler.synced(self.resource.name()).await;
+            if self.progress.synced(self.resource.name()) {
+                self.handler.synced(self.resource.name()).await;
+            }
         }
     }
 
@@ -327,36 +376,56 @@ impl<H: Handler> Reflector<H> {
         } else {
             JSON
         };
-        let deadline = Instant::now() + time + self.timeouts.grace;
-        let late = |_| WatchError::Other("no data for too long".to_owned());
-        let answer = client::stream(&self.client, get(uri, accept)?);
-        let answer = tokio::time::timeout_at(deadline, answer)
-            .await
-            .map_err(late)?
-            .map_err(|refusal| self.refused(refusal))?;
+        let begun = Instant::now();
+        let end = begun + time + self.timeouts.grace;
+        let answer = client::stream(&self.client, get(uri, accept)?, self.timeouts.answer);
+        let answer = answer.await.map_err(|refusal| self.refused(refusal))?;
         let mut frames = Frames::new(client::is_protobuf(answer.headers()));
         let mut body = answer.into_body().into_data_stream();
         let progress = self.progress.clone();
-        if self.listing.is_none() {
-            progress.recovered(self.resource.name());
-        }
+        // A watch that ends at once does not work.
+        let mut works = self.listing.is_some();
         loop {
-            let (deadline, lists) = match self.listing {
-                Some(_) => (deadline.min(Instant::now() + self.timeouts.list), true),
-                None => (deadline, false),
+            let (lists, silence) = (self.listing.is_some(), self.timeouts.answer);
+            let deadline = match lists {
+                true => end.min(Instant::now() + silence),
+                false => end,
             };
             // What was received is delivered in full before anything else happens.
             let chunk = tokio::select! {
                 chunk = tokio::time::timeout_at(deadline, client::chunk(&mut body)) => chunk,
-                () = progress.asked_again(self.resource.name()), if !lists => return Err(WatchError::Expired),
+                () = tokio::time::sleep_until(begun + SHORT), if !works => {
+                    works = true;
+                    progress.recovered(self.resource.name());
+                    continue;
+                }
+                () = progress.asked_again(self.resource.name()), if !lists => {
+                    return Err(WatchError::Expired);
+                }
             };
-            let chunk = chunk.map_err(late)?.map_err(WatchError::Other)?;
-            let Some(chunk) = chunk else {
+            let late = |_| match lists {
+                true => WatchError::Other(format!("no data of the list for {silence:?}")),
+                false => self.overdue(),
+            };
+            let chunk = chunk.map_err(late)?;
+            let Some(chunk) = chunk.map_err(WatchError::Other)? else {
                 return Ok(());
             };
+            if !works {
+                works = true;
+                progress.recovered(self.resource.name());
+            }
             frames.push(&chunk);
             self.process(&mut frames).await?;
         }
+    }
+
+    /// The server did not end a watch. The text is the same for each.
+    fn overdue(&self) -> WatchError {
+        let longest = self.timeouts.watch + self.timeouts.grace;
+        WatchError::Other(format!(
+            "the server did not end it at its deadline of at most {longest:?}"
+        ))
     }
 
     /// Delivers all events that were received in full, at once.

@@ -220,7 +220,7 @@ async fn decisions_go_on_while_a_client_reads_slowly() {
             .unwrap();
     }
     eventually("the nodes are known", || async {
-        let status = get_json(&fixture, "/apis/v1/status").await;
+        let status = get_json(&fixture, "/tidepool/v1/status").await;
         let known = &status["cluster"]["nodes"];
         if *known == NODES {
             Ok(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_plane::client::Connect;
-use control_plane::controllers::{ALL, Context, Controller, Controllers, ControllersOptions};
+use control_plane::controllers::{Context, Controller, Controllers, ControllersOptions, Settings};
 use control_plane::election::Election;
 use control_plane::serve::{Port, Serve};
 use futures::FutureExt;
@@ -64,6 +64,7 @@ fn start_copies(context: &Arc<Context>) -> BoxFuture<'static, ()> {
 fn options(identity: &str, controllers: &'static [Controller]) -> ControllersOptions {
     ControllersOptions {
         controllers,
+        settings: Settings::default(),
         election: Some(Election {
             namespace: NAMESPACE.into(),
             name: "controllers".into(),
@@ -71,6 +72,7 @@ fn options(identity: &str, controllers: &'static [Controller]) -> ControllersOpt
             lease_duration: Duration::from_secs(3),
             renew_deadline: Duration::from_secs(2),
             retry_period: Duration::from_millis(100),
+            sync_deadline: control_plane::election::SYNC_DEADLINE,
         }),
         serve: Some(Serve {
             port: Port::Exactly(0),
@@ -134,7 +136,7 @@ async fn the_leader_runs_the_controllers_and_hands_over() {
     copied(&fixture.client, "a").await;
     let (code, text) = get(server, "/readyz?verbose").await;
     assert_eq!(code, 200, "{text}");
-    for check in ["leaderElection", "shutdown", "informer-sync"] {
+    for check in ["leaderElection", "shutdown", "informer-sync", "watches"] {
         assert!(text.contains(&format!("[+]{check} ok")), "{text}");
     }
     assert_eq!(get(standby, "/readyz").await, (200, "ok".to_owned()));
@@ -160,7 +162,7 @@ async fn the_leader_runs_the_controllers_and_hands_over() {
 async fn without_controllers_it_still_leads_and_serves() {
     let fixture = Fixture::new().await;
     let connect = Connect::Client(fixture.client.clone());
-    let controllers = Controllers::new(connect, options("me", ALL)).unwrap();
+    let controllers = Controllers::new(connect, options("me", &[])).unwrap();
     let server = controllers.server().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let running = tokio::spawn(controllers.run(async {

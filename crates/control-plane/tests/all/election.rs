@@ -21,9 +21,9 @@ use tower::ServiceExt;
 use crate::support::{Fixture, NAMESPACE, condition, eventually, options};
 use crate::volumes::claim_and_pod;
 
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 
-fn candidate(identity: &str) -> Options {
+pub(crate) fn candidate(identity: &str) -> Options {
     let mut options = options();
     options.election = Some(Election {
         namespace: NAMESPACE.into(),
@@ -32,6 +32,7 @@ fn candidate(identity: &str) -> Options {
         lease_duration: Duration::from_secs(3),
         renew_deadline: Duration::from_secs(2),
         retry_period: Duration::from_millis(200),
+        sync_deadline: control_plane::election::SYNC_DEADLINE,
     });
     options
 }
@@ -45,7 +46,7 @@ async fn holder(fixture: &Fixture) -> Option<String> {
     lease.spec?.holder_identity.filter(|name| !name.is_empty())
 }
 
-async fn becomes(running: &Running, role: Role) {
+pub(crate) async fn becomes(running: &Running, role: Role) {
     eventually(&format!("it is {role:?}"), || async {
         let found = running.handle().status().role;
         if found == role { Ok(()) } else { Err(found) }

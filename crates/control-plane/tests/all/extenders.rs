@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Json;
 use axum::routing::post;
 use control_plane::scheduler::Options;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Api;
 use kube::api::PostParams;
@@ -285,4 +285,42 @@ async fn the_answer_of_an_extender_is_final() {
         assert_eq!(is_leaving(&fixture, "on-a").await, ignorable, "{answer}");
         fixture.stop().await;
     }
+}
+
+/// A page of them is larger than other responses may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extender_gets_whole_nodes_of_any_size() {
+    const COUNT: usize = 100;
+    let mut fixture = Fixture::new().await;
+    let nodes: Api<Node> = Api::all(fixture.client.clone());
+    for number in 0..COUNT {
+        let node = object(json!({
+            "metadata": {"name": format!("n{number}"), "annotations": {"example.com/note": "x".repeat(50 << 10)}},
+            "status": {"capacity": {"cpu": "4", "memory": "4Gi", "pods": "10"}},
+        }));
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    let asked = Arc::<Mutex<Vec<usize>>>::default();
+    let filter = |State(asked): State<Arc<Mutex<Vec<usize>>>>, Json(question): Json<Value>| async move {
+        let nodes = question["Nodes"]["items"].as_array().unwrap();
+        asked.lock().unwrap().push(nodes.len());
+        Json(json!({"Nodes": question["Nodes"]}))
+    };
+    let router = Router::new()
+        .route("/x/filter", post(filter))
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .with_state(asked.clone());
+    let endpoint = Extender {
+        url_prefix: serve(router).await,
+        filter_verb: "filter".into(),
+        http_timeout: Some("30s".into()),
+        ..Extender::default()
+    };
+    fixture.schedule_with_options(options(endpoint));
+    fixture.add_pod("p", "1").await;
+    fixture.all_placed(1).await;
+    let asked = asked.lock().unwrap().clone();
+    // The nodes that the scheduler knew at that time.
+    assert!(asked.last().is_some_and(|&count| count > 84), "{asked:?}");
+    fixture.stop().await;
 }

@@ -46,15 +46,16 @@ pub(crate) async fn send_to(
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     // Of this version an answer is never in chunks.
-    let request =
-        format!("{method} {path} HTTP/1.0\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     parse(&answer)
 }
 
-fn parse(answer: &str) -> (u16, String) {
+pub(crate) fn parse(answer: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
     (code, body.to_owned())
@@ -83,7 +84,7 @@ async fn health_status_and_configuration() {
     fixture.all_placed(1).await;
     fixture.add_pod("waits", "600m").await;
     let status = eventually("one pod waits", || async {
-        let status = get_json(&fixture, "/apis/v1/status").await;
+        let status = get_json(&fixture, "/tidepool/v1/status").await;
         if status["queue"]["unschedulable"] == 1 {
             Ok(status)
         } else {
@@ -138,7 +139,7 @@ async fn a_pod_that_is_not_bound_yet_is_on_no_node() {
     fixture.add_node("node", "4", 110).await;
     claim_and_pod(&fixture, "example.com/disks").await;
     let status = eventually("a node is decided for the pod", || async {
-        let status = get_json(&fixture, "/apis/v1/status").await;
+        let status = get_json(&fixture, "/tidepool/v1/status").await;
         match status["cluster"]["assumedPods"] == 1 {
             true => Ok(status),
             false => Err(status),
@@ -158,7 +159,7 @@ async fn pods_are_explained() {
     fixture.all_placed(1).await;
     fixture.add_pod("giant", "9").await;
     let giant = eventually("the pod waits", || async {
-        let path = "/apis/v1/pods/default/giant/explain";
+        let path = "/tidepool/v1/pods/default/giant/explain";
         match get(&fixture, path).await {
             (200, body) if body.contains("\"unschedulable\"") => Ok(body),
             other => Err(other),
@@ -169,12 +170,12 @@ async fn pods_are_explained() {
     assert_eq!(giant["state"], "unschedulable");
     assert_eq!(giant["rejectedBy"], json!(["NodeResourcesFit"]));
     assert_eq!(giant["nodes"].as_array().unwrap().len(), 2);
-    let placed = get_json(&fixture, "/apis/v1/pods/default/placed/explain").await;
+    let placed = get_json(&fixture, "/tidepool/v1/pods/default/placed/explain").await;
     assert_eq!(
         (&placed["state"], &placed["node"]),
         (&json!("placed"), &json!("large"))
     );
-    let (code, body) = get(&fixture, "/apis/v1/pods/default/nobody/explain").await;
+    let (code, body) = get(&fixture, "/tidepool/v1/pods/default/nobody/explain").await;
     assert_eq!(code, 404);
     assert!(body.contains("unknown pod default/nobody"), "{body}");
     fixture.stop().await;
@@ -212,7 +213,7 @@ async fn a_scheduler_that_knows_too_little_is_not_ready() {
 async fn writes_are_refused_and_silent_clients_are_disconnected() {
     let mut fixture = serving().await;
     let mut stream = TcpStream::connect(fixture.server()).await.unwrap();
-    let request = "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\n";
+    let request = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = vec![0; 1_000];
     let count = stream.read(&mut answer).await.unwrap();
@@ -360,11 +361,11 @@ profiles:
     fixture.schedule_with_options(options);
     ready(&fixture).await;
     // Without nodes nobody can tell.
-    let status = get_json(&fixture, "/apis/v1/status").await;
+    let status = get_json(&fixture, "/tidepool/v1/status").await;
     assert_eq!(status["warnings"], json!([]));
     fixture.add_node("node", "4", 110).await;
     let told = eventually("it is told", || async {
-        let status = get_json(&fixture, "/apis/v1/status").await;
+        let status = get_json(&fixture, "/tidepool/v1/status").await;
         match status["warnings"] == json!([]) {
             true => Err(status),
             false => Ok(status["warnings"].clone()),
@@ -432,14 +433,14 @@ async fn with_tls_the_api_server_authorizes_callers() {
         ("/metrics", "stranger", 401),
         ("/metrics", "reader", 200),
         ("/metrics", "master", 200),
-        ("/apis/v1/status", "reader", 403),
+        ("/tidepool/v1/status", "reader", 403),
         ("/debug/cache", "", 401),
         ("/debug/cache", "reader", 403),
         ("/debug/cache", "master", 200),
         ("/debug/cache/nobody", "master", 404),
         // The path is allowed, the pod is not.
-        ("/apis/v1/pods/secret/a/explain", "reader", 403),
-        ("/apis/v1/pods/default/a/explain", "reader", 404),
+        ("/tidepool/v1/pods/secret/a/explain", "reader", 403),
+        ("/tidepool/v1/pods/default/a/explain", "reader", 404),
         ("/metrics", "reader", 200),
     ] {
         let (code, body) = send("GET", path, token).await;

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod attacks;
+mod backlog;
 mod cache;
 mod controllers;
 mod election;
@@ -10,10 +12,16 @@ mod extenders;
 mod faults;
 mod http;
 mod metrics;
+mod outages;
 mod permissions;
+mod policies;
+mod policy_controller;
 mod preemption;
 mod reclaimed;
 mod scheduling;
 mod streaming;
 mod support;
+mod tier_controller;
+mod tls;
 mod volumes;
+mod webhook;

@@ -61,7 +61,7 @@ pub(crate) async fn metrics(fixture: &Fixture) -> String {
     let mut stream = tokio::net::TcpStream::connect(fixture.server())
         .await
         .unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -1,4 +1,5 @@
-//! The manifests give the scheduler the permissions that it uses, and no others.
+//! The manifests give the scheduler the permissions that it uses, and no others. Those of the controllers are in
+//! `policy_controller.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -22,14 +23,16 @@ use crate::volumes::{bind_claim, claim_and_pod, claims, volume, volumes};
 const SCHEDULER: &str = include_str!("../../../../deploy/scheduler.yaml");
 const PRIMARY: &str = include_str!("../../../../deploy/scheduler-primary.yaml");
 
-/// Group, resource with its subresource, verb.
-type Right = (String, String, String);
+const CONTROLLERS: &str = include_str!("../../../../deploy/controllers.yaml");
 
-fn objects(text: &str) -> Vec<Value> {
+/// Group, resource with its subresource, verb.
+pub(crate) type Right = (String, String, String);
+
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap()
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
@@ -40,7 +43,7 @@ fn texts(value: &Value) -> Vec<String> {
         .collect()
 }
 
-fn granted(roles: &[&Value]) -> BTreeSet<Right> {
+pub(crate) fn granted(roles: &[&Value]) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for rule in roles
         .iter()
@@ -77,7 +80,7 @@ fn right(method: &Method, path: &str, query: &str) -> Option<Right> {
         [] => return None,
     };
     let verb = match *method {
-        Method::GET if query.contains("watch=1") => "watch",
+        Method::GET if query.contains("watch=1") || query.contains("watch=true") => "watch",
         Method::GET if named => "get",
         Method::GET => "list",
         Method::POST => "create",
@@ -90,7 +93,7 @@ fn right(method: &Method, path: &str, query: &str) -> Option<Right> {
 }
 
 /// A client that writes down what it is used for.
-fn recording(fixture: &Fixture) -> (Client, Arc<Mutex<BTreeSet<Right>>>) {
+pub(crate) fn recording(fixture: &Fixture) -> (Client, Arc<Mutex<BTreeSet<Right>>>) {
     let used = Arc::new(Mutex::new(BTreeSet::new()));
     let service = fixture.faults.wrap(fixture.cluster.service());
     let service = ServiceExt::<Request<Body>>::map_request(service, {
@@ -123,6 +126,7 @@ async fn what_is_granted_is_what_is_used() {
         lease_duration: Duration::from_secs(15),
         renew_deadline: Duration::from_secs(10),
         retry_period: Duration::from_millis(200),
+        sync_deadline: control_plane::election::SYNC_DEADLINE,
     });
     // The failure of a pod repeats soon, which makes its event a series.
     options.settings.timing.longest_parked = Duration::from_secs(1);
@@ -198,7 +202,7 @@ async fn what_is_granted_is_what_is_used() {
 #[test]
 fn the_manifests_run_the_image_that_the_dockerfile_builds() {
     let dockerfile = include_str!("../../../../Dockerfile");
-    for text in [SCHEDULER, PRIMARY] {
+    for text in [SCHEDULER, PRIMARY, CONTROLLERS] {
         let objects = objects(text);
         let pod = &of_kind(&objects, "Deployment").next().unwrap()["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
@@ -239,7 +243,7 @@ fn the_role_covers_the_lease_that_the_configuration_names() {
 
 #[test]
 fn nothing_is_granted_wholesale() {
-    for object in [objects(SCHEDULER), objects(PRIMARY)].concat() {
+    for object in [SCHEDULER, PRIMARY, CONTROLLERS].map(objects).concat() {
         for rule in object["rules"].as_array().into_iter().flatten() {
             let text = rule.to_string();
             for word in ["\"*\"", "nodes/proxy", "secrets", "escalate", "impersonate"] {

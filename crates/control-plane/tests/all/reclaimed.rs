@@ -40,8 +40,12 @@ fn dynamic(
     )
 }
 
-/// Returns once the kind is served.
+/// Returns once the kinds are served.
 pub(crate) async fn define(fixture: &Fixture) {
+    define_all(fixture, api::crds::all().into_iter().map(|(_, it)| it)).await;
+}
+
+pub(crate) async fn define_all(fixture: &Fixture, definitions: impl Iterator<Item = Value>) {
     let crds = dynamic(
         &fixture.client,
         "apiextensions.k8s.io",
@@ -49,7 +53,7 @@ pub(crate) async fn define(fixture: &Fixture) {
         "CustomResourceDefinition",
         "customresourcedefinitions",
     );
-    for (_, definition) in api::crds::all() {
+    for definition in definitions {
         let made = crds
             .create(&PostParams::default(), &object(definition))
             .await;

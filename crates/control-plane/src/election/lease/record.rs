@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::Election;
+use super::{Annotations, Election};
 use api::http::Leader;
-
-/// The annotation with the URL of the leader's HTTP server.
-pub(super) const SERVER: &str = "tidepool.io/server";
+use api::lease::SERVER;
 
 /// A Lease that was read or written, with all its fields.
 #[derive(Debug, Clone)]
@@ -37,13 +35,17 @@ impl Record {
     }
 
     /// The object for a Lease that does not exist.
-    pub(super) fn create(election: &Election, server: Option<&str>, now: jiff::Timestamp) -> Value {
+    pub(super) fn create(
+        election: &Election,
+        annotations: &Annotations,
+        now: jiff::Timestamp,
+    ) -> Value {
         let mut object = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": election.name, "namespace": election.namespace},
             "spec": {"leaseTransitions": 0, "acquireTime": micros(now)},
         });
-        hold(&mut object, election, server, now);
+        hold(&mut object, election, annotations, now);
         object
     }
 
@@ -51,7 +53,7 @@ impl Record {
     pub(super) fn taken(
         &self,
         election: &Election,
-        server: Option<&str>,
+        annotations: &Annotations,
         now: jiff::Timestamp,
     ) -> Value {
         let mut object = self.object.clone();
@@ -60,7 +62,7 @@ impl Record {
             field(&mut object, "spec").insert("leaseTransitions".into(), (transitions + 1).into());
             field(&mut object, "spec").insert("acquireTime".into(), micros(now).into());
         }
-        hold(&mut object, election, server, now);
+        hold(&mut object, election, annotations, now);
         object
     }
 
@@ -72,7 +74,7 @@ impl Record {
         spec.insert("leaseDurationSeconds".into(), 1.into());
         spec.insert("renewTime".into(), micros(now).into());
         spec.insert("acquireTime".into(), micros(now).into());
-        field(field_of(&mut object, "metadata"), "annotations").remove(SERVER);
+        annotate(&mut object, &Annotations::default());
         object
     }
 
@@ -104,7 +106,7 @@ impl Record {
     }
 }
 
-fn hold(object: &mut Value, election: &Election, server: Option<&str>, now: jiff::Timestamp) {
+fn hold(object: &mut Value, election: &Election, annotations: &Annotations, now: jiff::Timestamp) {
     let spec = field(object, "spec");
     spec.insert("holderIdentity".into(), election.identity.clone().into());
     // Rounded up: other candidates must not see it expire early.
@@ -112,11 +114,17 @@ fn hold(object: &mut Value, election: &Election, server: Option<&str>, now: jiff
     let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
     spec.insert("leaseDurationSeconds".into(), seconds.into());
     spec.insert("renewTime".into(), micros(now).into());
+    annotate(object, annotations);
+}
+
+fn annotate(object: &mut Value, ours: &Annotations) {
     let annotations = field(field_of(object, "metadata"), "annotations");
-    match server {
-        Some(server) => annotations.insert(SERVER.into(), server.into()),
-        None => annotations.remove(SERVER),
-    };
+    for (name, value) in ours.values() {
+        match value {
+            Some(value) => annotations.insert(name.into(), value.into()),
+            None => annotations.remove(name),
+        };
+    }
 }
 
 fn field_of<'a>(object: &'a mut Value, name: &str) -> &'a mut Value {
@@ -149,6 +157,8 @@ pub(super) fn micros(time: jiff::Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use api::lease::SCHEDULER_NAMES;
+
     use super::*;
 
     fn election() -> Election {
@@ -159,6 +169,7 @@ mod tests {
             lease_duration: Duration::from_millis(1_500),
             renew_deadline: Duration::from_secs(1),
             retry_period: Duration::from_millis(200),
+            sync_deadline: Duration::from_secs(60),
         }
     }
 
@@ -173,20 +184,20 @@ mod tests {
             "spec": {"holderIdentity": "them", "leaseDurationSeconds": 15, "leaseTransitions": 3, "strategy": "x"},
         }));
         assert_eq!(theirs.holder.duration, Some(Duration::from_secs(15)));
-        let taken = theirs.taken(&election(), Some("http://s"), now());
+        let ours = Annotations::default().with_scheduler_names(&["x".into(), "y".into()]);
+        let taken = theirs.taken(&election(), &ours, now());
         assert_eq!(taken["metadata"]["resourceVersion"], "7");
         assert_eq!(taken["metadata"]["labels"]["a"], "b");
         assert_eq!(
             taken["metadata"]["annotations"],
-            json!({"c": "d", SERVER: "http://s"})
+            json!({"c": "d", SCHEDULER_NAMES: "x,y"})
         );
         assert_eq!(taken["spec"]["holderIdentity"], "me");
         assert_eq!(taken["spec"]["leaseTransitions"], 4);
         assert_eq!(taken["spec"]["leaseDurationSeconds"], 2);
         assert_eq!(taken["spec"]["strategy"], "x");
         let ours = Record::read(taken);
-        assert_eq!(ours.leader().unwrap().server.as_deref(), Some("http://s"));
-        let renewed = ours.taken(&election(), None, now());
+        let renewed = ours.taken(&election(), &Annotations::default(), now());
         assert_eq!(renewed["spec"]["leaseTransitions"], 4);
 
         let released = ours.released(now());
@@ -202,7 +213,7 @@ mod tests {
             let record = Record::read(object);
             assert_eq!(record.holder, Holder::default());
             assert_eq!(
-                record.taken(&election(), None, now())["spec"]["holderIdentity"],
+                record.taken(&election(), &Annotations::default(), now())["spec"]["holderIdentity"],
                 "me"
             );
         }

@@ -1,6 +1,8 @@
 //! The Score API: `/debug/scores` enables the recording of scores and shows the latest ones; `/debug/flags/s` enables it
 //! as in Koordinator.
 
+use std::time::Duration;
+
 use api::http::{ErrorCode, RecordedScores};
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -13,6 +15,8 @@ use crate::scheduler::observe::score_table::ScoreTable;
 use crate::serve::{TEXT, answer, refuse, to_json};
 
 const LONGEST_NUMBER: usize = 32;
+/// For the whole body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `GET /debug/scores`
 pub(super) async fn show(State(handle): State<Handle>, RawQuery(query): RawQuery) -> Response {
@@ -58,8 +62,11 @@ pub(super) async fn flag(State(handle): State<Handle>) -> Response {
 
 /// `PUT /debug/flags/s`; the number is the body.
 pub(super) async fn set_flag(State(handle): State<Handle>, body: Body) -> Response {
-    let Ok(body) = axum::body::to_bytes(body, LONGEST_NUMBER).await else {
-        return bad("the body is too long for a number");
+    let body = axum::body::to_bytes(body, LONGEST_NUMBER);
+    let body = match tokio::time::timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return bad("the body is too long for a number"),
+        Err(_) => return bad(&format!("the body is incomplete after {BODY_TIMEOUT:?}")),
     };
     match number(&String::from_utf8_lossy(&body)) {
         Ok(top) => {

@@ -16,8 +16,9 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Logs a decision about a pod. Questions to extenders are no decision yet.
-pub(crate) fn decision(mode: Mode, outcome: &Outcome) {
+/// Logs a decision about a pod. Questions to extenders are no decision yet. A failure that the pod's condition already
+/// shows is only for debugging: pods that wait fail again and again.
+pub(crate) fn decision(mode: Mode, outcome: &Outcome, is_known: bool) {
     let would = match mode {
         Mode::Observe => "would ",
         Mode::Second | Mode::Primary => "",
@@ -35,7 +36,12 @@ pub(crate) fn decision(mode: Mode, outcome: &Outcome) {
         }
         Outcome::Park(failure) => {
             let (reason, why) = (failure.reason.text(), &failure.message);
-            tracing::info!(pod = %Named(&failure.pod), reason, %why, "unschedulable pod");
+            let pod = Named(&failure.pod);
+            if is_known {
+                tracing::debug!(%pod, reason, %why, "unschedulable pod");
+            } else {
+                tracing::info!(%pod, reason, %why, "unschedulable pod");
+            }
         }
         Outcome::Preempt {
             failure,
@@ -87,6 +93,7 @@ mod tests {
             pod: pod.clone(),
             reason: FailureReason::Unschedulable,
             message: "no capacity".into(),
+            post_filter_at: 11,
             rejected_by: vec![],
             pending: vec![],
             nomination: Nomination::Keep,
@@ -119,7 +126,7 @@ mod tests {
             ),
         ] {
             let log = Log::begin_json();
-            decision(Mode::Second, &outcome);
+            decision(Mode::Second, &outcome, false);
             let line: LogLine = serde_json::from_str(&log.lines()[0]).unwrap();
             let Fields { message, pod, why } = line.fields;
             assert_eq!(

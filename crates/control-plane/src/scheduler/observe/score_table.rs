@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use engine::evaluate::Tier;
 use engine::scheduler::Scores;
 
 /// Displayed without an end of line.
@@ -25,6 +26,8 @@ pub struct ScoreRow<'a> {
     pub score: i64,
     /// In the order of the plugins, weights included.
     pub scores: Cow<'a, [i64]>,
+    /// Compared before the score. Without tiers the table has no column for them.
+    pub tiers: &'a [Tier],
 }
 
 impl<'a> From<&'a Scores> for ScoreTable<'a> {
@@ -33,6 +36,7 @@ impl<'a> From<&'a Scores> for ScoreTable<'a> {
             node: &row.node,
             score: row.score,
             scores: Cow::Borrowed(&row.scores),
+            tiers: &row.tiers,
         });
         Self {
             namespace: &scores.namespace,
@@ -60,12 +64,19 @@ impl fmt::Display for ScoreTable<'_> {
             f,
             "Top{top} scores for Pod: {namespace}/{name}, feasibleNodes: {feasible_nodes}, plugins:[{named}]"
         )?;
-        f.write_str("\n| # | Pod | Node | Score |")?;
+        let has_tiers = rows.iter().any(|row| !row.tiers.is_empty());
+        f.write_str("\n| # | Pod | Node |")?;
+        f.write_str(if has_tiers {
+            " Tier | Score |"
+        } else {
+            " Score |"
+        })?;
         plugins
             .iter()
             .try_for_each(|plugin| write!(f, " {plugin} |"))?;
         // Numbers are aligned right.
-        f.write_str("\n| --- | --- | --- | ---:|")?;
+        f.write_str("\n| --- | --- | --- |")?;
+        f.write_str(if has_tiers { " --- | ---:|" } else { " ---:|" })?;
         plugins.iter().try_for_each(|_| f.write_str(" ---:|"))?;
         for (
             rank,
@@ -73,10 +84,16 @@ impl fmt::Display for ScoreTable<'_> {
                 node,
                 score,
                 scores,
+                tiers,
             },
         ) in rows.iter().enumerate()
         {
-            write!(f, "\n| {rank} | {namespace}/{name} | {node} | {score} |")?;
+            write!(f, "\n| {rank} | {namespace}/{name} | {node} |")?;
+            if has_tiers {
+                let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
+                write!(f, " {} |", names.join(" "))?;
+            }
+            write!(f, " {score} |")?;
             scores
                 .iter()
                 .try_for_each(|score| write!(f, " {score} |"))?;
@@ -98,6 +115,7 @@ mod tests {
             node: node.into(),
             score: plus + 200,
             scores: vec![plus, 200],
+            tiers: Vec::new(),
         };
         let scores = Scores {
             at: Timestamp::default(),
@@ -116,5 +134,19 @@ Top10 scores for Pod: default/web-1, feasibleNodes: 2, plugins:[NodeResourcesFit
 | 0 | default/web-1 | n1 | 360 | 160 | 200 |
 | 1 | default/web-1 | n2 | 310 | 110 | 200 |";
         assert_eq!(ScoreTable::from(&scores).to_string(), want);
+        let mut tiered = scores;
+        for (row, name) in tiered.nodes.iter_mut().zip(["reserved", "spot"]) {
+            row.tiers.push(Tier {
+                rank: 1,
+                name: name.into(),
+            });
+        }
+        let want = "\
+| # | Pod | Node | Tier | Score | NodeResourcesFitPlus | ScarceResourceAvoidance |
+| --- | --- | --- | --- | ---:| ---:| ---:|
+| 0 | default/web-1 | n1 | reserved | 360 | 160 | 200 |
+| 1 | default/web-1 | n2 | spot | 310 | 110 | 200 |";
+        let text = ScoreTable::from(&tiered).to_string();
+        assert_eq!(text.split_once('\n').unwrap().1, want);
     }
 }

@@ -107,6 +107,7 @@ mod tests {
             node: "n".into(),
             score: 0,
             scores: Vec::new(),
+            tiers: Vec::new(),
         };
         Scores {
             at: Timestamp::default(),

@@ -1,5 +1,6 @@
 //! Binds one pod to its node. A binding is sent again only after the pod was read and found unbound.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,10 @@ use engine::model::Pod;
 use http::{Method, StatusCode};
 use serde::Serialize;
 
-use super::requests::{Call, JSON, Metadata, ObjectReference, Writer, pod_path};
+use super::requests::{Call, JSON, ObjectReference, Writer, pod_path};
 use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
+use crate::planted::{PlantedFault, is_planted};
 
 /// How long a binding is retried while the server answers 429.
 const MAX_THROTTLED: Duration = Duration::from_secs(2);
@@ -44,8 +46,13 @@ pub(crate) struct BindResult {
 }
 
 /// Sends nothing when this process is not the leader.
-pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> BindResult {
-    let binding = binding(pod, node);
+pub(crate) async fn bind(
+    writer: &Writer,
+    pod: &Pod,
+    node: &str,
+    annotations: &[(&str, String)],
+) -> BindResult {
+    let binding = binding(pod, node, annotations);
     let begun = Instant::now();
     let mut sends = 0;
     let (mut throttled, mut answer_lost) = (false, false);
@@ -105,18 +112,33 @@ pub(crate) async fn bind(writer: &Writer, pod: &Pod, node: &str) -> BindResult {
 struct Binding<'a> {
     api_version: &'static str,
     kind: &'static str,
-    metadata: Metadata<'a>,
+    metadata: BindingMetadata<'a>,
     target: ObjectReference<'a>,
 }
 
-fn binding(pod: &Pod, node: &str) -> Call {
+#[derive(Serialize)]
+struct BindingMetadata<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'a str, &'a str>,
+}
+
+fn binding(pod: &Pod, node: &str, annotations: &[(&str, String)]) -> Call {
+    let annotations = annotations.iter();
     let body = Binding {
         api_version: "v1",
         kind: "Binding",
-        metadata: Metadata {
+        metadata: BindingMetadata {
             name: &pod.name,
             namespace: pod.namespace(),
-            uid: &pod.uid,
+            uid: if is_planted(PlantedFault::BindWithoutUid) {
+                ""
+            } else {
+                &pod.uid
+            },
+            annotations: annotations.map(|(key, value)| (*key, &**value)).collect(),
         },
         target: ObjectReference {
             api_version: "v1",

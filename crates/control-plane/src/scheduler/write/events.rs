@@ -1,7 +1,8 @@
 //! Records events (events.k8s.io/v1), and decides which of them are written.
 //!
 //! A repeated failure becomes a series of one event. A pod whose failure message keeps changing may write some events at
-//! once and then one a minute: the condition of the pod has the latest message.
+//! once and then one a minute: the condition of the pod has the latest message. All pods together may write
+//! [`REPEATS_PER_SECOND`] events about repeated failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use engine::model::{Name, Pod};
 use http::Method;
 use serde::Serialize;
 
+use super::budget::WriteBudget;
 use super::requests::{Call, JSON, MERGE, Metadata, ObjectReference, micros};
 
 /// Bytes of a note that the API accepts.
@@ -27,6 +29,8 @@ const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
 /// Events with a new message that a pod may write before it is limited to one per [`THEN_EVERY`].
 const FREE: u32 = 10;
 const THEN_EVERY: Duration = Duration::from_secs(60);
+/// Events about failures of pods that have failed before.
+const REPEATS_PER_SECOND: u32 = 20;
 /// Series kept at a time.
 const MOST_SERIES: usize = 20_000;
 /// At the limit, one of so many series is dropped; its next event is a new one. Pending pods fail in turn, so dropping the
@@ -43,6 +47,8 @@ pub(crate) struct NewEvent {
     pub(crate) scheduler: Name,
     pub(crate) reason: EventReason,
     pub(crate) note: String,
+    /// The API server already shows that the pod is unschedulable.
+    pub(crate) is_repeated: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -113,6 +119,7 @@ pub(crate) struct EventRecorder {
     host: String,
     /// By the object's uid.
     series: HashMap<Name, Series>,
+    repeat_budget: WriteBudget,
     /// The suffix of the last event name.
     last: i128,
 }
@@ -122,6 +129,8 @@ struct Series {
     /// The path of the event.
     path: String,
     count: u32,
+    /// The count that was written last.
+    written_count: u32,
     seen: Instant,
     written: Instant,
     /// Events with a new message so far.
@@ -133,6 +142,7 @@ impl EventRecorder {
         Self {
             host: host.to_owned(),
             series: HashMap::new(),
+            repeat_budget: WriteBudget::per_second(REPEATS_PER_SECOND),
             last: 0,
         }
     }
@@ -159,10 +169,12 @@ impl EventRecorder {
             let since_written = now.duration_since(series.written);
             if series.note == event.note {
                 series.count = series.count.saturating_add(1);
-                if series.count > 2 && since_written < SERIES_REFRESH {
+                let is_written = series.written_count > 1;
+                if is_written && since_written < SERIES_REFRESH || !self.repeat_budget.take(now) {
                     return None;
                 }
                 series.written = now;
+                series.written_count = series.count;
                 return Some(repeat(series, time));
             }
             if series.events >= FREE && since_written < THEN_EVERY {
@@ -170,11 +182,15 @@ impl EventRecorder {
             }
             events = series.events;
         }
+        if (events > 0 || event.is_repeated) && !self.repeat_budget.take(now) {
+            return None;
+        }
         let (path, call) = self.create(&event, time);
         let series = Series {
             note: event.note,
             path,
             count: 1,
+            written_count: 1,
             seen: now,
             written: now,
             events: events.saturating_add(1),
@@ -333,6 +349,7 @@ mod tests {
             scheduler: "tidepool".into(),
             reason,
             note: note.into(),
+            is_repeated: false,
         }
     }
 
@@ -408,6 +425,33 @@ mod tests {
         });
         // Ten at once, then one a minute.
         assert_eq!(written.count(), 10 + 9);
+    }
+
+    #[test]
+    fn repeated_failures_of_many_pods_are_few_events() {
+        let (mut recorder, begun) = (EventRecorder::new("host"), Instant::now());
+        let mut written = |second: u64, note: &str, is_repeated: bool| {
+            let now = begun + Duration::from_secs(second);
+            let fails = |number: &usize| {
+                let pod = Pod {
+                    uid: number.to_string().into(),
+                    ..Pod::default()
+                };
+                let event = NewEvent {
+                    object: EventObject::Pod(Arc::new(pod)),
+                    is_repeated,
+                    ..event(EventReason::FailedScheduling, note)
+                };
+                let call = recorder.record(event, now, jiff::Timestamp::UNIX_EPOCH);
+                call.is_some()
+            };
+            (0..1_000).filter(fails).count()
+        };
+        let limit = REPEATS_PER_SECOND as usize;
+        assert_eq!(written(0, "a", true), limit, "known from before");
+        assert_eq!(written(1, "b", false), 1_000 - limit + limit, "new pods");
+        assert_eq!(written(2, "b", true), limit, "a series");
+        assert_eq!(written(3, "c", true), limit, "another message");
     }
 
     #[test]

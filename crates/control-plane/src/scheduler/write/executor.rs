@@ -25,15 +25,16 @@ use super::bind::{self, BindOutcome, BindResult};
 use super::events::{EventObject, EventReason, EventRecorder, NewEvent};
 use super::evict::{self, Evicted};
 use super::extenders::Extenders;
-use super::queue::{Write, WriteKind, WriteQueue};
+use super::queue::{BindRequest, Write, WriteKind, WriteQueue};
 use super::requests::{LimitedWriter, Writer};
 use super::volumes::{self, PrepareError};
 use crate::client::{Exchange, Refusal};
+use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::Channel;
 use crate::scheduler::claim_waits::{ClaimWaits, Preparing};
 use crate::scheduler::kinds::InvalidObject;
 use crate::scheduler::observe::log::{self, Named};
-use crate::scheduler::observe::metrics::{self, Metrics, OperationLabel, PointLabels};
+use crate::scheduler::observe::metrics::{Metrics, OperationLabel, PointLabels};
 use crate::scheduler::pods::PendingPods;
 use crate::scheduler::{Counters, Mode, Shared};
 
@@ -107,7 +108,7 @@ enum Completion {
         result: Option<Result<(), (Name, PrepareError)>>,
     },
     /// `None` if the extender failed and is ignorable: the scheduler binds the pod.
-    ExtenderBind(Arc<Pod>, Name, Name, Option<BindOutcome>),
+    ExtenderBind(BindRequest, Name, Option<BindOutcome>),
     /// An input for the engine.
     Input(Box<Input>),
 }
@@ -162,6 +163,8 @@ impl Executor {
                 }
                 outcomes = channel.receive_outcomes(capacity), if capacity > 0 => {
                     outcomes.into_iter().for_each(|outcome| self.execute(outcome));
+                    // The engine may always have more, and the watches are on this thread.
+                    tokio::task::yield_now().await;
                 }
                 Some(problem) = problems.recv() => self.defer(problem),
                 _ = sweep.tick() => {
@@ -191,10 +194,15 @@ impl Executor {
         while let Some(job) = self.queue.next(now) {
             let writer = self.writer.clone();
             self.in_flight.push(match job {
-                Write::Bind { pod, node } => {
+                Write::Bind(request) => {
+                    let BindRequest {
+                        pod,
+                        node,
+                        annotations,
+                    } = request;
                     let (version, busy) = (self.version(&pod), self.busy("binding"));
                     Box::pin(async move {
-                        let result = bind::bind(&writer, &pod, &node).await;
+                        let result = bind::bind(&writer, &pod, &node, &annotations).await;
                         drop(busy);
                         Completion::Bind(pod, node, version, result)
                     })
@@ -223,15 +231,27 @@ impl Executor {
     }
 
     fn execute(&mut self, outcome: Outcome) {
-        log::decision(self.mode, &outcome);
+        log::decision(self.mode, &outcome, self.is_known(&outcome));
         if self.mode == Mode::Observe {
             return self.simulate(outcome);
         }
         match outcome {
-            Outcome::Bind { pod, node, by } => match by {
-                Binder::Plugin(_) => self.queue.bind(pod, node),
-                Binder::Extender(index) => self.bind_by_extender(pod, node, index),
-            },
+            Outcome::Bind {
+                pod,
+                node,
+                by,
+                annotations,
+            } => {
+                let request = BindRequest {
+                    pod,
+                    node,
+                    annotations,
+                };
+                match by {
+                    Binder::Plugin(_) => self.queue.bind(request),
+                    Binder::Extender(index) => self.bind_by_extender(request, index),
+                }
+            }
             Outcome::Prepare { pod, node, work } => {
                 self.nominate(&pod, node);
                 self.prepare(pod, work);
@@ -350,24 +370,24 @@ impl Executor {
         }
     }
 
-    fn bind_by_extender(&mut self, pod: Arc<Pod>, node: Name, index: usize) {
+    fn bind_by_extender(&mut self, request: BindRequest, index: usize) {
         let Some(extender) = self.extenders.get(index) else {
-            return self.queue.bind(pod, node);
+            return self.queue.bind(request);
         };
         let (leadership, extender_binds) =
             (self.writer.leadership.clone(), self.extender_binds.clone());
-        let version = self.version(&pod);
+        let version = self.version(&request.pod);
         self.in_flight.push(Box::pin(async move {
             let _turn = extender_binds.acquire().await;
             let result = match leadership.left() {
                 None => Some(BindOutcome::NotLeader),
-                Some(_) => match extender.bind(&pod, &node).await {
+                Some(_) => match extender.bind(&request.pod, &request.node).await {
                     Ok(()) => Some(BindOutcome::Done),
                     Err(_) if extender.is_ignorable() => None,
                     Err(text) => Some(BindOutcome::Refused(text)),
                 },
             };
-            Completion::ExtenderBind(pod, node, version, result)
+            Completion::ExtenderBind(request, version, result)
         }));
     }
 
@@ -424,8 +444,9 @@ impl Executor {
                 node,
                 evicted,
             } => self.evicted(&preemptor, &node, evicted),
-            Completion::ExtenderBind(pod, node, _, None) => self.queue.bind(pod, node),
-            Completion::ExtenderBind(pod, node, version, Some(bound)) => {
+            Completion::ExtenderBind(request, _, None) => self.queue.bind(request),
+            Completion::ExtenderBind(request, version, Some(bound)) => {
+                let BindRequest { pod, node, .. } = request;
                 let result = BindResult {
                     bound,
                     throttled: false,
@@ -487,6 +508,7 @@ impl Executor {
                 self.queue.relax();
                 Counters::add(&self.counters.bound);
                 self.recorder.forget(&uid);
+                self.queue.forget(&uid);
                 let (namespace, name) = (pod.namespace(), &pod.name);
                 let text = format!("Successfully assigned {namespace}/{name} to {node}");
                 self.record_pod_event(pod, version, EventReason::Scheduled, text);
@@ -499,11 +521,15 @@ impl Executor {
             BindOutcome::Gone => {
                 Counters::add(&self.counters.bind_failures);
                 self.recorder.forget(&uid);
+                self.queue.forget(&uid);
                 return self.channel.send_result(Input::PodGone(uid));
             }
             BindOutcome::Refused(text) => {
                 Counters::add(&self.counters.bind_failures);
                 tracing::warn!(pod = %Named(&pod), %node, "cannot bind pod: {text}");
+                if is_planted(PlantedFault::AssumedForever) {
+                    return;
+                }
                 Err(text)
             }
             BindOutcome::NotLeader => {
@@ -520,20 +546,6 @@ impl Executor {
             self.not_leader.clear();
         }
         self.not_leader.insert(uid.clone());
-    }
-
-    fn measure(&self, pod: &Pod, result: &BindResult) {
-        let (label, status) = match &result.bound {
-            BindOutcome::Done => ("bound", "Success"),
-            BindOutcome::Elsewhere(_) => ("elsewhere", "Error"),
-            BindOutcome::Gone => ("gone", "Error"),
-            BindOutcome::Refused(_) | BindOutcome::NotLeader => ("refused", "Error"),
-        };
-        self.metrics
-            .binds
-            .get_or_create(&metrics::ResultLabel { result: label })
-            .inc();
-        self.time("Bind", status, pod, result.took);
     }
 
     fn evicted(&mut self, preemptor: &Arc<Pod>, node: &Name, evicted: Evicted) {
@@ -553,6 +565,7 @@ impl Executor {
                 scheduler: preemptor.scheduler_name.clone(),
                 reason: EventReason::Preempted,
                 note: text,
+                is_repeated: false,
             };
             self.record(report);
         }

@@ -19,6 +19,8 @@ pub use connection::ExtenderError;
 
 /// Nodes per page when an extender needs whole nodes.
 const PAGE: usize = 100;
+/// Bytes of a page: etcd stores up to 1.5 MiB per object, which JSON writes longer than protobuf.
+const LARGEST_PAGE: usize = PAGE * (3 << 20);
 
 /// In the engine's order.
 pub(crate) struct Extenders(Vec<Arc<Connection>>);
@@ -40,7 +42,7 @@ impl Extenders {
 impl Connection {
     /// Sends one question. An error is an answer, too.
     pub(crate) async fn ask(&self, api: &Exchange, pod: &Pod, verb: Verb) -> Answer {
-        let shown = object(api, pod_path(pod, "")).await?;
+        let shown = object(api, Call::get(pod_path(pod, ""))).await?;
         match verb {
             Verb::Filter { nodes } => {
                 let question = self.about_nodes(api, shown, &nodes).await?;
@@ -102,7 +104,7 @@ impl Connection {
                 pods.push(if self.config.node_cache_capable {
                     json!({"UID": &*victim.uid})
                 } else {
-                    object(api, pod_path(victim, "")).await?
+                    object(api, Call::get(pod_path(victim, ""))).await?
                 });
             }
             let entry = json!({"Pods": pods, "NumPDBViolations": victims.violations});
@@ -116,8 +118,8 @@ impl Connection {
     }
 }
 
-async fn object(api: &Exchange, path: String) -> Result<Value, String> {
-    let bytes = Call::get(path).send_retrying(api).await;
+async fn object(api: &Exchange, call: Call) -> Result<Value, String> {
+    let bytes = call.send_retrying(api).await;
     let bytes = bytes.map_err(|refusal| refusal.to_string())?;
     serde_json::from_slice(&bytes).map_err(|error| error.to_string())
 }
@@ -131,7 +133,9 @@ async fn whole_nodes(api: &Exchange, nodes: &[Name]) -> Result<Vec<Value>, Strin
         let token_part =
             percent_encoding::utf8_percent_encode(&token, percent_encoding::NON_ALPHANUMERIC);
         let path = format!("/api/v1/nodes?limit={PAGE}&continue={token_part}");
-        let mut page = object(api, path).await?;
+        let mut call = Call::get(path);
+        call.largest = Some(LARGEST_PAGE);
+        let mut page = object(api, call).await?;
         let Value::Array(items) = page["items"].take() else {
             return Err("the list of nodes has no items".to_owned());
         };

@@ -1,4 +1,7 @@
-//! The write queue: binds first, then patches of pod status, then events.
+//! The write queue: binds first, then patches of pod status, then events, then repeated patches.
+//!
+//! A repeated patch only gives a pod that is known to be unschedulable another message. There are at most
+//! [`REPEATS_PER_SECOND`] of them, whatever the number of pods; each writes the latest message.
 //!
 //! A patch or event that has waited for ten seconds gets a share of the requests, which grows until at thirty seconds it
 //! goes before binds. No I/O here; time is an argument.
@@ -8,7 +11,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod};
+use engine::scheduler::Annotations;
+use indexmap::IndexMap;
 
+use super::budget::WriteBudget;
 use super::requests::Call;
 
 /// Requests at a time while the server is not overloaded.
@@ -18,6 +24,8 @@ const MIN_REQUESTS: usize = 4;
 const MAX_EVENTS: usize = 48;
 /// Events that may wait; beyond them the oldest are dropped.
 const MAX_WAITING_EVENTS: usize = 20_000;
+/// Patches that only change the message of a condition.
+const REPEATS_PER_SECOND: u32 = 40;
 /// From this age on, patches and events get a share of the requests before binds.
 const AGE: Duration = Duration::from_secs(10);
 /// At this age they go first.
@@ -34,19 +42,30 @@ const QUICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) enum Write {
-    Bind { pod: Arc<Pod>, node: Name },
+    Bind(BindRequest),
     Patch { pod: Arc<Pod>, call: Call },
     Event(Call),
 }
 
+/// A pod to bind.
+#[derive(Debug)]
+pub(crate) struct BindRequest {
+    pub(crate) pod: Arc<Pod>,
+    pub(crate) node: Name,
+    pub(crate) annotations: Annotations,
+}
+
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
-    binds: VecDeque<(Arc<Pod>, Name)>,
+    binds: VecDeque<BindRequest>,
     /// By uid: a newer patch of a pod takes the place of the older.
     patches: HashMap<Name, (Arc<Pod>, Call)>,
     /// Uids of the patches, and since when they wait.
     patch_order: VecDeque<(Instant, Name)>,
     events: VecDeque<(Instant, Call)>,
+    /// By uid, in the order in which they came: the latest of a pod in the place of the first.
+    repeats: IndexMap<Name, (Arc<Pod>, Call)>,
+    repeat_budget: WriteBudget,
     in_flight: InFlight,
     limit: usize,
     relaxed: u32,
@@ -78,6 +97,8 @@ impl WriteQueue {
             patches: HashMap::new(),
             patch_order: VecDeque::new(),
             events: VecDeque::new(),
+            repeats: IndexMap::new(),
+            repeat_budget: WriteBudget::per_second(REPEATS_PER_SECOND),
             in_flight: InFlight::default(),
             limit: MAX_REQUESTS,
             relaxed: 0,
@@ -87,15 +108,31 @@ impl WriteQueue {
         }
     }
 
-    pub(crate) fn bind(&mut self, pod: Arc<Pod>, node: Name) {
-        self.binds.push_back((pod, node));
+    pub(crate) fn bind(&mut self, request: BindRequest) {
+        self.binds.push_back(request);
     }
 
-    pub(crate) fn patch(&mut self, pod: Arc<Pod>, call: Call, now: Instant) {
+    /// Returns true if a repeated patch of the pod will not be sent.
+    pub(crate) fn patch(&mut self, pod: Arc<Pod>, call: Call, now: Instant) -> bool {
         let uid = pod.uid.clone();
+        let replaced = self.repeats.shift_remove(&uid).is_some();
         if self.patches.insert(uid.clone(), (pod, call)).is_none() {
             self.patch_order.push_back((now, uid));
         }
+        replaced
+    }
+
+    /// A patch that only changes the message of the pod's condition.
+    pub(crate) fn patch_again(&mut self, pod: Arc<Pod>, call: Call) {
+        match self.patches.get_mut(&pod.uid) {
+            Some(waiting) => *waiting = (pod, call),
+            None => drop(self.repeats.insert(pod.uid.clone(), (pod, call))),
+        }
+    }
+
+    /// The pod needs no further patch.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.repeats.swap_remove(uid);
     }
 
     /// Returns false if the oldest event was dropped.
@@ -140,10 +177,22 @@ impl WriteQueue {
                 self.in_flight.events += 1;
                 return Some(Write::Event(call));
             }
+            if self.binds.is_empty() {
+                return self.next_repeat(now);
+            }
         }
-        let (pod, node) = self.binds.pop_front()?;
+        let request = self.binds.pop_front()?;
         self.in_flight.binds += 1;
-        Some(Write::Bind { pod, node })
+        Some(Write::Bind(request))
+    }
+
+    fn next_repeat(&mut self, now: Instant) -> Option<Write> {
+        if self.repeats.is_empty() || !self.repeat_budget.take(now) {
+            return None;
+        }
+        let (_, (pod, call)) = self.repeats.shift_remove_index(0)?;
+        self.in_flight.patches += 1;
+        Some(Write::Patch { pod, call })
     }
 
     fn first_patch(&mut self) -> Option<(Arc<Pod>, Call)> {
@@ -224,17 +273,25 @@ mod tests {
         Call::new(Method::POST, "/".into(), "", &())
     }
 
+    fn request() -> BindRequest {
+        BindRequest {
+            pod: Arc::default(),
+            node: "n".into(),
+            annotations: Vec::new(),
+        }
+    }
+
     fn queue(binds: usize) -> WriteQueue {
         let mut queue = WriteQueue::new();
         for _ in 0..binds {
-            queue.bind(Arc::default(), "n".into());
+            queue.bind(request());
         }
         queue
     }
 
     fn kind(write: &Write) -> WriteKind {
         match write {
-            Write::Bind { .. } => WriteKind::Bind,
+            Write::Bind(_) => WriteKind::Bind,
             Write::Patch { .. } => WriteKind::Patch,
             Write::Event(_) => WriteKind::Event,
         }
@@ -245,7 +302,7 @@ mod tests {
         let mut binds = 0;
         for _ in 0..count {
             let write = queue.next(now).unwrap();
-            binds += usize::from(matches!(write, Write::Bind { .. }));
+            binds += usize::from(matches!(write, Write::Bind(_)));
             queue.done(kind(&write));
         }
         (binds, count - binds)
@@ -279,7 +336,7 @@ mod tests {
         for tick in 0..12_000_u64 {
             let now = begun + Duration::from_millis(10 * tick);
             if tick % 2 == 0 {
-                queue.bind(Arc::default(), "n".into());
+                queue.bind(request());
             }
             if tick % 3 == 0 {
                 queue.event(call(), now);
@@ -313,6 +370,46 @@ mod tests {
         };
         assert_eq!(call.path, "/newer");
         assert!(queue.next(now).is_none());
+    }
+
+    #[test]
+    fn repeated_patches_are_few_and_the_latest_of_a_pod_counts() {
+        let begun = Instant::now();
+        let mut queue = queue(0);
+        let pod = |number: usize| {
+            Arc::new(Pod {
+                uid: number.to_string().into(),
+                ..Pod::default()
+            })
+        };
+        let newer = || Call {
+            path: "/newer".into(),
+            ..call()
+        };
+        for number in 0..1_000 {
+            queue.patch_again(pod(number), call());
+            queue.patch_again(pod(number), newer());
+        }
+        // A pod that is gone, and one with a patch of more than its message.
+        queue.forget("998");
+        assert!(queue.patch(pod(999), call(), begun), "it replaces");
+        let mut written = 0;
+        for second in 0..60 {
+            let now = begun + Duration::from_secs(second);
+            let mut this_second = 0;
+            while let Some(write) = queue.next(now) {
+                queue.done(kind(&write));
+                this_second += 1;
+                let Write::Patch { pod, call } = write else {
+                    panic!("only patches wait");
+                };
+                let is_newer = call.path == "/newer";
+                assert_eq!(is_newer, *pod.uid != *"999", "{}", pod.uid);
+            }
+            assert!(this_second <= REPEATS_PER_SECOND + 1, "{this_second}");
+            written += this_second;
+        }
+        assert_eq!(written, 999);
     }
 
     #[test]

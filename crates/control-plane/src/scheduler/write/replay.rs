@@ -57,7 +57,7 @@ pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), 
                 uid: placement.uid.as_str().into(),
                 ..Pod::default()
             };
-            let why = match bind(&writer, &pod, &placement.node).await.bound {
+            let why = match bind(&writer, &pod, &placement.node, &[]).await.bound {
                 BindOutcome::Done => return Ok(()),
                 BindOutcome::Elsewhere(pod) => {
                     format!("it is on {}", pod.node.as_deref().unwrap_or(""))

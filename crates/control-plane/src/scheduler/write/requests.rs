@@ -11,7 +11,7 @@ use http_body_util::Full;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::client::{self, Exchange, Refusal};
+use crate::client::{self, Exchange, Largest, Refusal};
 use crate::election::leadership::Leadership;
 
 pub(crate) const JSON: &str = "application/json";
@@ -44,6 +44,8 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) media_type: &'static str,
     pub(crate) body: Bytes,
+    /// Bytes of the response, if it may be large.
+    pub(crate) largest: Option<usize>,
 }
 
 impl Call {
@@ -61,6 +63,7 @@ impl Call {
             path,
             media_type,
             body: bytes.into(),
+            largest: None,
         }
     }
 
@@ -70,6 +73,7 @@ impl Call {
             path,
             media_type: JSON,
             body: Bytes::new(),
+            largest: None,
         }
     }
 
@@ -83,7 +87,12 @@ impl Call {
             .header(CONTENT_TYPE, self.media_type)
             .body(Full::new(self.body.clone()));
         match request {
-            Ok(request) => client::send(sender.exchange(), request, limit).await,
+            Ok(mut request) => {
+                if let Some(largest) = self.largest {
+                    request.extensions_mut().insert(Largest(largest));
+                }
+                client::send(sender.exchange(), request, limit).await
+            }
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
                 message: format!("`{}` is not a valid path: {error}", self.path),

@@ -89,6 +89,7 @@ async fn a_missing_permission_is_logged_once() {
         strict_server(false),
         notebook,
         progress.clone(),
+        true,
     );
     let _ = tokio::time::timeout(Duration::from_secs(2), reflect).await;
     assert_eq!(log.lines().len(), 1, "{:?}", log.lines());
@@ -182,7 +183,8 @@ async fn reflect_until(requests: usize, answers: Vec<String>) -> (Vec<String>, V
     let short = Timeouts {
         watch: Duration::from_millis(300),
         grace: Duration::from_millis(50),
-        list: Duration::from_millis(100),
+        answer: Duration::from_millis(100),
+        first_list: Duration::from_secs(10),
     };
     let reflector = Reflector::new(&NAMESPACES, client, notebook.clone(), progress(), short);
     let enough = async {
@@ -233,7 +235,8 @@ async fn a_watch_that_goes_silent_is_resumed_where_it_was() {
     let [warning] = &log.lines()[..] else {
         panic!("{:?}", log.lines())
     };
-    let text = "namespaces: watch failed: no data for too long";
+    let text =
+        "namespaces: watch failed: the server did not end it at its deadline of at most 350ms";
     assert!(
         warning.contains("WARN") && warning.ends_with(text),
         "{warning}"
@@ -261,4 +264,84 @@ async fn a_list_that_goes_silent_is_begun_anew_in_pages() {
     // What was delivered before the silence is not delivered again; what was deleted meanwhile is reported.
     let want = ["a", "b", "c", "b is deleted", "namespaces are synced"];
     assert_eq!(delivered, want);
+}
+
+/// A server that answers lists and ends every watch at once, as one does that does not know the resource version.
+fn forgetful_server() -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let queries = asked.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let body = match query.contains("sendInitialEvents") {
+            true => bookmark("7", json!({LIST_ENDS: "true"})),
+            false => String::new(),
+        };
+        queries.lock().unwrap().push(query);
+        let response = Response::new(Body::from(body.into_bytes()));
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    (kube::Client::new(service, "default"), asked)
+}
+
+#[tokio::test]
+async fn watches_that_end_at_once_lead_to_a_list_and_are_reported() {
+    let (client, asked) = forgetful_server();
+    let (progress, notebook) = (progress(), Notebook::default());
+    let reflect = reflect(&NAMESPACES, client, notebook, progress.clone(), true);
+    let _ = tokio::time::timeout(Duration::from_secs(3), reflect).await;
+    let queries = asked.lock().unwrap().clone();
+    let lists = queries.iter().filter(|it| it.contains("sendInitialEvents"));
+    let lists = lists.count();
+    assert!((2..6).contains(&lists), "{queries:?}");
+    let broken = progress.kinds()["namespaces"].broken.clone();
+    let text = broken.map(|(_, text)| text);
+    assert!(text.is_none_or(|it| it.contains("end at once")), "{lists}");
+}
+
+/// The client never gets an answer.
+fn silent_client() -> kube::Client {
+    let service = tower::service_fn(|_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, Infallible>>()
+    });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn a_first_list_without_an_answer_is_reported() {
+    let timeouts = Timeouts {
+        answer: Duration::from_millis(600),
+        first_list: Duration::from_millis(100),
+        ..TIMEOUTS
+    };
+    for (resource, late, end) in [
+        (&NAMESPACES, false, "waiting for it"),
+        (&OPTIONAL, true, "continuing without it"),
+    ] {
+        let (progress, notebook, log) = (progress(), Notebook::default(), Log::begin());
+        let reflector = Reflector::new(
+            resource,
+            silent_client(),
+            notebook.clone(),
+            progress.clone(),
+            timeouts,
+        );
+        let _ = tokio::time::timeout(Duration::from_secs(1), reflector.run()).await;
+        let name = resource.name();
+        let lines = log.lines();
+        let texts = [
+            format!("{name}: the first list is not complete after 100ms; {end}"),
+            format!("{name}: cannot list: no answer after 600ms"),
+        ];
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for (line, text) in lines.iter().zip(&texts) {
+            assert!(line.ends_with(text), "{text}: {lines:?}");
+        }
+        let state = progress.kinds()[name].clone();
+        assert!(state.broken.is_some(), "{state:?}");
+        assert_eq!((state.synced, state.late), (false, late));
+        let delivered = notebook.0.lock().unwrap().clone();
+        let want = late.then(|| format!("{name} are synced"));
+        assert_eq!(delivered, want.into_iter().collect::<Vec<_>>());
+        assert_eq!(progress.unsynced().contains(&name), !late);
+    }
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::model::{Name, Pod};
-use engine::scheduler::{Failure, FailureReason, Nomination};
+use engine::scheduler::{Failure, FailureReason, Nomination, Outcome};
 
 use super::{Executor, MAX_DEFERRED, WARN_EVERY};
 use crate::scheduler::kinds::{EventTarget, InvalidObject};
 use crate::scheduler::observe::metrics;
 use crate::scheduler::pods::PendingPod;
+use crate::scheduler::write::bind::{BindOutcome, BindResult};
 use crate::scheduler::write::events::{EventObject, EventReason, NewEvent};
 use crate::scheduler::write::requests::Call;
 use crate::scheduler::write::status::{self, Unscheduled};
@@ -24,17 +25,29 @@ impl Executor {
             // No failure of the pod; this process may be the leader again by now.
             return self.patch(pod, None, &failure.nomination);
         }
-        self.record_pod_event(
-            pod.clone(),
-            self.version(pod),
-            EventReason::FailedScheduling,
-            failure.message.clone(),
-        );
+        let pending = self.pods.get(&pod.uid);
+        self.record(NewEvent {
+            is_repeated: pending.is_unschedulable(),
+            version: pending.version,
+            scheduler: pod.scheduler_name.clone(),
+            object: EventObject::Pod(pod.clone()),
+            reason: EventReason::FailedScheduling,
+            note: failure.message.clone(),
+        });
         let unscheduled = Unscheduled {
             reason: failure.reason.text(),
             message: &failure.message,
         };
         self.patch(pod, Some(unscheduled), &failure.nomination);
+    }
+
+    /// Whether the condition of the pod already says so.
+    pub(super) fn is_known(&self, outcome: &Outcome) -> bool {
+        let Outcome::Park(failure) = outcome else {
+            return false;
+        };
+        let pending = self.pods.get(&failure.pod.uid);
+        pending.has_condition(failure.reason.text(), &failure.message)
     }
 
     /// Writes the event now if this process is the leader, and later otherwise.
@@ -69,6 +82,7 @@ impl Executor {
                 scheduler: self.pods.first(),
                 reason: EventReason::InvalidReport,
                 note: problem.message,
+                is_repeated: false,
             }),
         }
     }
@@ -107,12 +121,20 @@ impl Executor {
             return;
         }
         let mut pending = self.pods.get(&pod.uid);
+        let was_unschedulable = pending.is_unschedulable();
+        let nominated = pending.nominated.clone();
         let now = jiff::Timestamp::now();
         let Some(call) = status::patch(pod, &mut pending, unscheduled, nomination, now) else {
             return;
         };
+        let is_repeated = was_unschedulable && pending.nominated == nominated;
         self.pods.update(&pod.uid, pending);
-        self.queue.patch(pod.clone(), call, Instant::now());
+        if is_repeated {
+            self.queue.patch_again(pod.clone(), call);
+        } else if self.queue.patch(pod.clone(), call, Instant::now()) {
+            // The message that waited is lost: write it again after the next failure.
+            self.pods.forget_condition(&pod.uid);
+        }
     }
 
     pub(super) fn record_pod_event(
@@ -128,8 +150,24 @@ impl Executor {
             object: EventObject::Pod(pod),
             reason,
             note: text,
+            is_repeated: false,
         };
         self.record(report);
+    }
+
+    /// Counts a bind by its result, with its duration.
+    pub(super) fn measure(&self, pod: &Pod, result: &BindResult) {
+        let (label, status) = match &result.bound {
+            BindOutcome::Done => ("bound", "Success"),
+            BindOutcome::Elsewhere(_) => ("elsewhere", "Error"),
+            BindOutcome::Gone => ("gone", "Error"),
+            BindOutcome::Refused(_) | BindOutcome::NotLeader => ("refused", "Error"),
+        };
+        self.metrics
+            .binds
+            .get_or_create(&metrics::ResultLabel { result: label })
+            .inc();
+        self.time("Bind", status, pod, result.took);
     }
 
     pub(super) fn count_event(&self, result: &'static str) {

@@ -17,7 +17,8 @@ use serde_json::Value;
 use super::answers::WrongType;
 use crate::scheduler::write::requests::JSON;
 
-/// Bytes of an answer: names and messages for every node of a large cluster.
+/// Bytes of an answer: names and messages for every node of a large cluster. Whole nodes, which an extender returns as it
+/// received them, come in addition.
 const LONGEST_ANSWER: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -68,10 +69,12 @@ impl Connection {
         let failed = |why: &dyn std::fmt::Display| {
             format!("failed {verb} with extender at URL {url}/{verb}, {why}")
         };
+        let question = question.to_string();
+        let longest = LONGEST_ANSWER + question.len();
         let request = Request::post(format!("/{verb}"))
             .header(ACCEPT, JSON)
             .header(CONTENT_TYPE, JSON)
-            .body(Body::from(question.to_string().into_bytes()))
+            .body(Body::from(question.into_bytes()))
             .map_err(|error| failed(&error))?;
         let exchange = async {
             let answer = self
@@ -83,7 +86,7 @@ impl Connection {
             if status != StatusCode::OK {
                 return Err(failed(&format!("code {}", status.as_u16())));
             }
-            let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+            let body = Limited::new(answer.into_body(), longest).collect();
             let body = body.await.map_err(|error| failed(&error))?;
             Ok::<Bytes, String>(body.to_bytes())
         };

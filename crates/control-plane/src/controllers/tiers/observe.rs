@@ -1,0 +1,365 @@
+//! What the tier controller observes: nodes, pods, NodeMetrics, CustomNodeResources and its settings.
+//!
+//! Only the fields that plans depend on are kept, because a cluster has many pods.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::parse::{self, koordinator};
+use api::wire::core::{NOT_FINISHED, Pod};
+use api::wire::katalyst::CustomNodeResource;
+use api::wire::koordinator as wire;
+use api::wire::meta::{Map, ObjectMeta};
+use engine::kinds::Key;
+use engine::model::{Name, Timestamp};
+use engine::node::CpuMemory;
+use engine::tiers::{
+    ColocationConfig, NodeMetric, TierNode, TierNodeObject, TierPlan, TierPod, plan,
+};
+use reconcile::WorkQueue;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch::Sender;
+
+use crate::controllers::objects::{either, observed};
+use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
+
+/// The key of the settings in `data`.
+const COLOCATION_CONFIG: &str = "colocation-config";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum TierKind {
+    Node,
+    Pod,
+    NodeMetric,
+    CustomNodeResource,
+    Settings,
+}
+
+impl TierKind {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Node,
+        Self::Pod,
+        Self::NodeMetric,
+        Self::CustomNodeResource,
+        Self::Settings,
+    ];
+}
+
+/// In the order of [`TierKind::ALL`]. Reflectors run until the process ends, and so does the list.
+pub(super) fn resources((namespace, name): (&str, &str)) -> &'static [Resource] {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let selector = format!("metadata.name%3D{name}");
+    Box::leak(Box::new([
+        Resource {
+            protobuf: true,
+            ..Resource::at(parse::path(engine::kinds::Kind::Node))
+        },
+        Resource {
+            // One that ends looks deleted.
+            field_selector: NOT_FINISHED,
+            protobuf: true,
+            ..Resource::at(parse::path(engine::kinds::Kind::Pod))
+        },
+        Resource {
+            optional: true,
+            ..Resource::at("/apis/slo.koordinator.sh/v1alpha1/nodemetrics")
+        },
+        Resource {
+            optional: true,
+            ..Resource::at(parse::path(engine::kinds::Kind::CustomNodeResource))
+        },
+        Resource {
+            field_selector: Box::leak(selector.into_boxed_str()),
+            optional: true,
+            ..Resource::at(Box::leak(path.into_boxed_str()))
+        },
+    ]))
+}
+
+/// The key of the settings in the queue. No node has an empty name.
+pub(super) fn settings_key() -> reconcile::Key {
+    reconcile::Key::cluster("")
+}
+
+#[derive(Default)]
+struct TierContents {
+    nodes: BTreeMap<Name, TierNodeObject>,
+    /// By node, then by uid.
+    pods: HashMap<Name, BTreeMap<Name, TierPod>>,
+    /// The node of each pod, by uid.
+    placed: HashMap<Name, Name>,
+    metrics: HashMap<Name, NodeMetric>,
+    pools: HashMap<Name, CpuMemory>,
+    settings: ColocationConfig,
+    /// The uid of the ConfigMap and why it cannot be used.
+    settings_error: Option<(Name, String)>,
+}
+
+/// All that was observed. A change adds the nodes that it concerns to the queue.
+pub(super) struct TierState {
+    contents: Mutex<TierContents>,
+    queue: Arc<WorkQueue<reconcile::Key>>,
+    /// Kinds that were listed in full.
+    listed: Sender<usize>,
+}
+
+impl TierState {
+    pub(super) fn new(queue: Arc<WorkQueue<reconcile::Key>>) -> Self {
+        Self {
+            contents: Mutex::default(),
+            queue,
+            listed: Sender::new(0),
+        }
+    }
+
+    /// Returns when all kinds were listed.
+    pub(super) async fn synced(&self) {
+        let mut listed = self.listed.subscribe();
+        // The sender is in `self`, so it cannot be gone.
+        let _ = listed.wait_for(|kinds| *kinds == TierKind::ALL.len()).await;
+    }
+
+    /// The plan of a node, and the uid of the Node; None if it does not exist.
+    pub(super) fn plan(
+        &self,
+        name: &str,
+        no_overselling: bool,
+        written: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<(Name, TierPlan)> {
+        let contents = self.lock();
+        let node = contents.nodes.get(name)?;
+        let pods = contents.pods.get(name).into_iter();
+        let pods: Vec<TierPod> = pods.flat_map(BTreeMap::values).cloned().collect();
+        let strategy = contents
+            .settings
+            .strategy(&node.labels, node.overrides.as_ref());
+        let observed = TierNode {
+            capacity: node.capacity,
+            allocatable: node.allocatable,
+            reservation: node.reservation,
+            pods: &pods,
+            metric: contents.metrics.get(name),
+            pool: contents.pools.get(name).copied(),
+            agent_silent: false,
+        };
+        let plan = plan(
+            &observed,
+            &strategy,
+            no_overselling,
+            &node.published,
+            written,
+            now,
+        );
+        Some((node.uid.clone(), plan))
+    }
+
+    pub(super) fn settings_error(&self) -> Option<(Name, String)> {
+        self.lock().settings_error.clone()
+    }
+
+    fn apply(&self, kind: TierKind, change: ObjectChange<TierObject>) {
+        let mut contents = self.lock();
+        match change {
+            ObjectChange::Applied(TierObject::Node(name, node)) => {
+                // Most changes of a node are heartbeats.
+                if contents.nodes.get(&name) != Some(&node) {
+                    contents.nodes.insert(name.clone(), node);
+                    self.wake(&name);
+                }
+            }
+            ObjectChange::Applied(TierObject::Pod { uid, node, pod }) => {
+                contents.placed.insert(uid.clone(), node.clone());
+                let pods = contents.pods.entry(node.clone()).or_default();
+                // Most changes of a pod are of its status.
+                if pods.get(&uid) != Some(&pod) {
+                    pods.insert(uid, pod);
+                    self.wake(&node);
+                }
+            }
+            ObjectChange::Applied(TierObject::Metric(name, metric)) => {
+                contents.metrics.insert(name.clone(), metric);
+                self.wake(&name);
+            }
+            ObjectChange::Applied(TierObject::Pool(name, pool)) => {
+                let old = match pool {
+                    Some(pool) => contents.pools.insert(name.clone(), pool),
+                    None => contents.pools.remove(&name),
+                };
+                if old != pool {
+                    self.wake(&name);
+                }
+            }
+            ObjectChange::Applied(TierObject::Settings(uid, settings)) => match settings {
+                Ok(settings) => {
+                    contents.settings_error = None;
+                    contents.settings = settings;
+                    contents.nodes.keys().for_each(|it| self.wake(it));
+                }
+                Err(error) => {
+                    contents.settings_error = Some((uid, error));
+                    self.queue.add(settings_key());
+                }
+            },
+            ObjectChange::Deleted { key, uid } => self.delete(kind, &mut contents, &key, &uid),
+        }
+    }
+
+    fn delete(&self, kind: TierKind, contents: &mut TierContents, key: &Key, uid: &Name) {
+        match kind {
+            TierKind::Node => {
+                contents.nodes.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::Pod => {
+                let Some(node) = contents.placed.remove(uid) else {
+                    return;
+                };
+                if let Some(pods) = contents.pods.get_mut(&node) {
+                    pods.remove(uid);
+                    if pods.is_empty() {
+                        contents.pods.remove(&node);
+                    }
+                }
+                self.wake(&node);
+            }
+            TierKind::NodeMetric => {
+                contents.metrics.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::CustomNodeResource => {
+                contents.pools.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::Settings => {
+                contents.settings = ColocationConfig::default();
+                contents.settings_error = None;
+                contents.nodes.keys().for_each(|it| self.wake(it));
+            }
+        }
+    }
+
+    fn wake(&self, node: &str) {
+        self.queue.add(reconcile::Key::cluster(node));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TierContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Parses the objects of one kind and gives them to the state.
+pub(super) struct TierHandler {
+    pub(super) kind: TierKind,
+    pub(super) state: Arc<TierState>,
+}
+
+pub(super) enum TierObject {
+    Node(Name, TierNodeObject),
+    Pod {
+        uid: Name,
+        node: Name,
+        pod: TierPod,
+    },
+    Metric(Name, NodeMetric),
+    /// None: the report has no capacity.
+    Pool(Name, Option<CpuMemory>),
+    Settings(Name, Result<ColocationConfig, String>),
+}
+
+type ParsedTierObject = Result<watch::Observed<TierObject, String>, String>;
+
+impl Handler for TierHandler {
+    type Object = TierObject;
+    type Problem = String;
+
+    fn parse(&self, raw: &RawObject) -> ParsedTierObject {
+        match self.kind {
+            TierKind::Node => {
+                let node: wire::CapacityNode = either("node", raw)?;
+                let (parsed, warnings) = koordinator::tier_node(&node);
+                let name = node.metadata.name.as_str().into();
+                with_warnings(&node.metadata, TierObject::Node(name, parsed), &warnings)
+            }
+            TierKind::Pod => pod(&either("pod", raw)?),
+            TierKind::NodeMetric => {
+                let metric: wire::NodeMetric = json("nodemetric", raw)?;
+                let (parsed, warnings) = koordinator::node_metric(&metric);
+                let name = metric.metadata.name.as_str().into();
+                let parsed = TierObject::Metric(name, parsed);
+                with_warnings(&metric.metadata, parsed, &warnings)
+            }
+            TierKind::CustomNodeResource => {
+                let report: CustomNodeResource = json("customnoderesource", raw)?;
+                let pool = parse::reclaimed_capacity(&report);
+                let pool = pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory));
+                let name = report.metadata.name.as_str().into();
+                let parsed = TierObject::Pool(name, pool);
+                Ok(observed(&report.metadata, Some(parsed)))
+            }
+            TierKind::Settings => settings(raw),
+        }
+    }
+
+    async fn deliver(&self, changes: Vec<ObjectChange<TierObject>>) {
+        for change in changes {
+            self.state.apply(self.kind, change);
+        }
+    }
+
+    async fn synced(&self, _: &'static str) {
+        self.state.listed.send_modify(|kinds| *kinds += 1);
+    }
+
+    fn report(&self, problem: String) {
+        tracing::warn!("{problem}");
+    }
+}
+
+fn with_warnings(meta: &ObjectMeta, object: TierObject, warnings: &[String]) -> ParsedTierObject {
+    let problem = (!warnings.is_empty()).then(|| warnings.join("; "));
+    Ok(watch::Observed {
+        problem,
+        ..observed(meta, Some(object))
+    })
+}
+
+fn json<T: DeserializeOwned>(kind: &str, raw: &RawObject) -> Result<T, String> {
+    let RawObject::Json(bytes) = raw else {
+        return Err(format!("{kind} in protobuf: only JSON was requested"));
+    };
+    serde_json::from_slice(bytes).map_err(|error| format!("{kind} cannot be read: {error}"))
+}
+
+/// A pod without a node concerns no node.
+fn pod(pod: &Pod) -> ParsedTierObject {
+    let meta = &pod.metadata;
+    if pod.is_finished() || pod.spec.node_name.is_empty() {
+        return Ok(observed(meta, None));
+    }
+    let parsed = koordinator::tier_pod(pod).map_err(|error| error.to_string())?;
+    let parsed = TierObject::Pod {
+        uid: meta.uid.as_str().into(),
+        node: pod.spec.node_name.as_str().into(),
+        pod: parsed,
+    };
+    Ok(observed(meta, Some(parsed)))
+}
+
+fn settings(raw: &RawObject) -> ParsedTierObject {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct ConfigMap {
+        metadata: ObjectMeta,
+        data: Option<Map>,
+    }
+    let ConfigMap { metadata, data } = json("configmap", raw)?;
+    let data = data.unwrap_or_default();
+    let text = data.get(COLOCATION_CONFIG).map_or("", String::as_str);
+    let settings = koordinator::colocation_config(text)
+        .map_err(|error| format!("{COLOCATION_CONFIG}: {error}"));
+    let uid = metadata.uid.as_str().into();
+    let parsed = TierObject::Settings(uid, settings);
+    Ok(observed(&metadata, Some(parsed)))
+}

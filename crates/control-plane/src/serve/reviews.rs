@@ -1,0 +1,253 @@
+//! Reviews of callers by the API server, cached for a while and limited in their number.
+//!
+//! Every client that can connect can cause a TokenReview with any text as its token, so that without a limit the API
+//! server would get them all.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::http::ErrorCode;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::auth::{Access, Caller};
+use crate::client::{self, Exchange};
+
+/// kube-scheduler caches reviews for the same time.
+const CACHED_FOR: Duration = Duration::from_secs(10);
+/// How long a token that was accepted counts as known.
+const KNOWN_FOR: Duration = Duration::from_secs(600);
+const MAX_CACHED: usize = 1_000;
+/// The timeout of a request to the API server.
+pub(super) const LIMIT: Duration = Duration::from_secs(5);
+/// TokenReviews in a second, and how many of them are for known tokens only.
+const TOKENS_PER_SECOND: usize = 20;
+const FOR_KNOWN_TOKENS: usize = 5;
+/// SubjectAccessReviews in a second. Only authenticated callers cause them.
+const ACCESSES_PER_SECOND: usize = 100;
+
+/// Why there is no result.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReviewError {
+    #[error("too many callers are reviewed at the API server: try again in a second")]
+    TooMany,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl ReviewError {
+    pub(super) fn code(&self) -> ErrorCode {
+        match self {
+            Self::TooMany => ErrorCode::TooManyRequests,
+            Self::Failed(_) => ErrorCode::Internal,
+        }
+    }
+}
+
+type TokenHash = [u8; 32];
+
+pub(super) struct Reviews {
+    api: Exchange,
+    /// `None` for a token that is not accepted.
+    callers: Cached<TokenHash, Option<Caller>>,
+    known: Cached<TokenHash, ()>,
+    decisions: Cached<(Caller, Access), bool>,
+    tokens: Budget,
+    accesses: Budget,
+}
+
+impl Reviews {
+    pub(super) fn new(api: Exchange) -> Self {
+        Self {
+            api,
+            callers: Cached::new(CACHED_FOR),
+            known: Cached::new(KNOWN_FOR),
+            decisions: Cached::new(CACHED_FOR),
+            tokens: Budget::new(TOKENS_PER_SECOND),
+            accesses: Budget::new(ACCESSES_PER_SECOND),
+        }
+    }
+
+    /// The user of a token; `None` if the API server does not accept it.
+    pub(super) async fn caller(&self, token: &str) -> Result<Option<Caller>, ReviewError> {
+        let hash: TokenHash = Sha256::digest(token).into();
+        if let Some(cached) = self.callers.get(&hash) {
+            return Ok(cached);
+        }
+        let kept = match self.known.get(&hash) {
+            Some(()) => 0,
+            None => FOR_KNOWN_TOKENS,
+        };
+        self.tokens.spend(kept, Instant::now())?;
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}});
+        let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+        let status = self.send(path, &review).await?;
+        let caller: Option<Caller> = match status["authenticated"].as_bool() {
+            Some(true) => serde_json::from_value(status["user"].clone()).map_err(|error| {
+                ReviewError::Failed(format!("cannot read the user of a TokenReview: {error}"))
+            })?,
+            _ => None,
+        };
+        if caller.is_some() {
+            self.known.put(hash, ());
+        }
+        self.callers.put(hash, caller.clone());
+        Ok(caller)
+    }
+
+    pub(super) async fn is_allowed(
+        &self,
+        caller: &Caller,
+        access: &Access,
+    ) -> Result<bool, ReviewError> {
+        let key = (caller.clone(), access.clone());
+        if let Some(cached) = self.decisions.get(&key) {
+            return Ok(cached);
+        }
+        self.accesses.spend(0, Instant::now())?;
+        let mut spec = json!({
+            "user": caller.username, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
+        });
+        match access {
+            Access::Path { path, verb } => {
+                spec["nonResourceAttributes"] = json!({"path": path, "verb": verb});
+            }
+            Access::Pod { namespace, name } => {
+                spec["resourceAttributes"] = json!({
+                    "namespace": namespace, "name": name, "verb": "get", "version": "v1", "resource": "pods",
+                });
+            }
+        }
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let allowed = self.send(path, &review).await?["allowed"] == json!(true);
+        self.decisions.put(key, allowed);
+        Ok(allowed)
+    }
+
+    /// The status of a review.
+    async fn send(&self, path: &str, review: &Value) -> Result<Value, ReviewError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(review.to_string()))
+            .map_err(|error| ReviewError::Failed(error.to_string()))?;
+        let answer = client::send(&self.api, request, LIMIT).await;
+        let answer = answer.map_err(|refusal| {
+            ReviewError::Failed(format!(
+                "cannot review the request at the API server: {refusal}"
+            ))
+        })?;
+        let mut answer: Value = serde_json::from_slice(&answer).map_err(|error| {
+            ReviewError::Failed(format!("cannot read the review of the API server: {error}"))
+        })?;
+        Ok(answer["status"].take())
+    }
+}
+
+/// At most so many in any second.
+struct Budget {
+    most: usize,
+    spent: Mutex<VecDeque<Instant>>,
+}
+
+impl Budget {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            spent: Mutex::default(),
+        }
+    }
+
+    /// Fails if only `kept` or fewer are left.
+    fn spend(&self, kept: usize, now: Instant) -> Result<(), ReviewError> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        let second = Duration::from_secs(1);
+        while spent
+            .front()
+            .is_some_and(|at| now.saturating_duration_since(*at) >= second)
+        {
+            spent.pop_front();
+        }
+        if spent.len() + kept >= self.most {
+            return Err(ReviewError::TooMany);
+        }
+        spent.push_back(now);
+        Ok(())
+    }
+}
+
+/// Values that expire.
+struct Cached<K, V> {
+    lifetime: Duration,
+    values: Mutex<HashMap<K, (Instant, V)>>,
+}
+
+impl<K: Eq + Hash, V: Clone> Cached<K, V> {
+    fn new(lifetime: Duration) -> Self {
+        Self {
+            lifetime,
+            values: Mutex::default(),
+        }
+    }
+
+    fn get(&self, key: &K) -> Option<V> {
+        let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let (until, value) = values.get(key)?;
+        (Instant::now() < *until).then(|| value.clone())
+    }
+
+    fn put(&self, key: K, value: V) {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if values.len() >= MAX_CACHED {
+            values.retain(|_, (until, _)| now < *until);
+            if values.len() >= MAX_CACHED {
+                // Callers with ever new requests must not fill the memory.
+                values.clear();
+            }
+        }
+        values.insert(key, (now + self.lifetime, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_bounded() {
+        let cached = Cached::new(CACHED_FOR);
+        for number in 0..3 * MAX_CACHED {
+            cached.put(number, ());
+        }
+        let known = cached.values.lock().unwrap().len();
+        assert!(known <= MAX_CACHED, "{known}");
+    }
+
+    #[test]
+    fn a_budget_holds_for_any_second_and_keeps_a_part() {
+        let (budget, begun) = (Budget::new(20), Instant::now());
+        let spend = |count: usize, kept: usize, at: u64| {
+            let now = begun + Duration::from_millis(at);
+            (0..count)
+                .filter(|_| budget.spend(kept, now).is_ok())
+                .count()
+        };
+        assert_eq!(spend(100, 5, 0), 15);
+        assert_eq!(spend(100, 0, 500), 5);
+        assert_eq!(spend(100, 0, 999), 0);
+        // Those of the first moment are over.
+        assert_eq!(spend(100, 0, 1_000), 15);
+        assert_eq!(spend(100, 0, 1_499), 0);
+        assert_eq!(spend(100, 5, 1_500), 0);
+        assert_eq!(spend(100, 0, 1_500), 5);
+    }
+}

@@ -1,0 +1,201 @@
+//! The admission webhook: translates and judges pods, as `engine::admission` decides.
+//!
+//! Several replicas serve at the same time, without a leader. [`review`], [`server`] and [`certificates`] know nothing about pods:
+//! other webhooks can use them.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`review`] | AdmissionReviews: what the API server sends and what it gets |
+//! | [`server`] | serves reviews over TLS |
+//! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
+//! | [`pods`] | the answers about pods and profiles |
+//! | [`objects`] | watched objects that the answers depend on |
+
+pub mod certificates;
+pub mod objects;
+pub mod pods;
+pub mod review;
+pub mod server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use reconcile::Watches;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::client::{Connect, ConnectError};
+use crate::serve::{Check, Component, Listening, Serve, ServeError, encode_metrics};
+use certificates::{CertificateKeeper, CertificateOptions};
+use objects::AdmissionObjects;
+use pods::PodAdmission;
+use server::{AdmissionListener, ReviewMetrics};
+
+/// The name of the component: of its Secret, its Service and its webhook configurations.
+pub const NAME: &str = "tidepool-webhook";
+/// The namespace of its Secret and its Service.
+pub const NAMESPACE: &str = "tidepool-system";
+/// The port for reviews.
+pub const PORT: u16 = 9443;
+/// The port for health and metrics.
+pub const HEALTH_PORT: u16 = 10268;
+
+/// How to run the webhook.
+pub struct WebhookOptions {
+    /// Where API servers send reviews.
+    pub address: SocketAddr,
+    pub certificates: CertificateOptions,
+    /// Pods of this namespace are admitted as they are, like those of `kube-system`.
+    pub namespace: String,
+    /// Health and metrics; none for no such server.
+    pub serve: Option<Serve>,
+    /// The time between the signal to stop and the end, in which API servers learn that this replica is not ready.
+    pub shutdown_delay: Duration,
+}
+
+/// Why the webhook ended.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error("cannot listen for reviews on {address}")]
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("cannot serve")]
+    Io(#[source] std::io::Error),
+}
+
+/// A webhook that is ready to run.
+pub struct Webhook {
+    connect: Connect,
+    certificates: CertificateOptions,
+    namespace: String,
+    shutdown_delay: Duration,
+    listener: AdmissionListener,
+    health: Option<Listening>,
+}
+
+impl Webhook {
+    /// Binds both addresses.
+    pub fn new(connect: Connect, options: WebhookOptions) -> Result<Self, WebhookError> {
+        let address = options.address;
+        let listener = AdmissionListener::bind(address)
+            .map_err(|source| WebhookError::Listen { address, source })?;
+        Ok(Self {
+            connect,
+            certificates: options.certificates,
+            namespace: options.namespace,
+            shutdown_delay: options.shutdown_delay,
+            listener,
+            health: options.serve.map(Serve::listen).transpose()?,
+        })
+    }
+
+    /// Where API servers send reviews.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// Answers reviews until `stopped`.
+    pub async fn run(self, stopped: impl Future<Output = ()>) -> Result<(), WebhookError> {
+        let client = self.connect.client()?;
+        let cancel = CancellationToken::new();
+        let _stop_tasks = cancel.clone().drop_guard();
+        let watches = Watches::default();
+        let objects = AdmissionObjects::watch(&client, &watches);
+        let keeper = CertificateKeeper::new(client, self.certificates)?;
+        let state = WebhookState(Arc::new(WebhookStateInner {
+            watches,
+            keeper: keeper.clone(),
+            metrics: ReviewMetrics::default(),
+            stopping: AtomicBool::new(false),
+        }));
+        if let Some(health) = self.health {
+            let api = self.connect.exchange()?;
+            health.serve(api, state.clone()).map_err(WebhookError::Io)?;
+        }
+        state.0.watches.start(&TaskTracker::new(), &cancel);
+        let keep = keeper.clone().run(cancel.clone());
+        let admission = Arc::new(PodAdmission::new(objects, self.namespace));
+        let metrics = state.0.metrics.clone();
+        let serve = async {
+            // Before the first lists are complete, a pod would be judged without its profiles.
+            state.0.watches.synced(&cancel).await;
+            let Some(certificate) = keeper.first().await else {
+                return Ok(());
+            };
+            let address = self.listener.address();
+            tracing::info!("answering reviews on https://{address}");
+            self.listener
+                .serve(certificate, pods::paths(&admission), metrics)
+                .await
+        };
+        let stopped = async {
+            stopped.await;
+            state.0.stopping.store(true, Ordering::Relaxed);
+            tracing::info!(delay = ?self.shutdown_delay, "stopping");
+            tokio::time::sleep(self.shutdown_delay).await;
+        };
+        tokio::select! {
+            () = stopped => Ok(()),
+            () = keep => Ok(()),
+            result = serve => result.map_err(WebhookError::Io),
+        }
+    }
+}
+
+/// Serves the state of the component.
+#[derive(Clone)]
+struct WebhookState(Arc<WebhookStateInner>);
+
+struct WebhookStateInner {
+    watches: Watches,
+    keeper: Arc<CertificateKeeper>,
+    metrics: ReviewMetrics,
+    stopping: AtomicBool,
+}
+
+impl Component for WebhookState {
+    fn ready(&self) -> Vec<Check> {
+        let shutdown = match self.0.stopping.load(Ordering::Relaxed) {
+            true => Err("process is shutting down".to_owned()),
+            false => Ok(()),
+        };
+        let synced = match self.0.watches.unsynced() {
+            kinds if kinds.is_empty() => Ok(()),
+            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+        };
+        vec![
+            ("shutdown", shutdown),
+            ("informer-sync", synced),
+            ("certificate", self.0.keeper.check()),
+        ]
+    }
+
+    fn metrics(&self) -> String {
+        let mut registry = Registry::default();
+        self.0.metrics.register(&mut registry);
+        let expiry = Gauge::<i64>::default();
+        expiry.set(self.0.keeper.seconds_left().unwrap_or(0));
+        registry.register(
+            "tidepool_cert_expiry_seconds",
+            "Seconds until the served certificate expires",
+            expiry,
+        );
+        let renewals = Gauge::<i64>::default();
+        renewals.set(self.0.keeper.renewals());
+        registry.register(
+            "tidepool_cert_renewals",
+            "Certificates that this replica began to serve",
+            renewals,
+        );
+        encode_metrics(&registry)
+    }
+}

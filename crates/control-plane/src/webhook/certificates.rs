@@ -1,0 +1,279 @@
+//! The certificate of a webhook server.
+//!
+//! By default the replicas share a CA and a certificate in a Secret. Each replica reads it again and again; when it is time for a
+//! renewal, all of them try, and the one whose update of the Secret wins decides. A new CA is first added to the CA bundle of
+//! the webhook configurations, then used; the one before stays in the bundle for the life of a certificate. So API servers
+//! trust every certificate that any replica serves. The other way is files, for example from cert-manager.
+
+mod authority;
+mod bundle;
+mod plan;
+mod validity;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::PostParams;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::serve::{ServeError, ServingCertificate, TlsFiles};
+use bundle::Bundles;
+pub use plan::CertificatePeriods;
+use plan::{CertificateState, advance};
+use validity::Validity;
+
+/// Where the certificate comes from.
+#[derive(Debug, Clone)]
+pub enum CertificateOptions {
+    Managed(ManagedCertificate),
+    Files {
+        files: TlsFiles,
+        /// The files are read again after this time.
+        reload: Duration,
+    },
+}
+
+/// A certificate that the replicas keep themselves.
+#[derive(Debug, Clone)]
+pub struct ManagedCertificate {
+    pub namespace: String,
+    /// Of the Secret and of both webhook configurations.
+    pub name: String,
+    /// The host names and addresses of the server, as the API server calls it.
+    pub hosts: Vec<String>,
+    pub periods: CertificatePeriods,
+}
+
+/// After the Secret changed, until it is read again.
+const AGAIN: Duration = Duration::from_millis(20);
+/// In a row; then it waits as after any error.
+const MOST_CONFLICTS: u32 = 20;
+
+/// The key of the Secret with everything; the others are for people and other programs.
+const STATE: &str = "state.json";
+
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error("{}", reconcile::message_of(.0))]
+    Request(#[from] kube::Error),
+    /// Something else was written meanwhile, or by this replica: look again.
+    #[error("conflict: {0}")]
+    Conflict(String),
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    #[error("cannot use the certificate: {0}")]
+    Use(#[from] rustls::Error),
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Keeps the certificate of this replica up to date.
+pub struct CertificateKeeper {
+    client: kube::Client,
+    options: CertificateOptions,
+    /// The certificate to serve, once there is one.
+    serving: watch::Sender<Option<Arc<ServingCertificate>>>,
+    status: Mutex<CertificateStatus>,
+    renewals: AtomicI64,
+}
+
+#[derive(Default)]
+struct CertificateStatus {
+    served: Option<Validity>,
+    /// Why the served certificate is not the one in the Secret.
+    problem: Option<String>,
+}
+
+impl CertificateKeeper {
+    pub fn new(client: kube::Client, options: CertificateOptions) -> Result<Arc<Self>, ServeError> {
+        let keeper = Self {
+            client,
+            serving: watch::Sender::new(None),
+            status: Mutex::default(),
+            renewals: AtomicI64::new(0),
+            options,
+        };
+        if let CertificateOptions::Files { files, .. } = &keeper.options {
+            keeper.serve(Arc::new(ServingCertificate::from_files(files)?));
+        }
+        Ok(Arc::new(keeper))
+    }
+
+    /// Waits for the first certificate. None if the keeper ended.
+    pub async fn first(&self) -> Option<Arc<ServingCertificate>> {
+        let mut serving = self.serving.subscribe();
+        let found = serving.wait_for(Option::is_some).await.ok()?;
+        found.clone()
+    }
+
+    /// A check of readiness: the certificate is the current one and does not end soon.
+    pub fn check(&self) -> Result<(), String> {
+        let status = self.status();
+        let served = status.served.as_ref().ok_or_else(|| {
+            let why = status.problem.as_deref().unwrap_or("it is not read yet");
+            format!("there is no certificate: {why}")
+        })?;
+        served.check(jiff::Timestamp::now())?;
+        match &status.problem {
+            None => Ok(()),
+            Some(problem) => Err(problem.clone()),
+        }
+    }
+
+    /// Until the served certificate expires.
+    pub fn seconds_left(&self) -> Option<i64> {
+        let end = self.status().served.as_ref()?.end;
+        Some(end.as_second() - jiff::Timestamp::now().as_second())
+    }
+
+    /// How often this replica began to serve a certificate.
+    pub fn renewals(&self) -> i64 {
+        self.renewals.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the certificate up to date until cancelled.
+    pub async fn run(self: Arc<Self>, cancel: CancellationToken) {
+        let keep = async {
+            match &self.options {
+                CertificateOptions::Files { reload, .. } => self.follow_files(*reload).await,
+                CertificateOptions::Managed(managed) => self.manage(managed).await,
+            }
+        };
+        cancel.run_until_cancelled(keep).await;
+    }
+
+    async fn follow_files(&self, period: Duration) {
+        let Some(certificate) = self.first().await else {
+            return;
+        };
+        tokio::spawn(certificate.clone().reload(period));
+        loop {
+            tokio::time::sleep(period).await;
+            self.note(&certificate);
+        }
+    }
+
+    async fn manage(&self, managed: &ManagedCertificate) {
+        let mut logged = None;
+        let mut conflicts = 0;
+        loop {
+            let result = self.keep(managed).await;
+            let problem = match result {
+                Ok(()) => None,
+                Err(KeepError::Conflict(why)) if conflicts < MOST_CONFLICTS => {
+                    tracing::debug!("looking at the Secret again: {why}");
+                    conflicts += 1;
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Err(error) => Some(format!("cannot keep the certificate up to date: {error}")),
+            };
+            if problem.is_some() && problem != logged {
+                tracing::warn!("{}", problem.as_deref().unwrap_or_default());
+            }
+            conflicts = 0;
+            logged.clone_from(&problem);
+            self.status().problem = problem;
+            tokio::time::sleep(managed.periods.check).await;
+        }
+    }
+
+    /// One round: reads the Secret, makes API servers trust what is in it, serves it, and renews what is due.
+    async fn keep(&self, managed: &ManagedCertificate) -> Result<(), KeepError> {
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &managed.namespace);
+        let stored = secrets.get_opt(&managed.name).await?;
+        let state = stored.as_ref().and_then(read_state);
+        let now = jiff::Timestamp::now();
+        let mut is_trusted = false;
+        if let Some(state) = &state {
+            let bundles = Bundles::new(&self.client, &managed.name);
+            is_trusted = match bundles.trust(&state.bundle(), now).await {
+                // Another replica wrote it meanwhile: the test in the patch failed.
+                Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {
+                    return Err(KeepError::Conflict(status.message.clone()));
+                }
+                result => result?,
+            };
+            self.adopt(state)?;
+        }
+        let Some(next) = advance(state.as_ref(), now, is_trusted, managed)? else {
+            return Ok(());
+        };
+        let mut secret = stored.unwrap_or_default();
+        secret.metadata.namespace = Some(managed.namespace.clone());
+        secret.metadata.name = Some(managed.name.clone());
+        secret.metadata.managed_fields = None;
+        let data = [
+            (STATE, serde_json::to_string(&next)?),
+            ("ca.crt", next.bundle().concat()),
+            ("tls.crt", next.certificate.certificate.clone()),
+            ("tls.key", next.certificate.key.clone()),
+        ];
+        let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
+        secret.data = Some(data.into());
+        let parameters = PostParams::default();
+        let written = match secret.metadata.resource_version {
+            None => secrets.create(&parameters, &secret).await,
+            // The resourceVersion makes it fail if another replica was faster.
+            Some(_) => secrets.replace(&managed.name, &parameters, &secret).await,
+        };
+        match written {
+            Ok(_) => {
+                tracing::info!(secret = managed.name, "{}", next.describe());
+                // The next round trusts it, then serves it.
+                Err(KeepError::Conflict("the Secret is new".to_owned()))
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Err(KeepError::Conflict(status.message.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Serves the certificate of the Secret.
+    fn adopt(&self, state: &CertificateState) -> Result<(), KeepError> {
+        let key = state.certificate.certified_key()?;
+        let current = self.serving.borrow().clone();
+        match current {
+            None => self.serve(Arc::new(ServingCertificate::of(key))),
+            Some(serving) => {
+                if serving.replace(key) {
+                    self.note(&serving);
+                    self.renewals.fetch_add(1, Ordering::Relaxed);
+                    tracing::info!(
+                        sha256 = serving.fingerprint(),
+                        "serving another certificate"
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&self, certificate: Arc<ServingCertificate>) {
+        self.note(&certificate);
+        self.renewals.fetch_add(1, Ordering::Relaxed);
+        self.serving.send_replace(Some(certificate));
+    }
+
+    fn note(&self, certificate: &ServingCertificate) {
+        self.status().served = certificate.leaf().and_then(|leaf| Validity::of(&leaf));
+    }
+
+    fn status(&self) -> std::sync::MutexGuard<'_, CertificateStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a Secret has; a state that cannot be read is made anew.
+fn read_state(secret: &Secret) -> Option<CertificateState> {
+    let bytes = &secret.data.as_ref()?.get(STATE)?.0;
+    serde_json::from_slice(bytes)
+        .map_err(|error| tracing::warn!("making new certificates: cannot read the Secret: {error}"))
+        .ok()
+}

@@ -1,0 +1,155 @@
+//! The answers to reviews of pods and colocation profiles.
+
+use std::sync::Arc;
+
+use engine::admission::{
+    AdmissionRequest, Refused, json_patch, mutate, validate, validate_profile, validate_update,
+};
+
+use super::objects::AdmissionObjects;
+use super::review::{Review, ReviewAnswer};
+use super::server::Reviewer;
+
+pub const MUTATE_PODS: &str = "/mutate-pods";
+pub const VALIDATE_PODS: &str = "/validate-pods";
+pub const VALIDATE_PROFILES: &str = "/validate-profiles";
+
+/// The configurations do not send pods of these namespaces; if one is sent, it passes.
+const NEVER: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// Answers reviews from the watched objects.
+pub struct PodAdmission {
+    objects: AdmissionObjects,
+    own_namespace: String,
+}
+
+/// The paths that a server answers, with their reviewers.
+pub fn paths(admission: &Arc<PodAdmission>) -> Vec<(&'static str, Reviewer)> {
+    type Answer = fn(&PodAdmission, &Review) -> ReviewAnswer;
+    let all: [(_, Answer); 3] = [
+        (MUTATE_PODS, PodAdmission::mutate),
+        (VALIDATE_PODS, PodAdmission::validate),
+        (VALIDATE_PROFILES, PodAdmission::validate_profile),
+    ];
+    let reviewer = |answer: Answer| -> Reviewer {
+        let admission = admission.clone();
+        Arc::new(move |review: &Review| answer(&admission, review))
+    };
+    all.map(|(path, answer)| (path, reviewer(answer))).into()
+}
+
+impl PodAdmission {
+    pub fn new(objects: AdmissionObjects, own_namespace: String) -> Self {
+        Self {
+            objects,
+            own_namespace,
+        }
+    }
+
+    /// Only a new pod is changed.
+    pub fn mutate(&self, review: &Review) -> ReviewAnswer {
+        if !self.is_ours(review) || review.operation != "CREATE" || review.sub_resource.is_some() {
+            return ReviewAnswer::default();
+        }
+        self.with_request(review, |request, settings| {
+            match mutate(request, settings) {
+                Ok(change) => {
+                    let patch = json_patch(request.pod, &change.pod);
+                    for reason in change.reasons.iter().filter(|_| !patch.is_empty()) {
+                        tracing::debug!(pod = %name_of(review), "{reason}");
+                    }
+                    ReviewAnswer {
+                        refusal: None,
+                        patch,
+                        warnings: change.warnings,
+                    }
+                }
+                Err(refused) => refuse(review, &refused),
+            }
+        })
+    }
+
+    pub fn validate(&self, review: &Review) -> ReviewAnswer {
+        let is_resize = review.sub_resource.as_deref() == Some("resize");
+        if !self.is_ours(review) || review.sub_resource.is_some() && !is_resize {
+            return ReviewAnswer::default();
+        }
+        self.with_request(review, |request, _| {
+            let result = match &review.operation[..] {
+                "CREATE" => validate(request),
+                "UPDATE" => validate_update(request, &review.old_object),
+                _ => Ok(()),
+            };
+            match result {
+                Ok(()) => ReviewAnswer::default(),
+                Err(refused) => refuse(review, &refused),
+            }
+        })
+    }
+
+    pub fn validate_profile(&self, review: &Review) -> ReviewAnswer {
+        let is_write = matches!(&review.operation[..], "CREATE" | "UPDATE");
+        if review.resource.resource != "clustercolocationprofiles" || !is_write {
+            return ReviewAnswer::default();
+        }
+        let profile = api::parse::colocation_profile_from(&review.object);
+        let faults = validate_profile(&profile);
+        if !faults.is_empty() {
+            return refuse(review, &Refused(faults));
+        }
+        let class = profile.priority_class_name.as_deref();
+        let snapshot = self.objects.snapshot();
+        let gone = class.filter(|class| !snapshot.settings.priority_classes.contains_key(*class));
+        let warning = gone.map(|class| {
+            format!("PriorityClass {class} does not exist: until it does, matching pods are admitted as they are")
+        });
+        ReviewAnswer {
+            warnings: warning.into_iter().collect(),
+            ..ReviewAnswer::default()
+        }
+    }
+
+    fn is_ours(&self, review: &Review) -> bool {
+        let namespace = &review.namespace[..];
+        review.resource.group.is_empty()
+            && review.resource.resource == "pods"
+            && !NEVER.contains(&namespace)
+            && namespace != self.own_namespace
+    }
+
+    fn with_request(
+        &self,
+        review: &Review,
+        answer: impl FnOnce(
+            &AdmissionRequest<'_>,
+            &engine::admission::AdmissionSettings,
+        ) -> ReviewAnswer,
+    ) -> ReviewAnswer {
+        let snapshot = self.objects.snapshot();
+        let labels = self.objects.namespace_labels(&review.namespace);
+        let request = AdmissionRequest {
+            uid: &review.uid,
+            namespace: labels.as_ref(),
+            limit_ranges: snapshot.limit_ranges(&review.namespace),
+            pod: &review.object,
+        };
+        answer(&request, &snapshot.settings)
+    }
+}
+
+fn refuse(review: &Review, refused: &Refused) -> ReviewAnswer {
+    tracing::info!(object = %name_of(review), "refused: {refused}");
+    ReviewAnswer::refuse(refused.to_string())
+}
+
+/// NAMESPACE/NAME, for logs; a pod of a controller has only the beginning of its name yet.
+fn name_of(review: &Review) -> String {
+    let metadata = &review.object["metadata"];
+    let name = metadata["name"]
+        .as_str()
+        .or(metadata["generateName"].as_str());
+    match (&review.namespace[..], name.unwrap_or_default()) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}

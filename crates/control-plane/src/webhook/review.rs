@@ -1,0 +1,195 @@
+//! AdmissionReviews of `admission.k8s.io/v1`: what the API server sends, and what it gets.
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// A request to the API server, before it is carried out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Review {
+    pub uid: String,
+    pub resource: GroupResource,
+    pub sub_resource: Option<String>,
+    pub namespace: String,
+    pub operation: String,
+    /// Null for a deletion.
+    pub object: Value,
+    /// Null for a creation.
+    pub old_object: Value,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct GroupResource {
+    pub group: String,
+    pub resource: String,
+}
+
+/// The answer to a review.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReviewAnswer {
+    /// The reason of a refusal, for the user.
+    pub refusal: Option<String>,
+    /// The operations of a JSON patch.
+    pub patch: Vec<Value>,
+    /// For the user, who sees them also if the request is allowed.
+    pub warnings: Vec<String>,
+}
+
+impl ReviewAnswer {
+    pub fn refuse(message: impl Into<String>) -> Self {
+        Self {
+            refusal: Some(message.into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Why a body is no review that can be answered.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionReviewError {
+    #[error("the body is not a valid AdmissionReview: {0}")]
+    Json(String),
+    #[error("the body is {found}, not {KIND} of {VERSION}")]
+    Kind { found: String },
+    #[error("the AdmissionReview has no request with a uid")]
+    NoRequest,
+}
+
+/// Kubernetes limits the texts of warnings that one response carries, and shortens those that are longer.
+const LONGEST_WARNING: usize = 256;
+const MOST_WARNINGS: usize = 16;
+
+/// Reads the request of a review.
+pub fn read(body: &[u8]) -> Result<Review, AdmissionReviewError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Envelope {
+        #[serde(default)]
+        api_version: String,
+        #[serde(default)]
+        kind: String,
+        request: Option<Value>,
+    }
+    let invalid = |error: serde_json::Error| AdmissionReviewError::Json(error.to_string());
+    let envelope: Envelope = serde_json::from_slice(body).map_err(invalid)?;
+    if envelope.api_version != VERSION || envelope.kind != KIND {
+        let found = format!("`{}` of `{}`", envelope.kind, envelope.api_version);
+        return Err(AdmissionReviewError::Kind { found });
+    }
+    let request = envelope.request.ok_or(AdmissionReviewError::NoRequest)?;
+    let review: Review = serde_json::from_value(request).map_err(invalid)?;
+    match review.uid.is_empty() {
+        true => Err(AdmissionReviewError::NoRequest),
+        false => Ok(review),
+    }
+}
+
+/// The review with its answer.
+pub fn write(uid: &str, answer: &ReviewAnswer) -> Vec<u8> {
+    let mut response = json!({"uid": uid, "allowed": answer.refusal.is_none()});
+    if let Some(message) = &answer.refusal {
+        response["status"] = json!({"code": 400, "reason": "BadRequest", "message": message});
+    }
+    if !answer.patch.is_empty() && answer.refusal.is_none() {
+        let patch = ByteString(Value::from(answer.patch.clone()).to_string().into_bytes());
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = json!(patch);
+    }
+    if !answer.warnings.is_empty() {
+        let warnings = answer.warnings.iter().take(MOST_WARNINGS);
+        let short = |text: &String| text.chars().take(LONGEST_WARNING).collect::<String>();
+        response["warnings"] = warnings.map(short).collect::<Vec<_>>().into();
+    }
+    json!({"apiVersion": VERSION, "kind": KIND, "response": response})
+        .to_string()
+        .into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(request: Value) -> Vec<u8> {
+        let review = json!({"apiVersion": VERSION, "kind": KIND, "request": request});
+        review.to_string().into_bytes()
+    }
+
+    #[test]
+    fn a_review_and_its_answer() {
+        let request = json!({"uid": "u", "operation": "CREATE", "namespace": "shop", "subResource": "resize",
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "object": {"a": 1}, "dryRun": true});
+        let review = read(&body(request)).unwrap();
+        assert_eq!(
+            (
+                &review.uid[..],
+                &review.operation[..],
+                &review.namespace[..]
+            ),
+            ("u", "CREATE", "shop")
+        );
+        assert_eq!(review.resource.resource, "pods");
+        assert_eq!(review.sub_resource.as_deref(), Some("resize"));
+        let answer = |answer: ReviewAnswer| -> Value {
+            serde_json::from_slice(&write("u", &answer)).unwrap()
+        };
+        assert_eq!(
+            answer(ReviewAnswer::default())["response"],
+            json!({"uid": "u", "allowed": true})
+        );
+        let patched = answer(ReviewAnswer {
+            patch: vec![json!({"op": "remove", "path": "/a"})],
+            ..ReviewAnswer::default()
+        });
+        let patch: ByteString =
+            serde_json::from_value(patched["response"]["patch"].clone()).unwrap();
+        assert_eq!(patch.0, br#"[{"op":"remove","path":"/a"}]"#);
+        let refused = answer(ReviewAnswer::refuse("no"));
+        assert_eq!(refused["response"]["allowed"], false);
+        assert_eq!(refused["response"]["status"]["message"], "no");
+        let warned = answer(ReviewAnswer {
+            warnings: vec!["x".repeat(1000); 100],
+            ..ReviewAnswer::default()
+        });
+        let warnings = warned["response"]["warnings"].as_array().unwrap();
+        assert_eq!(
+            (warnings.len(), warnings[0].as_str().unwrap().len()),
+            (16, 256)
+        );
+    }
+
+    #[test]
+    fn bodies_that_are_no_reviews() {
+        let older = json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": KIND, "request": {"uid": "u"}});
+        let table = json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table", "rows": []});
+        let half = body(json!({"uid": "u"}));
+        for (case, body, want) in [
+            (
+                "another version",
+                older.to_string().into_bytes(),
+                "`AdmissionReview` of `admission.k8s.io/v1beta1`",
+            ),
+            (
+                "a table",
+                table.to_string().into_bytes(),
+                "`Table` of `meta.k8s.io/v1`",
+            ),
+            (
+                "half of it",
+                half[..half.len() / 2].to_vec(),
+                "not a valid AdmissionReview: EOF",
+            ),
+            ("nothing", Vec::new(), "EOF"),
+            ("no request", body(Value::Null), "no request with a uid"),
+            ("no uid", body(json!({})), "no request with a uid"),
+            ("another type", body(json!({"uid": 5})), "invalid type"),
+        ] {
+            let error = read(&body).unwrap_err().to_string();
+            assert!(error.contains(want), "{case}: {error}");
+        }
+    }
+}

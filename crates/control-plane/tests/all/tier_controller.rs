@@ -1,0 +1,229 @@
+//! The tier controller: what it publishes in the status of nodes, from which settings, and how often.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use control_plane::client::Connect;
+use control_plane::controllers::{Controllers, ControllersOptions, Settings, tiers};
+use http::{Method, Request};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::client::Body;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tower::ServiceExt;
+
+use crate::reclaimed::define;
+use crate::support::{Fixture, eventually, object};
+
+const GIB: i64 = 1 << 30;
+
+/// A cluster with the node `n1` of 10 cores and 10 GiB.
+async fn fixture() -> Fixture {
+    let fixture = Fixture::new().await;
+    define(&fixture).await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let namespace = json!({"metadata": {"name": "tidepool-system"}});
+    let made = namespaces
+        .create(&PostParams::default(), &object(namespace))
+        .await;
+    made.unwrap();
+    let amounts = json!({"cpu": "10", "memory": "10Gi", "pods": "110"});
+    let node = json!({"metadata": {"name": "n1"}, "status": {"capacity": amounts, "allocatable": amounts}});
+    let nodes = fixture.nodes();
+    nodes
+        .create(&PostParams::default(), &object(node))
+        .await
+        .unwrap();
+    fixture
+}
+
+/// Runs the controller until the sender is dropped, and counts its writes of nodes.
+fn start(fixture: &Fixture, no_overselling: bool) -> (oneshot::Sender<()>, Arc<AtomicUsize>) {
+    let patches = Arc::new(AtomicUsize::new(0));
+    let counter = patches.clone();
+    let service = fixture.cluster.service();
+    let service =
+        ServiceExt::<Request<Body>>::map_request(service, move |request: Request<Body>| {
+            if request.method() == Method::PATCH && request.uri().path().contains("/nodes/") {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            request
+        });
+    let options = ControllersOptions {
+        controllers: &[tiers::CONTROLLER],
+        settings: Settings {
+            tiers: tiers::TierSettings {
+                no_overselling,
+                ..tiers::TierSettings::default()
+            },
+            ..Settings::default()
+        },
+        election: None,
+        serve: None,
+    };
+    let client = Client::new(service, "default");
+    let controllers = Controllers::new(Connect::Client(client), options).unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(controllers.run(async {
+        let _ = stopped.await;
+    }));
+    (stop, patches)
+}
+
+fn metrics(fixture: &Fixture) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("slo.koordinator.sh", "v1alpha1", "NodeMetric");
+    let resource = ApiResource::from_gvk_with_plural(&kind, "nodemetrics");
+    Api::all_with(fixture.client.clone(), &resource)
+}
+
+/// Writes the NodeMetric of `n1`, as an agent does now or did some minutes ago.
+async fn report(fixture: &Fixture, reclaimable: &str, minutes_ago: i64) {
+    let metrics = metrics(fixture);
+    let metric = json!({"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n1"}});
+    // It may be there already.
+    let _ = metrics
+        .create(&PostParams::default(), &object(metric))
+        .await;
+    let time = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes_ago);
+    let usage = json!({"cpu": "1", "memory": "1Gi"});
+    let status = json!({"status": {
+        "updateTime": time.to_string(),
+        "nodeMetric": {"nodeUsage": {"resources": usage}, "systemUsage": {"resources": {"cpu": "0", "memory": "0"}}},
+        "prodReclaimableMetric": {"resource": {"resources": {"cpu": reclaimable, "memory": "1Gi"}}},
+    }});
+    let patch = Patch::Merge(status);
+    let patched = metrics
+        .patch_status("n1", &PatchParams::default(), &patch)
+        .await;
+    patched.unwrap();
+}
+
+async fn configure(fixture: &Fixture, config: &str) {
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), "tidepool-system");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tidepool-colocation"},
+        "data": {"colocation-config": config}});
+    let patch = Patch::Apply(map);
+    let force = PatchParams::apply("test").force();
+    let applied = maps.patch("tidepool-colocation", &force, &patch).await;
+    applied.unwrap();
+}
+
+/// mid-cpu, mid-memory, batch-cpu and batch-memory; `-` for a key that is not there.
+async fn published(fixture: &Fixture) -> [String; 4] {
+    let node: Node = fixture.nodes().get("n1").await.unwrap();
+    let status = node.status.unwrap_or_default();
+    assert_eq!(
+        status.capacity.as_ref().unwrap().len(),
+        status.allocatable.as_ref().unwrap().len()
+    );
+    let allocatable = status.allocatable.unwrap_or_default();
+    ["mid-cpu", "mid-memory", "batch-cpu", "batch-memory"].map(|name| {
+        let key = format!("kubernetes.io/{name}");
+        allocatable
+            .get(&key)
+            .map_or("-".to_owned(), |it| it.0.clone())
+    })
+}
+
+async fn becomes(fixture: &Fixture, case: &str, want: [&str; 4]) {
+    eventually(case, || async {
+        let found = published(fixture).await;
+        if found == want { Ok(()) } else { Err(found) }
+    })
+    .await;
+}
+
+fn bytes(amount: i64) -> String {
+    amount.to_string()
+}
+
+async fn pod(fixture: &Fixture, name: &str, requests: Value) {
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "app:1",
+            "resources": {"requests": requests, "limits": requests}}]},
+    });
+    fixture.create_pod(pod).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tiers_follow_the_metric_the_settings_and_bound_pods() {
+    let fixture = fixture().await;
+    configure(&fixture, r#"{"lend": "batch"}"#).await;
+    let (_stop, patches) = start(&fixture, false);
+    pod(&fixture, "web", json!({"cpu": "4", "memory": "4Gi"})).await;
+
+    report(&fixture, "2", 0).await;
+    let mid_memory = bytes(7 * GIB);
+    // 10 cores less a margin of 4 and the request of the service, which has no metric.
+    let batch_memory = bytes(10 * GIB - (10.0 * GIB as f64 * 0.35) as i64 - 4 * GIB);
+    let full = ["8k", &mid_memory, "2k", &batch_memory];
+    becomes(&fixture, "the first metric is published", full).await;
+    let writes = patches.load(Ordering::Relaxed);
+
+    // A change of less than a tenth waits.
+    report(&fixture, "2100m", 0).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(published(&fixture).await, full);
+    assert_eq!(patches.load(Ordering::Relaxed), writes);
+    report(&fixture, "4", 0).await;
+    let more = ["10k", &mid_memory, "2k", &batch_memory];
+    becomes(&fixture, "a larger change is published", more).await;
+
+    let tier = json!({"kubernetes.io/mid-cpu": "3000", "kubernetes.io/mid-memory": "1Gi"});
+    pod(&fixture, "job", tier).await;
+    configure(
+        &fixture,
+        r#"{"lend": "batch", "midCPUThresholdPercent": 0, "enable": false}"#,
+    )
+    .await;
+    let bound = bytes(GIB);
+    let held = ["3k", &bound, "-", "-"];
+    becomes(&fixture, "what bound pods request stays", held).await;
+
+    let before = patches.load(Ordering::Relaxed);
+    configure(&fixture, r#"{"midCPUThresholdPercent": 101}"#).await;
+    let events: Api<Event> = Api::namespaced(fixture.client.clone(), "tidepool-system");
+    let message = "colocation-config: midCPUThresholdPercent: 101 is not allowed: use 0 to 100; the last valid settings stay in force";
+    eventually("an event names the field", || async {
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let messages: Vec<_> = events.items.into_iter().map(|it| it.message).collect();
+        let found = messages.contains(&Some(message.to_owned()));
+        if found { Ok(()) } else { Err(messages) }
+    })
+    .await;
+    assert_eq!(patches.load(Ordering::Relaxed), before);
+
+    fixture
+        .pods()
+        .delete("job", &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    becomes(&fixture, "disabled tiers are removed", ["-"; 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_metric_keeps_only_what_is_bound() {
+    let fixture = fixture().await;
+    let (_stop, _) = start(&fixture, true);
+    let tier = json!({"kubernetes.io/mid-cpu": "3000", "kubernetes.io/mid-memory": "1Gi"});
+    pod(&fixture, "job", tier).await;
+    report(&fixture, "2", 0).await;
+    let (mid, batch) = (
+        bytes(10 * GIB),
+        bytes(10 * GIB - (10.0 * GIB as f64 * 0.35) as i64 - GIB),
+    );
+    let full = ["10k", &mid, "3k", &batch];
+    becomes(&fixture, "without overselling", full).await;
+    report(&fixture, "2", 20).await;
+    let bound = bytes(GIB);
+    becomes(&fixture, "only bound pods fit", ["3k", &bound, "0", "0"]).await;
+    report(&fixture, "2", 0).await;
+    becomes(&fixture, "a new metric counts at once", full).await;
+}

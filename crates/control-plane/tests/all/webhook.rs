@@ -1,0 +1,345 @@
+//! The webhook on the embedded cluster: its certificate, its permissions, and the bodies that it gets.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use control_plane::client::Connect;
+use control_plane::serve::TlsFiles;
+use control_plane::webhook::certificates::{
+    CertificateOptions, CertificatePeriods, ManagedCertificate,
+};
+use control_plane::webhook::{NAME, Webhook, WebhookOptions};
+use http::StatusCode;
+use http_body_util::BodyExt;
+use k8s_openapi::ByteString;
+use kube::Client;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use crate::permissions::{granted, objects, of_kind, recording};
+use crate::reclaimed::define;
+use crate::support::{Fixture, NAMESPACE, eventually};
+
+const MANIFEST: &str = include_str!("../../../../deploy/webhook.yaml");
+
+fn options(certificates: CertificateOptions) -> WebhookOptions {
+    WebhookOptions {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        certificates,
+        namespace: NAMESPACE.to_owned(),
+        serve: None,
+        shutdown_delay: Duration::ZERO,
+    }
+}
+
+fn managed(renewal: Option<Duration>) -> CertificateOptions {
+    let periods = CertificatePeriods {
+        renew_certificate: renewal,
+        renew_authority: renewal.map(|renewal| 2 * renewal),
+        settle: Duration::from_millis(200),
+        check: Duration::from_millis(50),
+        ..CertificatePeriods::default()
+    };
+    CertificateOptions::Managed(ManagedCertificate {
+        namespace: NAMESPACE.to_owned(),
+        name: NAME.to_owned(),
+        hosts: vec!["127.0.0.1".to_owned()],
+        periods,
+    })
+}
+
+/// A webhook that runs until the test ends.
+struct RunningWebhook {
+    address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl RunningWebhook {
+    fn start(client: Client, certificates: CertificateOptions) -> Self {
+        let webhook = Webhook::new(Connect::Client(client), options(certificates)).unwrap();
+        let address = webhook.address();
+        let task = tokio::spawn(async move {
+            webhook.run(std::future::pending()).await.unwrap();
+        });
+        Self { address, task }
+    }
+}
+
+impl Drop for RunningWebhook {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The objects of the manifest that the webhook writes or reads.
+async fn install(fixture: &Fixture) {
+    define(fixture).await;
+    for object in objects(MANIFEST) {
+        let plural = match object["kind"].as_str().unwrap() {
+            "MutatingWebhookConfiguration" => {
+                "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+            }
+            "ValidatingWebhookConfiguration" => {
+                "admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+            }
+            "PriorityClass" => "scheduling.k8s.io/v1/priorityclasses",
+            _ => continue,
+        };
+        post(fixture, &format!("/apis/{plural}"), &object).await;
+    }
+}
+
+async fn post(fixture: &Fixture, path: &str, object: &Value) -> Value {
+    let request = http::Request::post(path)
+        .header("content-type", "application/json")
+        .body(object.to_string().into_bytes());
+    fixture.client.request(request.unwrap()).await.unwrap()
+}
+
+async fn get(fixture: &Fixture, path: &str) -> Value {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    fixture.client.request(request).await.unwrap()
+}
+
+/// The CAs that the configurations trust.
+async fn bundle(fixture: &Fixture) -> Vec<CertificateDer<'static>> {
+    let path =
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/tidepool-webhook";
+    let configuration = get(fixture, path).await;
+    let bundle = configuration["webhooks"][2]["clientConfig"]["caBundle"].clone();
+    let bundle: ByteString = serde_json::from_value(bundle).unwrap_or_default();
+    CertificateDer::pem_slice_iter(&bundle.0)
+        .flatten()
+        .collect()
+}
+
+/// A client that trusts these CAs.
+fn caller(address: SocketAddr, roots: &[CertificateDer<'_>]) -> Client {
+    let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+    config.root_cert = Some(roots.iter().map(|it| it.to_vec()).collect());
+    Client::try_from(config).unwrap()
+}
+
+async fn call(client: &Client, path: &str, body: Vec<u8>) -> Result<(StatusCode, String), String> {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(kube::client::Body::from(body)).unwrap();
+    let response = client
+        .send(request)
+        .await
+        .map_err(|error| format!("{error:?}"))?;
+    let status = response.status();
+    let body = response
+        .into_body()
+        .collect()
+        .await
+        .map_err(|error| error.to_string())?;
+    Ok((
+        status,
+        String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+    ))
+}
+
+fn review(pod: &Value) -> Value {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "uid", "operation": "CREATE", "namespace": "shop", "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "object": pod}})
+}
+
+fn batch_pod() -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"priorityClassName": "koord-batch",
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_and_bodies_that_are_none() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let webhook = RunningWebhook::start(fixture.client.clone(), managed(None));
+    let client = eventually("the webhook answers with a trusted certificate", || async {
+        let client = caller(webhook.address, &bundle(&fixture).await);
+        call(
+            &client,
+            "/mutate-pods",
+            review(&batch_pod()).to_string().into_bytes(),
+        )
+        .await?;
+        Ok::<_, String>(client)
+    })
+    .await;
+    let send = async |path: &str, body: Vec<u8>| call(&client, path, body).await.unwrap();
+    let (status, text) = send(
+        "/mutate-pods",
+        review(&batch_pod()).to_string().into_bytes(),
+    )
+    .await;
+    let answer: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (status.as_u16(), &answer["response"]["allowed"]),
+        (200, &json!(true))
+    );
+    let patch: ByteString = serde_json::from_value(answer["response"]["patch"].clone()).unwrap();
+    assert!(
+        String::from_utf8_lossy(&patch.0).contains("kubernetes.io~1batch-cpu"),
+        "{text}"
+    );
+
+    let (_, text) = send(
+        "/validate-pods",
+        review(&batch_pod()).to_string().into_bytes(),
+    )
+    .await;
+    assert!(
+        text.contains("requests.cpu is 1: a pod of class lent"),
+        "{text}"
+    );
+    let mut own = review(&batch_pod());
+    own["request"]["namespace"] = json!("kube-system");
+    let (_, text) = send("/validate-pods", own.to_string().into_bytes()).await;
+    assert!(
+        text.contains(r#""allowed":true"#),
+        "pods of kube-system pass: {text}"
+    );
+
+    let valid = review(&batch_pod()).to_string().into_bytes();
+    let mut older = review(&batch_pod());
+    older["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    let table = json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table", "rows": []});
+    let mut long = batch_pod();
+    long["metadata"]["annotations"] = json!({"long": "x".repeat(3 << 20)});
+    for (case, body, want, words) in [
+        (
+            "another version",
+            older.to_string().into_bytes(),
+            400,
+            "not AdmissionReview of admission.k8s.io/v1",
+        ),
+        ("a table", table.to_string().into_bytes(), 400, "`Table`"),
+        ("half of it", valid[..valid.len() / 2].to_vec(), 400, "EOF"),
+        ("nothing", Vec::new(), 400, "EOF"),
+        ("3 MiB", review(&long).to_string().into_bytes(), 413, ""),
+        (
+            "no pod",
+            review(&json!({"kind": "Table"})).to_string().into_bytes(),
+            200,
+            "the object is a Table, not a Pod",
+        ),
+    ] {
+        let (status, text) = send("/mutate-pods", body).await;
+        assert_eq!(status.as_u16(), want, "{case}: {text}");
+        assert!(text.contains(words), "{case}: {text}");
+    }
+    let (status, _) = send("/elsewhere", valid).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_granted_is_what_is_used() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let (client, used) = recording(&fixture);
+    let _webhook = RunningWebhook::start(client, managed(Some(Duration::from_millis(300))));
+    let manifest = objects(MANIFEST);
+    let is_ours = |role: &&Value| role["metadata"]["name"] == NAME;
+    let roles = of_kind(&manifest, "ClusterRole").chain(of_kind(&manifest, "Role"));
+    let mut want = granted(&roles.filter(is_ours).collect::<Vec<_>>());
+    // The HTTP server uses them.
+    want.retain(|(group, ..)| !group.starts_with("auth"));
+    eventually("every permission has been used", || async {
+        let missing: BTreeSet<_> = want.difference(&used.lock().unwrap()).cloned().collect();
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(missing),
+        }
+    })
+    .await;
+    let used: BTreeSet<_> = used.lock().unwrap().clone();
+    let beyond: Vec<_> = used.difference(&want).collect();
+    assert!(beyond.is_empty(), "used without permission: {beyond:?}");
+}
+
+/// Two replicas renew at the same time: one wins, and both serve what it wrote.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_agree_on_one_certificate() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let renewal = Some(Duration::from_millis(500));
+    let webhooks =
+        [(); 2].map(|()| RunningWebhook::start(fixture.client.clone(), managed(renewal)));
+    let mut seen = BTreeSet::new();
+    eventually(
+        "several certificates were served, and each was trusted",
+        || async {
+            let roots = bundle(&fixture).await;
+            for webhook in &webhooks {
+                let client = caller(webhook.address, &roots);
+                call(
+                    &client,
+                    "/mutate-pods",
+                    review(&batch_pod()).to_string().into_bytes(),
+                )
+                .await?;
+            }
+            Ok::<_, String>(())
+        },
+    )
+    .await;
+    for _ in 0..20 {
+        // Trust is read before the call, as an API server does it.
+        let roots = bundle(&fixture).await;
+        for webhook in &webhooks {
+            let client = caller(webhook.address, &roots);
+            call(
+                &client,
+                "/mutate-pods",
+                review(&batch_pod()).to_string().into_bytes(),
+            )
+            .await
+            .unwrap();
+        }
+        let secret = get(
+            &fixture,
+            &format!("/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}"),
+        )
+        .await;
+        seen.insert(secret["data"]["tls.crt"].to_string());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(seen.len() > 1, "no renewal in two seconds");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_from_files() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let directory = tempfile::tempdir().unwrap();
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let made = made.self_signed(&key).unwrap();
+    std::fs::write(&files.certificate, made.pem()).unwrap();
+    std::fs::write(&files.key, key.serialize_pem()).unwrap();
+    let reload = Duration::from_millis(50);
+    let webhook = RunningWebhook::start(
+        fixture.client.clone(),
+        CertificateOptions::Files { files, reload },
+    );
+    eventually("the webhook serves the files", || async {
+        let client = caller(webhook.address, &[made.der().clone()]);
+        call(
+            &client,
+            "/mutate-pods",
+            review(&batch_pod()).to_string().into_bytes(),
+        )
+        .await
+    })
+    .await;
+    assert!(
+        bundle(&fixture).await.is_empty(),
+        "the configurations are not touched"
+    );
+}
