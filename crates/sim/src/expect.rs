@@ -51,6 +51,16 @@ pub(crate) fn unmet(
         let found = pod.warnings.join("; ");
         unmet.push(format!("expected a warning with `{want}`, found `{found}`"));
     }
+    for (annotation, want) in &expected.annotations {
+        let found = pod.wire.metadata.annotations.get(annotation);
+        if found != want.as_ref() {
+            let text = |it: Option<&String>| it.map_or("absent".to_owned(), |it| format!("`{it}`"));
+            let (found, want) = (text(found), text(want.as_ref()));
+            unmet.push(format!(
+                "annotation {annotation} should be {want}, but is {found}"
+            ));
+        }
+    }
     let must_wait = expected.rejected.is_some()
         || expected.message.is_some()
         || expected.nominated.is_some()

@@ -6,6 +6,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `check` | what can be wrong with a scenario before it is played |
 //! | `expect` | the expectations of a scenario, checked |
 //! | `kinds` | lists of objects by kind |
 //! | `objects` | the short forms of nodes and pods |
@@ -14,6 +15,7 @@
 //! | `simulation` | the cluster in virtual time |
 //! | `volumes` | binding of claims to volumes |
 
+mod check;
 mod expect;
 mod kinds;
 mod objects;
@@ -50,6 +52,9 @@ impl std::error::Error for BadScenario {}
 
 /// Plays a scenario.
 pub fn run(text: &str) -> Result<Report, BadScenario> {
-    let scenario = scenario::read(text)?;
-    play::play(text, scenario)
+    let (scenario, faults) = api::yaml::decode(text);
+    match scenario {
+        Some(scenario) => play::play(text, scenario, faults),
+        None => Err(BadScenario(faults)),
+    }
 }

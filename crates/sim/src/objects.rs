@@ -12,9 +12,12 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Names of the objects that an entry stands for.
-fn names(kind: &str, name: &str, count: Option<u32>) -> Result<Vec<String>, String> {
+pub(crate) fn names(kind: &str, name: &str, count: Option<u32>) -> Result<Vec<String>, String> {
     match count {
         _ if name.is_empty() => Err(format!("a {kind} needs a name")),
+        Some(0) => Err(format!(
+            "count is 0: use 1 to {MOST}, or leave the {kind} out"
+        )),
         None => Ok(vec![name.to_owned()]),
         Some(count) if count > MOST => {
             Err(format!("count is {count}: at most {MOST} are possible"))
@@ -190,6 +193,8 @@ mod tests {
         assert_eq!(names(Some(3)), Ok(3));
         assert_eq!(nodes(&entry(Some(2))).unwrap()[1].metadata.name, "n-1");
         assert!(names(Some(MOST + 1)).is_err());
+        let none = "count is 0: use 1 to 10000, or leave the node out";
+        assert_eq!(names(Some(0)), Err(none.to_owned()));
         assert!(nodes(&NodeEntry::default()).is_err());
     }
 }

@@ -9,29 +9,37 @@ use engine::model::parse_duration;
 use engine::profile::Profile;
 use engine::scheduler::{Scheduler, Settings};
 
+use crate::check;
 use crate::expect;
 use crate::kinds;
 use crate::objects;
-use crate::scenario::{Expect, Named, Objects, PodEntry, Relabel, Resize, Scenario, Step};
+use crate::scenario::{
+    Expect, Named, NodeEntry, Objects, PodEntry, Relabel, Resize, Scenario, Step,
+};
 use crate::simulation::{Deletion, Simulation, key};
 use crate::{BadScenario, Finding, Report};
 
 /// Longer than anything that waits in a queue.
 const LONGEST_SPAN: i64 = 366 * 86_400 * 1_000_000_000;
 
-pub(crate) fn play(text: &str, scenario: Scenario) -> Result<Report, BadScenario> {
-    let expects = scenario
-        .steps
-        .iter()
-        .map(|step| step.expect.len() + step.expect_nodes.len());
-    if expects.sum::<usize>() + scenario.expect.len() + scenario.expect_nodes.len() == 0 {
-        return Err(bad(
-            text,
-            "",
-            "the scenario has no expectation; add expect or expectNodes".to_owned(),
-        ));
-    }
-    let (profiles, settings, warnings) = configured(text, &scenario)?;
+/// Plays a scenario, unless it has faults: those of its text, or those that [`check`] finds.
+pub(crate) fn play(
+    text: &str,
+    scenario: Scenario,
+    mut faults: Vec<Finding>,
+) -> Result<Report, BadScenario> {
+    let configured = configured(text, &scenario);
+    let profiles = configured.iter().flat_map(|(profiles, ..)| profiles);
+    let schedulers: Vec<&str> = profiles.map(|it| &*it.scheduler_name).collect();
+    let more = check::check(text, &scenario, &schedulers, &faults);
+    faults.extend(more);
+    let configured = configured.map_err(|BadScenario(errors)| faults.extend(errors));
+    // Those of the whole file come last.
+    faults.sort_by_key(|fault| fault.line.unwrap_or(u64::MAX));
+    let (profiles, settings, warnings) = match configured {
+        Ok(configured) if faults.is_empty() => configured,
+        _ => return Err(BadScenario(faults)),
+    };
     let default_scheduler = profiles[0].scheduler_name.to_string();
     let scheduler = Scheduler::new(profiles, settings);
     let scheduler = scheduler.map_err(|error| bad(text, "configuration", error.to_string()))?;
@@ -67,7 +75,10 @@ type Configured = (Vec<Profile>, Settings, Vec<String>);
 fn configured(text: &str, scenario: &Scenario) -> Result<Configured, BadScenario> {
     let (configuration, mut warnings) = match &scenario.configuration {
         None => (config::Configuration::default(), Vec::new()),
-        Some(inner) => config::load(inner).map_err(|errors| below(text, errors.0))?,
+        Some(inner) => config::load(inner).map_err(|_| {
+            // All errors, also those of the plugins.
+            below(text, config::check(inner, engine::plugins::ALL).errors)
+        })?,
     };
     let (profiles, more) = configuration
         .profiles(engine::plugins::ALL)
@@ -116,23 +127,6 @@ impl Player<'_> {
     }
 
     fn step(&mut self, path: &str, step: &Step) -> Result<(), BadScenario> {
-        let actions = [
-            step.create.is_some(),
-            step.delete.is_some(),
-            step.relabel.is_some(),
-            step.taint.is_some(),
-            step.resize.is_some(),
-            step.cordon.is_some(),
-            step.uncordon.is_some(),
-            step.ungate.is_some(),
-            step.refuse.is_some(),
-            step.advance.is_some(),
-        ];
-        let count = actions.into_iter().filter(|given| *given).count();
-        if count > 1 {
-            let text = format!("the step has {count} actions; a step has exactly one action");
-            return Err(bad(self.text, path, text));
-        }
         self.act(path, step)?;
         self.settle(path)?;
         self.check(&format!("{path}.expect"), &step.expect)?;
@@ -278,16 +272,12 @@ impl Player<'_> {
         }
     }
 
+    /// Creates all objects that are valid, and reports all others.
     fn create(&mut self, path: &str, objects: &Objects) -> Result<(), BadScenario> {
+        let mut errors = Vec::new();
         for (i, entry) in objects.nodes.iter().enumerate() {
-            let path = format!("{path}.nodes[{i}]");
-            for node in self.at(&path, objects::nodes(entry))? {
-                let result = match self.simulation.nodes.contains_key(&node.metadata.name) {
-                    true => Err(format!("node `{}` exists already", node.metadata.name)),
-                    false => self.simulation.set_node(node),
-                };
-                self.at(&path, result)?;
-            }
+            let result = self.create_nodes(&format!("{path}.nodes[{i}]"), entry);
+            collect(&mut errors, result);
         }
         let mut given = BTreeSet::new();
         for (kind, manifests) in &objects.others {
@@ -296,25 +286,45 @@ impl Player<'_> {
                 let result = result
                     .and_then(|object| named(&object, &mut given).map(|()| object))
                     .and_then(|object| self.simulation.set_object(object));
-                self.at(&format!("{path}.{}[{i}]", kinds::field(*kind)), result)?;
+                let path = format!("{path}.{}[{i}]", kinds::field(*kind));
+                collect(&mut errors, self.at(&path, result));
             }
         }
-        self.create_pods(&format!("{path}.pods"), &objects.pods)
+        let result = self.create_pods(&format!("{path}.pods"), &objects.pods);
+        collect(&mut errors, result);
+        all(errors)
+    }
+
+    fn create_nodes(&mut self, path: &str, entry: &NodeEntry) -> Result<(), BadScenario> {
+        for node in self.at(path, objects::nodes(entry))? {
+            let result = match self.simulation.nodes.contains_key(&node.metadata.name) {
+                true => Err(format!("node `{}` exists already", node.metadata.name)),
+                false => self.simulation.set_node(node),
+            };
+            self.at(path, result)?;
+        }
+        Ok(())
     }
 
     fn create_pods(&mut self, path: &str, entries: &[PodEntry]) -> Result<(), BadScenario> {
+        let mut errors = Vec::new();
         for (i, entry) in entries.iter().enumerate() {
-            let path = format!("{path}[{i}]");
-            let pods = objects::pods(entry, &self.default_scheduler);
-            let leaves_after = entry
-                .leaves_after
-                .as_deref()
-                .map_or(Ok(Duration::ZERO), span);
-            let leaves_after = self.at(&format!("{path}.leavesAfter"), leaves_after)?;
-            for pod in self.at(&path, pods)? {
-                let result = self.simulation.create_pod(pod, leaves_after);
-                self.at(&path, result)?;
-            }
+            let result = self.create_pod(&format!("{path}[{i}]"), entry);
+            collect(&mut errors, result);
+        }
+        all(errors)
+    }
+
+    fn create_pod(&mut self, path: &str, entry: &PodEntry) -> Result<(), BadScenario> {
+        let pods = objects::pods(entry, &self.default_scheduler);
+        let leaves_after = entry
+            .leaves_after
+            .as_deref()
+            .map_or(Ok(Duration::ZERO), span);
+        let leaves_after = self.at(&format!("{path}.leavesAfter"), leaves_after)?;
+        for pod in self.at(path, pods)? {
+            let result = self.simulation.create_pod(pod, leaves_after);
+            self.at(path, result)?;
         }
         Ok(())
     }
@@ -324,14 +334,22 @@ impl Player<'_> {
         path: &str,
         expected: &indexmap::IndexMap<String, Expect>,
     ) -> Result<(), BadScenario> {
+        let mut errors = Vec::new();
         for (name, expect) in expected {
             let path = format!("{path}.{name}");
             let unmet = expect::unmet(&self.simulation, name, &expect.0);
-            for text in self.at(&path, unmet)? {
-                self.failures.push(bad(self.text, &path, text).0.remove(0));
+            match self.at(&path, unmet) {
+                Err(BadScenario(more)) => errors.extend(more),
+                Ok(unmet) => self.unmet(&path, unmet),
             }
         }
-        Ok(())
+        all(errors)
+    }
+
+    fn unmet(&mut self, path: &str, texts: Vec<String>) {
+        for text in texts {
+            self.failures.extend(bad(self.text, path, text).0);
+        }
     }
 
     fn check_nodes(
@@ -339,18 +357,31 @@ impl Player<'_> {
         path: &str,
         expected: &indexmap::IndexMap<String, usize>,
     ) -> Result<(), BadScenario> {
+        let mut errors = Vec::new();
         for (name, count) in expected {
             let path = format!("{path}.{name}");
             let known = self.simulation.node(name);
-            self.at(&path, known)?;
+            collect(&mut errors, self.at(&path, known).map(|_| ()));
             let pods = self.simulation.pods.values();
             let found = pods.filter(|pod| pod.node() == Some(name)).count();
             if found != *count {
-                let text = format!("expected {count} pods, found {found}");
-                self.failures.push(bad(self.text, &path, text).0.remove(0));
+                let plural = if *count == 1 { "" } else { "s" };
+                let text = format!("expected {count} pod{plural}, found {found}");
+                self.unmet(&path, vec![text]);
             }
         }
-        Ok(())
+        all(errors)
+    }
+}
+
+fn collect(errors: &mut Vec<Finding>, result: Result<(), BadScenario>) {
+    errors.extend(result.err().into_iter().flat_map(|BadScenario(more)| more));
+}
+
+fn all(errors: Vec<Finding>) -> Result<(), BadScenario> {
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(BadScenario(errors)),
     }
 }
 
@@ -367,7 +398,7 @@ fn named(object: &Object, given: &mut BTreeSet<(Kind, Key)>) -> Result<(), Strin
 }
 
 /// Time that passes.
-fn span(text: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let nanos = parse_duration(text).map_err(|error| error.to_string())?;
     if !(0..=LONGEST_SPAN).contains(&nanos) {
         return Err(format!("`{text}` is not between 0s and 8784h"));

@@ -5,19 +5,12 @@ use std::fmt;
 use api::parse::Manifest;
 use api::wire::core::{ContainerImage, PodSpec};
 use api::wire::meta::{Map, Quantity, ResourceList};
-use api::yaml;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use crate::BadScenario;
 use crate::kinds::Lists;
-
-/// Reads a scenario; every key must be known, however deep.
-pub(crate) fn read(text: &str) -> Result<Scenario, BadScenario> {
-    yaml::decode_strict(text).map_err(BadScenario)
-}
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -41,7 +34,7 @@ pub(crate) type Objects = Lists<NodeEntry, PodEntry, Manifest>;
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct NodeEntry {
     pub(crate) name: String,
-    /// So many of them, named `name-0` and so on.
+    /// So many of them, at least one, named `name-0` and so on.
     pub(crate) count: Option<u32>,
     pub(crate) cpu: Option<Quantity>,
     pub(crate) memory: Option<Quantity>,
@@ -65,7 +58,7 @@ pub(crate) struct PodEntry {
     pub(crate) name: String,
     /// `default` when not given.
     pub(crate) namespace: Option<String>,
-    /// So many of them, named `name-0` and so on.
+    /// So many of them, at least one, named `name-0` and so on.
     pub(crate) count: Option<u32>,
     /// Requests of its one container.
     pub(crate) cpu: Option<Quantity>,
@@ -145,7 +138,7 @@ pub(crate) struct Resize {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expect(pub(crate) Expected);
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Expected {
     /// It is on this node.
@@ -168,6 +161,8 @@ pub(crate) struct Expected {
     pub(crate) gone: Option<bool>,
     /// It got a warning that contains this.
     pub(crate) warned: Option<String>,
+    /// It has these annotations; `null` for one that it does not have.
+    pub(crate) annotations: IndexMap<String, Option<String>>,
 }
 
 impl<'de> Deserialize<'de> for Expect {

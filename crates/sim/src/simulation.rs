@@ -11,7 +11,7 @@ use api::wire::meta::Time;
 use engine::kinds::{Key, Kind, Object, Update};
 use engine::model::{Name, Pod, Resource, Timestamp};
 use engine::profile::Unoffered;
-use engine::scheduler::{Failure, Input, Nomination, Outcome, Scheduler};
+use engine::scheduler::{Annotations, Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
 use crate::volumes::Storage;
@@ -335,7 +335,12 @@ impl Simulation {
 
     fn carry_out(&mut self, outcome: Outcome) -> Result<(), String> {
         match outcome {
-            Outcome::Bind { pod, node, .. } => self.bind(&pod, &node),
+            Outcome::Bind {
+                pod,
+                node,
+                annotations,
+                ..
+            } => self.bind(&pod, &node, annotations),
             Outcome::Prepare { pod, node, work } => {
                 self.attempted(&key_of(&pod), true);
                 let steps = work.into_iter().flat_map(|(_, work)| work.steps);
@@ -392,7 +397,7 @@ impl Simulation {
         }
     }
 
-    fn bind(&mut self, pod: &Pod, node: &Name) -> Result<(), String> {
+    fn bind(&mut self, pod: &Pod, node: &Name, annotations: Annotations) -> Result<(), String> {
         let key = key_of(pod);
         self.attempted(&key, true);
         let uid = pod.uid.clone();
@@ -413,6 +418,9 @@ impl Simulation {
             known.is_under_way = false;
         }
         self.edit_pod(&key, |wire| {
+            let annotations = annotations.into_iter();
+            let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
+            wire.metadata.annotations.extend(annotations);
             wire.spec.node_name = node.to_string();
             wire.status.nominated_node_name.clear();
         })

@@ -319,6 +319,68 @@ fn what_makes_no_sense_is_refused_with_its_line() {
 }
 
 #[test]
+fn all_errors_of_a_file_are_reported() {
+    let text = "\
+configuration: |
+  apiVersion: kubescheduler.config.k8s.io/v1
+  kind: KubeSchedulerConfiguration
+  profiles:
+  - schedulerName: mine
+    plugins: {score: {enabled: [{name: Peaks}]}}
+cluster:
+  nodes:
+  - {name: a, cpu: -1, resources: {example.com/gpu: -2}}
+  - {name: b, count: 0}
+  - {cpu: 1, taints: [x]}
+pods:
+- {name: p, cpus: 1}
+- {name: q, memory: -1Gi, scheduler: yours, leavesAfter: never}
+- {name: r, spec: {containers: [{name: c, resources: {requests: {cpu: -100m}}}]}}
+expect:
+  p: {}
+  q: {among: []}
+steps:
+- {}
+- {advance: '5', cordon: a}
+- {resize: {pod: p, cpu: -1}}
+- {resize: {}}
+";
+    let want = [
+        "line 6: profiles[0].plugins.score.enabled[0]: ScorePlugin \"Peaks\" does not exist: it is a plugin of \
+         scheduler-plugins and has no counterpart here",
+        "line 9: cluster.nodes[0].cpu: `-1` is negative; use an amount of 0 or more",
+        "line 9: cluster.nodes[0].resources.example.com/gpu: `-2` is negative; use an amount of 0 or more",
+        "line 10: cluster.nodes[1]: count is 0: use 1 to 10000, or leave the node out",
+        "line 11: cluster.nodes[2]: a node needs a name",
+        "line 11: cluster.nodes[2]: taint `x` is not of the form key=value:Effect",
+        "line 13: pods[0].cpus: unknown field `cpus`, did you mean `cpu`?",
+        "line 14: pods[1].memory: `-1Gi` is negative; use an amount of 0 or more",
+        "line 14: pods[1].leavesAfter: time: invalid duration \"never\"",
+        "line 15: pods[2].spec.containers[0].resources.requests.cpu: `-100m` is negative; use an amount of 0 or more",
+        "line 17: expect.p: the expectation is empty; name a node, or say what is expected",
+        "line 18: expect.q.among: the list is empty; name nodes",
+        "line 20: steps[0]: the step has no action and no expectation",
+        "line 21: steps[1]: the step has 2 actions; a step has exactly one action",
+        "line 21: steps[1].advance: time: missing unit in duration \"5\"",
+        "line 22: steps[2].resize.cpu: `-1` is negative; use an amount of 0 or more",
+        "line 23: steps[3].resize: name one pod or one node",
+    ];
+    let found = sim::run(text).unwrap_err().to_string();
+    assert_eq!(found.lines().collect::<Vec<_>>(), want);
+    let unknown = "pods: [{name: p, scheduler: tidepol}]\nexpect: {p: a}\n";
+    assert_eq!(
+        sim::run(unknown).unwrap_err().to_string(),
+        "line 1: pods[0].scheduler: no profile is named `tidepol`; known: default-scheduler; a pod of another scheduler \
+         has spec.schedulerName"
+    );
+    let objects = "cluster: {nodes: [{name: a}, {name: a}]}\npods: [{name: p, cpu: x}, {name: q, cpu: y}]\nexpectNodes: {a: 0}\n";
+    let found = sim::run(objects).unwrap_err().to_string();
+    assert_eq!(found, "line 1: cluster.nodes[1]: node `a` exists already");
+    let found = sim::run(&objects.replace(", {name: a}", "")).unwrap_err();
+    assert_eq!(found.0.len(), 2, "{found}");
+}
+
+#[test]
 fn mangled_scenarios_never_panic() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     for file in files(&folder) {
