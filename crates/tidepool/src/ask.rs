@@ -1,8 +1,18 @@
 //! Finds a running scheduler and sends it a request.
 //!
 //! Every error is one sentence with a remedy.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`lease`] | which scheduler: the leader of a Lease |
+//! | [`route`] | how to reach it, and whether to trust it |
+//! | [`connection`] | one HTTP connection |
+//! | [`pin`] | trust by the fingerprint of its certificate |
 
+mod connection;
 mod lease;
+mod pin;
+mod route;
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,16 +21,16 @@ use api::http::ErrorCode;
 use clap::Args;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
-use kube::{
-    Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-};
-use serde_json::Value;
+use kube::{Client, Config, client::Body};
+use serde_json::{Value, json};
 
-use self::lease::{Holder, Unknown};
+pub(crate) use self::lease::LEASE_NAMESPACES;
+use self::lease::Missing;
+use self::route::Route;
 use crate::{
-    exit::{Code, code_of, error},
+    causes,
+    cluster::{Place, Source},
+    exit::{Code, error},
     foreign::one_line,
     kubeconfig,
     output::Format,
@@ -28,6 +38,8 @@ use crate::{
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(15);
+/// From the first to the last byte.
+const WHOLE_ANSWER: Duration = Duration::from_secs(120);
 /// Bytes of an answer: the report about a pod on a very large cluster, with all scores.
 const LONGEST_ANSWER: usize = 256 << 20;
 
@@ -36,24 +48,27 @@ const LONGEST_ANSWER: usize = 256 << 20;
 // Commands that flatten these flags have a group of the same name.
 #[group(skip)]
 pub(crate) struct Flags {
-    /// Address of the scheduler [default: from its Lease, or a running `tidepool up`]
-    #[arg(long, value_name = "URL")]
+    /// Address of the scheduler [default: from its Lease]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["lease", "lease_namespace"])]
     server: Option<String>,
-    /// Kubeconfig of the cluster [default: $KUBECONFIG, else ~/.kube/config]
+    /// Kubeconfig of the cluster [default: $KUBECONFIG, else ~/.kube/config, else that of `tidepool up`]
     #[arg(long, value_name = "PATH")]
     kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Lease of the scheduler [default: the Lease with the address of a scheduler]
+    /// Lease of the scheduler [default: the Lease of a scheduler in kube-system or tidepool-system]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = parse_lease)]
     lease: Option<(String, String)>,
-    /// Namespace of the Lease [default: all namespaces that you may list]
+    /// Namespace of the Lease [default: kube-system and tidepool-system]
     #[arg(long, value_name = "NAME", conflicts_with = "lease")]
     lease_namespace: Option<String>,
-    /// CA certificates that verify the scheduler, in PEM [default: those of the cluster]
+    /// CA certificates that verify the scheduler, in PEM [default: the fingerprint on its Lease, else the CA of the cluster]
     #[arg(long, value_name = "PATH")]
     certificate_authority: Option<PathBuf>,
+    /// Do not verify the certificate of the scheduler; it may be another server that receives your token
+    #[arg(long, conflicts_with = "certificate_authority")]
+    insecure_skip_tls_verify: bool,
     /// Output format
     #[arg(
         long,
@@ -65,12 +80,30 @@ pub(crate) struct Flags {
     pub(crate) output: Format,
 }
 
+impl Flags {
+    /// The kubeconfig of the cluster, for commands that need no scheduler.
+    pub(crate) fn cluster(&self) -> Result<Source> {
+        let source = Source::find(self.kubeconfig.as_deref(), |name| std::env::var_os(name));
+        let text =
+            "there is no kubeconfig: start a cluster with `tidepool up`, or pass --kubeconfig";
+        source.ok_or_else(|| error(Code::Unreachable, text))
+    }
+
+    pub(crate) fn context(&self) -> Option<&str> {
+        self.context.as_deref()
+    }
+}
+
 /// A scheduler that can be queried.
 pub(crate) struct Scheduler {
     pub(crate) server: Uri,
+    /// The cluster that it was found in; `None` if only its address is known.
+    pub(crate) cluster: Option<Config>,
+    /// The name of that cluster.
+    place: Option<Place>,
+    /// That of the kubeconfig's context.
+    pub(crate) default_namespace: String,
     client: Client,
-    /// The holders of the Leases with this address.
-    holders: Vec<Holder>,
 }
 
 /// Sends a request, on a runtime of its own.
@@ -79,14 +112,21 @@ pub(crate) fn ask(flags: &Flags, path: &str) -> Result<(Scheduler, Value)> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let scheduler = find(flags).await?;
-        scheduler.check_identity().await?;
-        let answer = scheduler.get(path).await?;
+        let scheduler = connect(flags).await?;
+        let mut answer = scheduler.get(path).await?;
+        scheduler.name_place(&mut answer);
         Ok((scheduler, answer))
     })
 }
 
-async fn find(flags: &Flags) -> Result<Scheduler> {
+/// Finds the scheduler, for several requests.
+pub(crate) async fn connect(flags: &Flags) -> Result<Scheduler> {
+    find(flags).await?.connect(flags).await
+}
+
+async fn find(flags: &Flags) -> Result<Route> {
+    let source = Source::find(flags.kubeconfig.as_deref(), |name| std::env::var_os(name));
+    let context = flags.context.as_deref();
     if let Some(server) = &flags.server {
         let server = parse_server(server).map_err(|why| {
             error(
@@ -97,29 +137,77 @@ async fn find(flags: &Flags) -> Result<Scheduler> {
             )
         })?;
         // The kubeconfig has the credentials; without one there are none.
-        let config = match clusters(flags).into_iter().next() {
-            Some(cluster) => match cluster.config(flags).await {
-                Err(why) if flags.kubeconfig.is_some() => return Err(error(Code::BadInput, why)),
-                config => config.ok(),
+        let is_named = flags.kubeconfig.is_some() || context.is_some();
+        let read = match source {
+            Some(source) => match source.read(context).await {
+                Err(why) if is_named => return Err(why),
+                read => read.ok(),
             },
             None => None,
         };
-        return Scheduler::new(server, config, Vec::new(), flags);
+        let (cluster, place) = read.unzip();
+        return Ok(Route {
+            server,
+            cluster: cluster.map(hastened),
+            // The address may be that of another cluster than the kubeconfig's, unless the user names both.
+            place: place.filter(|_| is_named),
+            leader: None,
+        });
     }
-    let mut first = None;
-    for cluster in clusters(flags) {
-        match cluster.scheduler(flags).await {
-            Ok(scheduler) => return Ok(scheduler),
-            Err(why) => first = first.or(Some(why)),
+    let Some(source) = source else {
+        return Err(error(
+            Code::Unreachable,
+            "no scheduler found: there is no kubeconfig; start a cluster with `tidepool up`, or pass --kubeconfig or --server",
+        ));
+    };
+    let (config, place) = source.read(context).await?;
+    let config = hastened(config);
+    let (server, leader) = match lease::leader(&config, flags).await {
+        Ok(leader) => (leader.server.clone(), Some(leader)),
+        Err(missing) => match recorded(&source, &config, flags, &missing) {
+            Some(server) => (server, None),
+            None => return Err(not_found(missing, &source)),
+        },
+    };
+    let server = parse_server(&server).map_err(|why| {
+        let server = one_line(&server);
+        let text = format!("the address `{server}` of the scheduler is invalid ({why}); pass another one with --server");
+        error(Code::Failed, text)
+    })?;
+    Ok(Route {
+        server,
+        cluster: Some(config),
+        place: Some(place),
+        leader,
+    })
+}
+
+/// The scheduler that `up` recorded beside this kubeconfig, for its own cluster. A record may be older than the cluster:
+/// after the cluster is gone, another cluster's scheduler may have the address.
+fn recorded(source: &Source, config: &Config, flags: &Flags, missing: &Missing) -> Option<String> {
+    let is_asked = flags.lease.is_none() && flags.lease_namespace.is_none();
+    let is_without = matches!(missing, Missing::Refused(_) | Missing::NoLeader(_));
+    let path = source.file().filter(|_| is_asked && is_without)?;
+    kubeconfig::read_server(&path, &config.cluster_url)
+}
+
+fn not_found(missing: Missing, source: &Source) -> anyhow::Error {
+    let (code, why) = match missing {
+        Missing::Several(which) => {
+            let text = format!("the cluster has several schedulers: pass {which}");
+            return error(Code::BadInput, text);
         }
-    }
-    let why = first.unwrap_or_else(|| "no kubeconfig".to_owned());
-    Err(error(
-        Code::Unreachable,
-        format_args!(
-            "no scheduler found: {why}; start one with `tidepool up`, or pass its address with --server or --kubeconfig"
-        ),
-    ))
+        Missing::Silent(why) | Missing::NoLeader(why) => (Code::Unreachable, why),
+        Missing::Refused(why) => (Code::Refused, why),
+    };
+    // A cluster of `up` is named, but not used: the question was about another one.
+    let up = kubeconfig::default_path(|name| std::env::var_os(name)).ok();
+    let up = up.filter(|path| kubeconfig::has_server(path) && source.file().as_ref() != Some(path));
+    let remedy = match up {
+        Some(path) => format!("for the cluster of `tidepool up` pass --kubeconfig {}", path.display()),
+        None => "pass its Lease with --lease, its address with --server, or another cluster with --kubeconfig".to_owned(),
+    };
+    error(code, format_args!("no scheduler found: {why}; {remedy}"))
 }
 
 fn parse_server(text: &str) -> Result<Uri, String> {
@@ -127,81 +215,6 @@ fn parse_server(text: &str) -> Result<Uri, String> {
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(_)) => Ok(uri),
         _ => Err("it must begin with http:// or https://".to_owned()),
-    }
-}
-
-/// A kubeconfig that may lead to a scheduler.
-enum Cluster {
-    File(PathBuf),
-    /// `$KUBECONFIG`, which may name several files.
-    Environment,
-}
-
-/// The kubeconfigs to try, in this order.
-fn clusters(flags: &Flags) -> Vec<Cluster> {
-    if let Some(path) = &flags.kubeconfig {
-        return vec![Cluster::File(path.clone())];
-    }
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if variable("KUBECONFIG").is_some() {
-        return vec![Cluster::Environment];
-    }
-    let home = variable("HOME").map(|home| PathBuf::from(home).join(".kube").join("config"));
-    let up = kubeconfig::default_path(variable).ok();
-    let there = home.into_iter().chain(up).filter(|path| path.is_file());
-    there.map(Cluster::File).collect()
-}
-
-impl Cluster {
-    async fn config(&self, flags: &Flags) -> Result<Config, String> {
-        let options = KubeConfigOptions {
-            context: flags.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let file = match self {
-            Self::File(path) => {
-                // kube's own error has the path and the cause twice.
-                crate::read_input(path).map_err(|why| format!("{why:#}"))?;
-                Kubeconfig::read_from(path)
-            }
-            Self::Environment => Kubeconfig::from_env().map(Option::unwrap_or_default),
-        };
-        let name = self.name();
-        let unusable = |why| format!("cannot use kubeconfig {name} ({why})");
-        let file = file.map_err(unusable)?;
-        let config = Config::from_custom_kubeconfig(file, &options).await;
-        let mut config = config.map_err(unusable)?;
-        hasten(&mut config);
-        Ok(config)
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::File(path) => path.display().to_string(),
-            Self::Environment => "$KUBECONFIG".to_owned(),
-        }
-    }
-
-    /// The scheduler of the Lease, else the one that `up` recorded. A record may be older than the cluster: after the
-    /// cluster is gone, another cluster's scheduler may have the address.
-    async fn scheduler(&self, flags: &Flags) -> Result<Scheduler, String> {
-        let config = self.config(flags).await?;
-        let (server, holders) = match lease::server(&config, flags).await {
-            Ok(found) => found,
-            Err(Unknown::Silent(why)) => return Err(why),
-            Err(Unknown::Unhelpful(why)) => (self.recorded_server().ok_or(why)?, Vec::new()),
-        };
-        let parsed = parse_server(&server)
-            .map_err(|why| format!("its address `{server}` is invalid ({why})"))?;
-        Scheduler::new(parsed, Some(config), holders, flags).map_err(|why| format!("{why:#}"))
-    }
-
-    fn recorded_server(&self) -> Option<String> {
-        let path = match self {
-            Self::File(path) => path.clone(),
-            Self::Environment => PathBuf::from(std::env::var_os("KUBECONFIG")?),
-        };
-        kubeconfig::read_server(&path)
     }
 }
 
@@ -215,86 +228,51 @@ fn parse_lease(text: &str) -> Result<(String, String), String> {
 }
 
 /// Short timeouts and no retries, because a user waits for the answer.
-fn hasten(config: &mut Config) {
+fn hastened(mut config: Config) -> Config {
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(ANSWER);
     config.default_retry = false;
-}
-
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.last().map(ToString::to_string).unwrap_or_default()
+    config
 }
 
 impl Scheduler {
-    fn new(
-        server: Uri,
-        cluster: Option<Config>,
-        holders: Vec<Holder>,
-        flags: &Flags,
-    ) -> Result<Self> {
-        let mut config = Config::new(server.clone());
-        hasten(&mut config);
-        // Tokens are sent only over TLS.
-        if server.scheme_str() == Some("https")
-            && let Some(cluster) = cluster
-        {
-            config.auth_info = cluster.auth_info;
-            config.root_cert = cluster.root_cert;
-        }
-        if let Some(path) = &flags.certificate_authority {
-            crate::read_input(path)?;
-            config.root_cert_file = Some(path.clone());
-        }
-        Ok(Self {
-            server,
-            client: Client::try_from(config)?,
-            holders,
-        })
+    /// The last line of a table: the cluster that it is about.
+    pub(crate) fn place_line(&self) -> String {
+        let place = self.place();
+        place.map_or_else(String::new, |place| format!("context: {place}\n"))
     }
 
-    /// The address of a Lease may mean another machine, as 127.0.0.1 does, where a scheduler of another cluster answers.
-    /// A scheduler without an identity, or that refuses to show it, is accepted.
-    async fn check_identity(&self) -> Result<()> {
-        let Some(first) = self.holders.first() else {
-            return Ok(());
-        };
-        let status = match self.get(api::http::STATUS).await {
-            Err(why) if code_of(&why) == Code::Refused => return Ok(()),
-            status => status?,
-        };
-        let status: api::http::SchedulerStatus = serde_json::from_value(status).unwrap_or_default();
-        let found = &status.identity;
-        if found.is_empty() || self.holders.iter().any(|it| it.identity == *found) {
-            return Ok(());
+    /// The same for programs: the field `context` of an answer.
+    pub(crate) fn name_place(&self, answer: &mut Value) {
+        if let (Some(place), Some(fields)) = (&self.place, answer.as_object_mut()) {
+            fields.insert("context".to_owned(), json!(place));
         }
-        let (server, Holder { lease, identity }) = (&self.server, first);
-        Err(error(
-            Code::Unreachable,
-            format_args!(
-                "Lease {lease} has the address {server} for {}, but {} answers there: run the command on the machine of the former, or pass --server",
-                one_line(identity),
-                one_line(found)
-            ),
-        ))
+    }
+
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     /// The JSON object at this path.
-    async fn get(&self, path: &str) -> Result<Value> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value> {
         let server = self.server.to_string();
         let server = server.trim_end_matches('/');
-        let request = Request::get(path).body(Body::empty())?;
-        let answer = self.client.send(request).await.map_err(|why| {
-            let cause = root_cause(&why);
-            error(
-                Code::Unreachable,
-                format_args!("the scheduler at {server} does not answer ({cause}); start one with `tidepool up`, or pass another address with --server"),
-            )
-        })?;
+        let prefix = self.server.path().trim_end_matches('/');
+        let request = Request::get(format!("{prefix}{path}")).body(Body::empty())?;
+        let silent = |why: &str| {
+            let text = format!("the scheduler at {server} does not answer ({why}); try again");
+            error(Code::Unreachable, text)
+        };
+        let answer = match tokio::time::timeout(ANSWER, self.client.send(request)).await {
+            Ok(answer) => answer.map_err(|why| silent(&causes::of_connection(&why)))?,
+            Err(_) => return Err(silent("the request timed out")),
+        };
         let code = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST_ANSWER)
-            .collect()
-            .await;
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+        let body = match tokio::time::timeout(WHOLE_ANSWER, body).await {
+            Ok(body) => body.map_err(|why| why.to_string()),
+            Err(_) => Err("it takes too long".to_owned()),
+        };
         let body = body.map_err(|why| {
             let text =
                 format!("the answer of the scheduler at {server} is incomplete ({why}); try again");
@@ -317,7 +295,7 @@ fn refusal(status: StatusCode, answer: Option<api::http::Error>, server: &str) -
         (StatusCode::UNAUTHORIZED, _) => error(
             Code::Refused,
             format_args!(
-                "the scheduler at {server} does not accept your credentials ({message}); pass the kubeconfig of a user with a token with --kubeconfig"
+                "the scheduler at {server} does not accept your credentials ({message}); pass the kubeconfig of another user with --kubeconfig"
             ),
         ),
         (StatusCode::FORBIDDEN, _) => error(
@@ -334,10 +312,14 @@ fn refusal(status: StatusCode, answer: Option<api::http::Error>, server: &str) -
             Code::Failed,
             format_args!("{message}; `kubectl get nodes` lists all nodes"),
         ),
-        (status, Some(_)) if status.is_server_error() => error(
-            Code::Unreachable,
-            format_args!("the scheduler at {server} cannot answer now ({message}); try again"),
-        ),
+        (status, Some(_))
+            if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS =>
+        {
+            error(
+                Code::Unreachable,
+                format_args!("the scheduler at {server} cannot answer now ({message}); try again"),
+            )
+        }
         _ => error(
             Code::Failed,
             format_args!(
@@ -378,10 +360,41 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_recorded_address_counts_only_where_the_cluster_answers() {
-        let flags = Cli::parse_from(["x"]).flags;
+    async fn a_recorded_address_counts_only_for_its_own_cluster_that_answers() {
+        const RECORDED: &str = "http://127.0.0.1:1";
         let directory = tempfile::tempdir().unwrap();
-        for answers in [true, false] {
+        let path = directory.path().join("config");
+        for (case, answers, own, more, want) in [
+            (
+                "the cluster answers",
+                true,
+                true,
+                &[][..],
+                Ok("http://127.0.0.1:1/"),
+            ),
+            ("it does not", false, true, &[], Err("cannot connect to")),
+            (
+                "the record is of another",
+                true,
+                false,
+                &[],
+                Err("answers: no"),
+            ),
+            (
+                "a Lease is given",
+                true,
+                true,
+                &["--lease=a/b"],
+                Err("answers: no"),
+            ),
+            (
+                "its namespace is",
+                true,
+                true,
+                &["--lease-namespace=a"],
+                Err("answers: no"),
+            ),
+        ] {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let api = format!("http://{}", listener.local_addr().unwrap());
             if answers {
@@ -389,7 +402,6 @@ mod tests {
             } else {
                 drop(listener);
             }
-            let path = directory.path().join(answers.to_string());
             let text = format!(
                 "clusters: [{{name: a, cluster: {{server: '{api}'}}}}]\n\
                  users: [{{name: a, user: {{}}}}]\n\
@@ -397,11 +409,18 @@ mod tests {
                  current-context: a\n"
             );
             std::fs::write(&path, text).unwrap();
-            kubeconfig::write_server(&path, "http://127.0.0.1:1").unwrap();
-            let found = Cluster::File(path).scheduler(&flags).await;
-            match found.map(|scheduler| scheduler.server.to_string()) {
-                Ok(server) => assert!(answers && server == "http://127.0.0.1:1/", "{server}"),
-                Err(why) => assert!(!answers && why.contains("does not answer"), "{why}"),
+            let cluster = if own { &api } else { "https://10.0.0.1" };
+            kubeconfig::write_server(&path, RECORDED, cluster).unwrap();
+            let kubeconfig = format!("--kubeconfig={}", path.display());
+            let arguments = [&["x", &kubeconfig], more].concat();
+            let found = find(&Cli::parse_from(arguments).flags).await;
+            match (found.map(|route| route.server.to_string()), want) {
+                (Ok(server), Ok(want)) => assert_eq!(server, want, "{case}"),
+                (Err(why), Err(want)) => {
+                    let why = why.to_string();
+                    assert!(why.contains(want), "{case}: {why}");
+                }
+                (found, _) => panic!("{case}: {found:?}"),
             }
         }
     }

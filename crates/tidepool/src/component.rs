@@ -4,13 +4,15 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use api::config::LeaderElection;
 use clap::Args;
+use control_plane::election::Election;
 use control_plane::serve::{Port, Serve, TlsFiles};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::kubeconfig;
+use crate::cluster::Source;
+use crate::exit::{Code, error};
 
 /// Leader election. Each command has flags of its own for the name and the namespace of the Lease.
 #[derive(Args)]
@@ -28,6 +30,9 @@ pub(crate) struct ElectionFlags {
     /// Time between attempts to take or renew the Lease [default: 2s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     leader_elect_retry_period: Option<Duration>,
+    /// Time without synchronised watches after which the leader gives the Lease up [default: 60s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    leader_elect_sync_deadline: Option<Duration>,
     /// Kind of the lock; only `leases` is supported.
     #[arg(long, value_name = "KIND")]
     leader_elect_resource_lock: Option<String>,
@@ -85,13 +90,22 @@ impl ElectionFlags {
         );
         Ok(())
     }
+
+    /// The election with these settings; none if it is disabled.
+    pub(crate) fn election(&self, settings: &LeaderElection, host: &str) -> Option<Election> {
+        let mut election = Election::new(settings, host);
+        if let Some(deadline) = self.leader_elect_sync_deadline {
+            election.sync_deadline = deadline;
+        }
+        settings.leader_elect.then_some(election)
+    }
 }
 
 /// The HTTP server. Each command has a flag `--secure-port` of its own, because the default differs.
 #[derive(Args)]
 #[command(next_help_heading = "HTTP server")]
 pub(crate) struct ServingFlags {
-    /// Address to serve on; other addresses than loopback use TLS and require a token.
+    /// Address to serve on; other addresses than loopback use TLS and require a token or a client certificate.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     bind_address: IpAddr,
     /// Certificate chain to serve with [default: a self-signed certificate; none on loopback addresses].
@@ -100,7 +114,7 @@ pub(crate) struct ServingFlags {
     /// Private key of the certificate.
     #[arg(long, value_name = "PATH", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Paths that need no token; `*` at the end matches any path with this prefix.
+    /// Paths that need no authentication; `*` at the end matches any path with this prefix.
     #[arg(
         long,
         value_name = "PATHS",
@@ -127,8 +141,23 @@ impl ServingFlags {
             port,
             tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
             always_allow: self.authorization_always_allow_paths.clone(),
+            pod: pod(|name| std::env::var(name).ok()),
+            ..Serve::default()
         })
     }
+}
+
+/// The pod of this process as NAMESPACE/NAME, from the variables that the manifests set.
+fn pod(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let given = |name| variable(name).filter(|value| is_name(value));
+    let (namespace, name) = given("POD_NAMESPACE").zip(given("POD_NAME"))?;
+    Some(format!("{namespace}/{name}"))
+}
+
+/// Whether Kubernetes allows these characters in names.
+pub(crate) fn is_name(text: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !text.is_empty() && text.chars().all(is_allowed)
 }
 
 /// As in Go: 15s, 1m30s.
@@ -181,12 +210,17 @@ pub(crate) async fn connection(
     path: Option<&Path>,
     server: Option<&http::Uri>,
 ) -> anyhow::Result<kube::Config> {
-    let mut config = match path {
-        Some(path) => kubeconfig::read(path).await?,
-        None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() => {
-            bail!("not running inside a cluster: pass --kubeconfig PATH")
+    let is_in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let mut config = match (path, server) {
+        (Some(path), _) => Source::File(path.to_owned()).read(None).await?.0,
+        (None, _) if is_in_cluster => {
+            kube::Config::incluster().context("cannot use the pod's service account")?
         }
-        None => kube::Config::incluster().context("cannot use the pod's service account")?,
+        (None, Some(server)) => kube::Config::new(server.clone()),
+        (None, None) => {
+            let text = "not running inside a cluster: pass --kubeconfig PATH";
+            return Err(error(Code::BadInput, text));
+        }
     };
     if let Some(server) = server {
         config.cluster_url = server.clone();
@@ -200,5 +234,52 @@ pub(crate) fn host() -> String {
     match name.trim() {
         "" => "localhost".to_owned(),
         name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_is_known_by_both_variables() {
+        for (namespace, name, want) in [
+            (
+                Some("infra"),
+                Some("scheduler-0"),
+                Some("infra/scheduler-0"),
+            ),
+            (Some("infra"), None, None),
+            (None, Some("scheduler-0"), None),
+            (Some("infra"), Some(""), None),
+            (Some("infra/x"), Some("scheduler-0"), None),
+        ] {
+            let found = pod(|variable| {
+                let value = if variable == "POD_NAME" {
+                    name
+                } else {
+                    namespace
+                };
+                value.map(str::to_owned)
+            });
+            assert_eq!(found.as_deref(), want, "{namespace:?} {name:?}");
+        }
+    }
+
+    /// As timeout(1) signals the process and then its group. A person who presses Ctrl-C again means it.
+    #[tokio::test]
+    async fn two_signals_at_once_are_one_request_to_stop() {
+        let signal = || {
+            let ourselves = rustix::process::getpid();
+            rustix::process::kill_process(ourselves, rustix::process::Signal::TERM).unwrap();
+        };
+        let mut signals = StopSignals::listen().unwrap();
+        signal();
+        signals.next().await;
+        signal();
+        let second = tokio::time::timeout(2 * SAME_REQUEST, signals.next()).await;
+        assert!(second.is_err(), "it is a second request");
+        signal();
+        signals.next().await;
     }
 }

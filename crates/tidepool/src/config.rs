@@ -110,12 +110,15 @@ fn check(flags: &CheckFlags) -> Result<()> {
         Format::Json => api::config::to_json(&found),
         Format::Yaml => api::config::to_yaml(&found),
         Format::Table => {
-            let warnings = found.warnings.iter();
-            let warnings = warnings.map(|warning| warning.in_file(&name, "warning"));
-            let errors = found.errors.iter();
-            let errors = errors.map(|error| error.in_file(&name, "error"));
+            let errors = found.errors.iter().map(|error| (error, "error"));
+            let warnings = found.warnings.iter().map(|warning| (warning, "warning"));
+            let mut findings: Vec<_> = errors.chain(warnings).collect();
+            // By line; those of the whole file last.
+            findings.sort_by_key(|(finding, _)| finding.line.unwrap_or(u64::MAX));
+            let findings = findings.into_iter();
+            let findings = findings.map(|(finding, kind)| finding.in_file(&name, kind));
             let good = found.errors.is_empty().then(|| format!("{name}: ok"));
-            let mut lines: Vec<String> = warnings.chain(errors).chain(good).collect();
+            let mut lines: Vec<String> = findings.chain(good).collect();
             lines.push(String::new());
             lines.join("\n")
         }
@@ -161,18 +164,23 @@ fn convert(flags: &ConvertFlags) -> Result<()> {
 /// The effective configuration of a file. Prints warnings about settings without effect.
 fn effective(file: &Path) -> Result<Effective> {
     let name = file.display().to_string();
-    let refused = |Errors(errors): Errors| {
-        let lines: Vec<String> = errors
-            .iter()
-            .map(|error| error.in_file(&name, "error"))
-            .collect();
-        anyhow::anyhow!("invalid configuration\n{}", lines.join("\n"))
-    };
+    let refused = |errors: Errors| refused(file, &errors);
     let (configuration, warnings) = config::load(&crate::read_input(file)?).map_err(refused)?;
     let (_, more) = configuration.profiles(plugins::ALL).map_err(refused)?;
     let print = |warning: &Warning| warn(&warning.in_file(&name, "warning"));
     warnings.iter().chain(&more).for_each(print);
     Effective::new(&configuration, plugins::ALL).map_err(refused)
+}
+
+/// The error about a file that cannot be used: a sentence, then each error as `config check` prints it.
+pub(crate) fn refused(file: &Path, Errors(errors): &Errors) -> anyhow::Error {
+    let name = file.display().to_string();
+    let lines = errors.iter().map(|error| error.in_file(&name, "error"));
+    let lines: Vec<String> = lines.collect();
+    anyhow::anyhow!(
+        "cannot use {name}; `tidepool config check {name}` reports warnings too\n{}",
+        lines.join("\n")
+    )
 }
 
 /// Prints to stderr. If it is closed, there is nowhere to report it.

@@ -1,12 +1,15 @@
 //! `tidepool controllers`: runs the controllers of a cluster until it is stopped.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::config::Configuration;
 use clap::Args;
 use control_plane::client::Connect;
-use control_plane::controllers::{ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT};
+use control_plane::controllers::{
+    ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, resource_policy, tiers,
+};
 use control_plane::election::Election;
 
 use crate::component::{self, ElectionFlags, STOPPED_TWICE, ServingFlags, StopSignals};
@@ -14,7 +17,8 @@ use crate::exit::{Code, error};
 
 /// Run the controllers of a cluster
 ///
-/// This version has no controllers yet: the command takes its Lease, serves health checks and metrics, and does nothing else.
+/// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
+/// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].
@@ -32,10 +36,93 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME", help_heading = "Leader election")]
     leader_elect_resource_namespace: Option<String>,
     #[command(flatten)]
+    policies: PolicyFlags,
+    #[command(flatten)]
+    tiers: TierFlags,
+    #[command(flatten)]
     serving: ServingFlags,
     /// Port to serve on; 0 disables the server [default: 10267, or a free port if it is in use].
     #[arg(long, value_name = "PORT", help_heading = "HTTP server")]
     secure_port: Option<u16>,
+}
+
+/// How often the controller of ResourcePolicies writes.
+#[derive(Args)]
+#[command(next_help_heading = "ResourcePolicies")]
+struct PolicyFlags {
+    /// Changes within this time are handled together.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = component::duration)]
+    policy_sync_interval: Duration,
+    /// Shortest time between two writes of the status of a policy.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = component::duration)]
+    policy_status_interval: Duration,
+    /// Time after which all deletion costs and statuses are checked, even without changes.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = component::duration)]
+    policy_resync_period: Duration,
+    /// The most writes of deletion costs and status in a second.
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    policy_writes_per_second: u32,
+}
+
+impl PolicyFlags {
+    fn settings(&self) -> resource_policy::PolicySettings {
+        resource_policy::PolicySettings {
+            sync_interval: self.policy_sync_interval,
+            status_interval: self.policy_status_interval,
+            resync_period: self.policy_resync_period,
+            writes_per_second: self.policy_writes_per_second,
+        }
+    }
+}
+
+/// The mid and batch resources of nodes.
+#[derive(Args)]
+#[command(next_help_heading = "Tiers")]
+struct TierFlags {
+    /// ConfigMap with the settings, as NAMESPACE/NAME; that of Koordinator can be used too.
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        default_value = "tidepool-system/tidepool-colocation"
+    )]
+    slo_config: String,
+    /// Features to switch on or off, such as MidNoOverselling=true: mid resources are then only what services do not request.
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    feature_gates: Vec<String>,
+}
+
+impl TierFlags {
+    fn settings(&self) -> anyhow::Result<tiers::TierSettings> {
+        let parts = self.slo_config.split_once('/');
+        let parts = parts.filter(|(namespace, name)| {
+            let is_name = |text: &&str| engine::model::is_dns_label(text);
+            is_name(namespace) && name.split('.').all(|part| is_name(&part))
+        });
+        let Some((namespace, name)) = parts else {
+            bail!(
+                "--slo-config: `{}` is not NAMESPACE/NAME of a ConfigMap",
+                self.slo_config
+            );
+        };
+        let mut settings = tiers::TierSettings::default();
+        if (namespace, name) != settings.config {
+            // The flag holds until the process ends.
+            settings.config = (
+                Box::leak(namespace.to_owned().into_boxed_str()),
+                Box::leak(name.to_owned().into_boxed_str()),
+            );
+        }
+        for gate in &self.feature_gates {
+            settings.no_overselling = match gate.split_once('=') {
+                Some(("MidNoOverselling", "true")) => true,
+                Some(("MidNoOverselling", "false")) => false,
+                _ => bail!(
+                    "--feature-gates: `{gate}` is not known: use MidNoOverselling=true or MidNoOverselling=false"
+                ),
+            };
+        }
+        Ok(settings)
+    }
 }
 
 pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
@@ -50,6 +137,13 @@ async fn control(flags: &Flags) -> anyhow::Result<()> {
     let mut signals = StopSignals::listen()?;
     let options = ControllersOptions {
         controllers: ALL,
+        settings: Settings {
+            resource_policy: flags.policies.settings(),
+            tiers: flags
+                .tiers
+                .settings()
+                .map_err(|why| error(Code::BadInput, why))?,
+        },
         election: flags.election().map_err(|why| error(Code::BadInput, why))?,
         serve: flags.serving.serve(flags.secure_port, PORT),
     };
@@ -80,8 +174,6 @@ impl Flags {
             self.leader_elect_resource_namespace.as_ref(),
             &mut settings,
         )?;
-        let host = component::host();
-        let elects = settings.leader_elect;
-        Ok(elects.then(|| Election::new(&settings, &host)))
+        Ok(self.election.election(&settings, &component::host()))
     }
 }

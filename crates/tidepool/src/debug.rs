@@ -3,13 +3,13 @@
 use anyhow::Result;
 use api::http::{CACHE, CacheDump, NodeDump, Quantities};
 use clap::{Args, Subcommand};
-use engine::cluster::AccountState;
+use engine::cluster::{AccountState, ReclaimedState};
 use engine::model::ReclaimedResource;
 
 use crate::{
     ask,
     exit::{Code, error},
-    output,
+    output::{self, count},
 };
 
 /// Inspect the state of a running scheduler
@@ -47,8 +47,10 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let Command::Cache(flags) = &flags.command;
     match &flags.node {
         None => {
-            let (_, answer) = ask::ask(&flags.ask, CACHE)?;
-            output::print(flags.ask.output, &answer, |cache| all(&cache))
+            let (scheduler, answer) = ask::ask(&flags.ask, CACHE)?;
+            output::print(flags.ask.output, &answer, |cache| {
+                all(&cache) + &scheduler.place_line()
+            })
         }
         Some(name) => {
             let is_name =
@@ -59,14 +61,20 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
                 );
                 return Err(error(Code::BadInput, text));
             }
-            let (_, answer) = ask::ask(&flags.ask, &format!("{CACHE}/{name}"))?;
-            output::print(flags.ask.output, &answer, |node| one(&node))
+            let (scheduler, answer) = ask::ask(&flags.ask, &format!("{CACHE}/{name}"))?;
+            output::print(flags.ask.output, &answer, |node| {
+                one(&node) + &scheduler.place_line()
+            })
         }
     }
 }
 
 fn all(cache: &CacheDump) -> String {
-    let lends = cache.nodes.iter().any(|node| node.reclaimed.is_some());
+    let mut accounts = cache
+        .nodes
+        .iter()
+        .filter_map(|node| node.reclaimed.as_ref());
+    let lends = accounts.any(|it| it.reported || takes(&it.account));
     let row =
         |name: &str, pods: &str, native: [String; 2], lent: [String; 2], more: [String; 2]| {
             let mut row = vec![name.to_owned(), pods.to_owned()];
@@ -86,7 +94,7 @@ fn all(cache: &CacheDump) -> String {
     for node in &cache.nodes {
         let lent = |resource| {
             let account = node.reclaimed.as_ref();
-            account.map_or_else(|| "-".to_owned(), |it| share(&it.account, resource))
+            account.map_or_else(|| "-".to_owned(), |it| reclaimed_share(it, resource))
         };
         rows.push(row(
             &node.name,
@@ -98,15 +106,17 @@ fn all(cache: &CacheDump) -> String {
     }
     let mut text = output::columns(&rows);
     for node in &cache.unknown_nodes {
+        let are = if node.pods == 1 { "is" } else { "are" };
         text += &format!(
-            "{} pods are bound to unknown node {}\n",
-            node.pods, node.name
+            "{} {are} bound to unknown node {}\n",
+            count(node.pods, "pod"),
+            node.name
         );
     }
     text + &format!(
-        "{} pods on {} nodes at {}{}\n",
-        cache.pods,
-        cache.nodes.len(),
+        "{} on {} at {}{}\n",
+        count(cache.pods, "pod"),
+        count(cache.nodes.len(), "node"),
         cache.time,
         caution(cache.synced)
     )
@@ -117,19 +127,24 @@ fn one(dump: &NodeDump) -> String {
     let heading = ["RESOURCE", "ALLOCATABLE", "REQUESTED", "NON-ZERO"];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
     rows.extend(account_rows(&node.native));
-    rows.extend(
-        node.reclaimed
-            .iter()
-            .flat_map(|it| account_rows(&it.account)),
-    );
+    let reported = node.reclaimed.iter().filter(|it| it.reported);
+    rows.extend(reported.flat_map(|it| account_rows(&it.account)));
     let mut text = format!(
-        "{}: {} pods at {}{}\n",
+        "{}: {} at {}{}\n",
         node.name,
-        node.pods,
+        count(node.pods, "pod"),
         dump.time,
         caution(dump.synced)
     );
     text += &output::columns(&rows);
+    let silent = node.reclaimed.as_ref().filter(|it| !it.reported);
+    for (resource, amount) in silent.iter().flat_map(|it| &it.account.requested) {
+        if !is_zero(amount) {
+            text += &format!(
+                "{resource}: {amount} requested, but there is no CustomNodeResource for the node\n"
+            );
+        }
+    }
     for (state, pods) in [("assumed", &node.assumed), ("nominated", &node.nominated)] {
         for pod in pods {
             text += &format!("{state}: {}/{}\n", pod.namespace, pod.name);
@@ -143,6 +158,25 @@ fn caution(synced: bool) -> &'static str {
         ""
     } else {
         "; some objects of the cluster are not listed yet"
+    }
+}
+
+/// Whether pods request some of the account.
+fn takes(account: &AccountState<Quantities>) -> bool {
+    account.requested.values().any(|amount| !is_zero(amount))
+}
+
+fn is_zero(amount: &str) -> bool {
+    amount == "0"
+}
+
+/// Requested of allocatable; a node without a CustomNodeResource has no such resources.
+fn reclaimed_share(state: &ReclaimedState<Quantities>, resource: &str) -> String {
+    let requested = state.account.requested.get(resource);
+    match requested.filter(|amount| !is_zero(amount)) {
+        _ if state.reported => share(&state.account, resource),
+        None => "-".to_owned(),
+        Some(requested) => format!("{requested}/-"),
     }
 }
 
@@ -198,14 +232,14 @@ mod tests {
     #[test]
     fn all_nodes_are_a_line_each() {
         let cache = json!({
-            "time": "2026-01-02T03:04:05Z", "synced": false, "pods": 3, "nodes": [node()],
+            "time": "2026-01-02T03:04:05Z", "synced": false, "pods": 1, "nodes": [node()],
             "unknownNodes": [{"name": "gone", "pods": 1}],
         });
         let want = "\
 NODE  PODS  CPU      MEMORY    ASSUMED  NOMINATED
 n1       2  1500m/4  1Gi/16Gi        1          0
-1 pods are bound to unknown node gone
-3 pods on 1 nodes at 2026-01-02T03:04:05Z; some objects of the cluster are not listed yet
+1 pod is bound to unknown node gone
+1 pod on 1 node at 2026-01-02T03:04:05Z; some objects of the cluster are not listed yet
 ";
         assert_eq!(all(&serde_json::from_value(cache).unwrap()), want);
     }
@@ -233,6 +267,42 @@ n2       2  1500m/4  1Gi/16Gi  2500/40k       0/100Gi                 1         
         let line =
             "resource.katalyst.kubewharf.io/reclaimed_memory    100Gi        0          200Mi\n";
         assert!(one.contains(line), "{one}");
+    }
+
+    #[test]
+    fn a_node_without_a_report_has_no_reclaimed_resources() {
+        let with = |name: &str, requested: &str| {
+            let mut node = node();
+            node["name"] = name.into();
+            node["reclaimed"] = json!({
+                "reported": false,
+                "allocatable": {RECLAIMED_CPU: "0", RECLAIMED_MEMORY: "0"},
+                "requested": {RECLAIMED_CPU: requested, RECLAIMED_MEMORY: "0"},
+                "nonZeroRequested": {RECLAIMED_CPU: requested, RECLAIMED_MEMORY: "200Mi"},
+            });
+            node
+        };
+        let dump = |nodes: &[serde_json::Value]| {
+            let cache = json!({"time": "2026-01-02T03:04:05Z", "synced": true, "pods": 4, "unknownNodes": [],
+                "nodes": nodes});
+            all(&serde_json::from_value(cache).unwrap())
+        };
+        // Pods there have only the amounts that scores assume.
+        let silent = dump(&[with("n1", "0")]);
+        assert!(!silent.contains("RECLAIMED"), "{silent}");
+        let borrowed = dump(&[with("n1", "0"), with("n2", "2500")]);
+        let want = "\
+NODE  PODS  CPU      MEMORY    RECLAIMED CPU  RECLAIMED MEMORY  ASSUMED  NOMINATED
+n1       2  1500m/4  1Gi/16Gi  -              -                       1          0
+n2       2  1500m/4  1Gi/16Gi  2500/-         -                       1          0
+4 pods on 2 nodes at 2026-01-02T03:04:05Z
+";
+        assert_eq!(borrowed, want);
+        let one = one(&serde_json::from_value(with("n2", "2500")).unwrap());
+        let line = format!(
+            "{RECLAIMED_CPU}: 2500 requested, but there is no CustomNodeResource for the node\n"
+        );
+        assert!(one.contains(&line), "{one}");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{anyhow, ensure};
 use kube::config::Kubeconfig;
 use serde::Deserialize;
 use tokio::net::TcpStream;
@@ -109,20 +109,12 @@ pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     })
 }
 
-/// The connection settings of a kubeconfig.
-pub(crate) async fn read(path: &Path) -> anyhow::Result<kube::Config> {
-    // kube's own error has the path and the cause twice.
-    crate::read_input(path)?;
-    let file = Kubeconfig::read_from(path)
-        .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
-    kube::Config::from_custom_kubeconfig(file, &Default::default())
-        .await
-        .with_context(|| format!("cannot use the kubeconfig {}", path.display()))
-}
-
 #[derive(Deserialize)]
 struct Beside {
+    /// The address of the scheduler.
     server: String,
+    /// The address of the API server.
+    cluster: String,
 }
 
 /// The file with the address of the cluster's scheduler.
@@ -132,22 +124,35 @@ fn beside(kubeconfig: &Path) -> Option<PathBuf> {
     Some(kubeconfig.with_file_name(name))
 }
 
-/// Records the address of the scheduler.
-pub(crate) fn write_server(kubeconfig: &Path, server: &str) -> io::Result<()> {
+/// Records the address of the scheduler of a cluster.
+pub(crate) fn write_server(kubeconfig: &Path, server: &str, cluster: &str) -> io::Result<()> {
     let path = beside(kubeconfig).ok_or(io::ErrorKind::IsADirectory)?;
-    try_write(&path, &format!("{OURS}server: {server}\n"))
+    try_write(
+        &path,
+        &format!("{OURS}server: {server}\ncluster: {cluster}\n"),
+    )
 }
 
-/// The recorded address of the scheduler.
-pub(crate) fn read_server(kubeconfig: &Path) -> Option<String> {
+fn recorded(kubeconfig: &Path) -> Option<Beside> {
     let text = fs::read_to_string(beside(kubeconfig)?).ok()?;
-    let beside: Beside = serde_saphyr::from_str(&text).ok()?;
-    Some(beside.server)
+    serde_saphyr::from_str(&text).ok()
+}
+
+/// The recorded address of the scheduler of this cluster. The kubeconfig may have others, too.
+pub(crate) fn read_server(kubeconfig: &Path, cluster: &http::Uri) -> Option<String> {
+    let recorded = recorded(kubeconfig)?;
+    let is_same = recorded.cluster.parse::<http::Uri>().ok()? == *cluster;
+    is_same.then_some(recorded.server)
+}
+
+/// Whether a scheduler is recorded.
+pub(crate) fn has_server(kubeconfig: &Path) -> bool {
+    recorded(kubeconfig).is_some()
 }
 
 /// Removes the record, unless another process has written a new one.
 pub(crate) fn remove_server(kubeconfig: &Path, server: &str) {
-    if read_server(kubeconfig).is_some_and(|written| written == server)
+    if recorded(kubeconfig).is_some_and(|written| written.server == server)
         && let Some(path) = beside(kubeconfig)
     {
         // A stale record is harmless: the address does not answer.
@@ -324,13 +329,18 @@ mod tests {
     }
 
     #[test]
-    fn where_the_scheduler_answers_is_found_again() {
+    fn a_recorded_scheduler_is_found_for_its_own_cluster() {
         let directory = tempfile::tempdir().unwrap();
         let kubeconfig = directory.path().join("config");
-        assert_eq!(read_server(&kubeconfig), None);
+        let cluster = http::Uri::from_static("https://127.0.0.1:6440");
+        let other = http::Uri::from_static("https://127.0.0.1:6441");
+        assert_eq!(read_server(&kubeconfig, &cluster), None);
         for server in ["http://127.0.0.1:1", "https://[::1]:10259"] {
-            write_server(&kubeconfig, server).unwrap();
-            assert_eq!(read_server(&kubeconfig).as_deref(), Some(server));
+            write_server(&kubeconfig, server, "https://127.0.0.1:6440").unwrap();
+            let found = read_server(&kubeconfig, &cluster);
+            assert_eq!(found.as_deref(), Some(server));
+            assert_eq!(read_server(&kubeconfig, &other), None);
+            assert!(has_server(&kubeconfig));
         }
         let beside = directory.path().join("config.scheduler.yaml");
         remove_server(&kubeconfig, "http://127.0.0.1:1");
@@ -338,7 +348,7 @@ mod tests {
         remove_server(&kubeconfig, "https://[::1]:10259");
         assert!(!beside.exists());
         fs::write(beside, "rubbish").unwrap();
-        assert_eq!(read_server(&kubeconfig), None);
+        assert!(!has_server(&kubeconfig));
     }
 
     #[test]

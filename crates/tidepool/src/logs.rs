@@ -70,13 +70,15 @@ impl Flags {
         };
         // Libraries log warnings only.
         let others = if level == "error" { "error" } else { "warn" };
-        let ours = ["tidepool", "apiserver", "control_plane", "local"]
+        let ours = ["agent", "tidepool", "apiserver", "control_plane", "local"]
             .map(|crate_| format!("{crate_}={level}"));
-        // kube's client also returns the errors that it logs.
+        // kube's client and the verifier also return the errors that they log.
         let ours = ours.join(",");
         // Scores and sizes are logged only on request.
         let asked = "scores=info,asked=info";
-        let filter = EnvFilter::new(format!("{others},kube_client=off,{asked},{ours}"));
+        let filter = EnvFilter::new(format!(
+            "{others},kube_client=off,rustls_platform_verifier=off,{asked},{ours}"
+        ));
         tracing_subscriber::fmt()
             .event_format(match self.log_format {
                 LogFormat::Text => Lines::Text,

@@ -1,6 +1,9 @@
 //! The command line: parses flags and runs one subcommand.
 
+mod admit;
+mod agent;
 mod ask;
+mod cluster;
 mod completion;
 mod component;
 mod config;
@@ -11,6 +14,7 @@ mod explain;
 mod foreign;
 mod kubeconfig;
 mod logs;
+mod memory;
 mod nodes;
 mod output;
 mod replay;
@@ -19,6 +23,7 @@ mod signals;
 mod sim;
 mod status;
 mod up;
+mod webhook;
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -28,6 +33,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use control_plane::client::causes;
 
 /// QoS-aware co-location for Kubernetes
 #[derive(Parser)]
@@ -45,11 +51,14 @@ enum Command {
     Status(status::Flags),
     Explain(explain::Flags),
     Debug(debug::Flags),
+    Admit(admit::Flags),
     Config(config::Flags),
     Sim(sim::Flags),
     Scheduler(Box<scheduler::Flags>),
     Controllers(Box<controllers::Flags>),
+    Webhook(Box<webhook::Flags>),
     Nodes(Box<nodes::Flags>),
+    Agent(Box<agent::Flags>),
     Completion(completion::Flags),
     Replay(replay::Flags),
 }
@@ -58,19 +67,32 @@ fn main() -> ExitCode {
     // Invalid flags end the process here, with exit code 2.
     let cli = Cli::parse();
     cli.logs.start(match cli.command {
-        Command::Scheduler(_) | Command::Controllers(_) | Command::Nodes(_) => logs::Level::Info,
+        Command::Scheduler(_)
+        | Command::Controllers(_)
+        | Command::Webhook(_)
+        | Command::Nodes(_)
+        | Command::Agent(_) => logs::Level::Info,
         _ => logs::Level::Warn,
     });
+    if matches!(
+        cli.command,
+        Command::Up(_) | Command::Scheduler(_) | Command::Controllers(_) | Command::Nodes(_)
+    ) {
+        memory::give_back();
+    }
     let result = match cli.command {
         Command::Up(flags) => up::run(flags),
         Command::Status(flags) => status::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
         Command::Debug(flags) => debug::run(&flags),
+        Command::Admit(flags) => admit::run(&flags),
         Command::Config(flags) => config::run(flags),
         Command::Sim(flags) => sim::run(flags),
         Command::Scheduler(flags) => scheduler::run(*flags),
         Command::Controllers(flags) => controllers::run(&flags),
+        Command::Webhook(flags) => webhook::run(&flags),
         Command::Nodes(flags) => nodes::run(&flags),
+        Command::Agent(flags) => agent::run(&flags),
         Command::Completion(flags) => completion::run(&flags),
         Command::Replay(flags) => replay::run(&flags),
     };
@@ -78,7 +100,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If stderr is closed, there is nowhere to report it.
-            let _ = writeln!(std::io::stderr(), "tidepool: {error:#}");
+            let text = causes::joined(error.chain());
+            let _ = writeln!(std::io::stderr(), "tidepool: {text}");
             ExitCode::from(exit::code_of(&error) as u8)
         }
     }

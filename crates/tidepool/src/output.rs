@@ -29,6 +29,14 @@ pub(crate) fn print<T: DeserializeOwned>(
     crate::say(&text)
 }
 
+/// The number with the noun, which gets an `s` unless there is one: `1 pod`, `2 pods`.
+pub(crate) fn count(number: impl std::fmt::Display, noun: &str) -> String {
+    match number.to_string() {
+        one if one == "1" => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
 /// Aligns the columns of rows. Numbers and their headings are aligned right.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -57,6 +65,13 @@ pub(crate) fn columns(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        for (number, want) in [(0, "0 pods"), (1, "1 pod"), (2, "2 pods"), (-1, "-1 pods")] {
+            assert_eq!(count(number, "pod"), want);
+        }
+    }
 
     #[test]
     fn columns_are_under_each_other() {

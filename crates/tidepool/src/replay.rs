@@ -7,7 +7,7 @@ use clap::Args;
 use control_plane::client::Connect;
 use control_plane::scheduler::replay::{Placement, replay};
 
-use crate::kubeconfig;
+use crate::cluster::Source;
 
 /// Bind the pods of a file as fast as possible, and wait to be stopped
 #[derive(Args)]
@@ -26,7 +26,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let config = kubeconfig::read(&flags.kubeconfig).await?;
+        let config = Source::File(flags.kubeconfig.clone()).read(None).await?.0;
         replay(Connect::Config(Box::new(config)), placements).await?;
         // The benchmark reads the resource usage of this process, and then stops it.
         std::future::pending::<()>().await;

@@ -7,10 +7,10 @@ mod flags;
 use anyhow::{Context, bail};
 use api::config::Configuration;
 use control_plane::client::Connect;
-use control_plane::election::Election;
 use control_plane::scheduler::{Mode, Options, Running};
 
 use crate::component::{self, STOPPED_TWICE, StopSignals};
+use crate::config;
 use crate::exit::{Code, error};
 use crate::signals::StatusSignal;
 pub(crate) use flags::Flags;
@@ -42,14 +42,11 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
 
 /// The configuration of file and flags.
 fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
-    let (mut configuration, warnings, named) = match &flags.config {
-        None => (Configuration::default(), Vec::new(), String::new()),
-        Some(file) => {
-            let refused = || format!("cannot use {}", file.display());
-            let (configuration, warnings) =
-                api::config::load(&crate::read_input(file)?).with_context(refused)?;
-            (configuration, warnings, format!("{}: ", file.display()))
-        }
+    let file = flags.config.as_deref();
+    let (mut configuration, warnings) = match file {
+        None => (Configuration::default(), Vec::new()),
+        Some(file) => api::config::load(&crate::read_input(file)?)
+            .map_err(|errors| config::refused(file, &errors))?,
     };
     let mode: Mode = flags.mode;
     flags
@@ -58,10 +55,14 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     mode.settle(&mut configuration)
         .map_err(|why| error(Code::BadInput, why))?;
     let host = component::host();
-    let (mut options, more) = Options::new(&configuration, engine::plugins::ALL, &host)
-        .with_context(|| format!("{named}invalid configuration"))?;
+    let options = Options::new(&configuration, engine::plugins::ALL, &host);
+    let (mut options, more) = match file {
+        None => options.context("invalid configuration")?,
+        Some(file) => options.map_err(|errors| config::refused(file, &errors))?,
+    };
+    let name = file.map_or_else(String::new, |file| file.display().to_string());
     for warning in warnings.iter().chain(&more) {
-        tracing::warn!("{named}{warning}");
+        tracing::warn!("{}", warning.in_file(&name, ""));
     }
     for text in flags
         .without_effect()
@@ -70,10 +71,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     {
         tracing::warn!("{text}");
     }
-    let election = &configuration.leader_election;
-    options.election = election
-        .leader_elect
-        .then(|| Election::new(election, &host));
+    options.election = flags.election(&configuration.leader_election, &host);
     options.mode = mode;
     options.serve = flags.serve();
     options.debug_scores = flags.debug_scores;

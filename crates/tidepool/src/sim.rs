@@ -8,6 +8,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
+use crate::output::count;
+
 /// Simulate clusters in virtual time, without an API server
 #[derive(Args)]
 pub(crate) struct Flags {
@@ -50,21 +52,21 @@ fn play_all(flags: &RunFlags) -> Result<()> {
         }
     }
     if failed > 0 {
-        bail!("{failed} of {} scenarios failed", flags.files.len());
+        bail!(
+            "{failed} of {} failed",
+            count(flags.files.len(), "scenario")
+        );
     }
     Ok(())
 }
 
 /// The output of a scenario, and whether its expectations are met.
 fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
-    let name = file.display();
+    let name = file.display().to_string();
     let report = match sim::run(&crate::read_input(file)?) {
         Ok(report) => report,
         Err(bad) => {
-            let lines = bad
-                .0
-                .iter()
-                .map(|finding| format!("{name}: error: {finding}"));
+            let lines = bad.0.iter().map(|finding| finding.in_file(&name, "error"));
             return Ok((lines.collect(), false));
         }
     };
@@ -74,7 +76,7 @@ fn play(file: &Path, quiet: bool) -> Result<(Vec<String>, bool)> {
         lines.extend(report.log.iter().map(|line| format!("  {line}")));
     }
     let unmet = report.failures.iter();
-    lines.extend(unmet.map(|failure| format!("{name}: not met: {failure}")));
+    lines.extend(unmet.map(|failure| failure.in_file(&name, "not met")));
     let holds = report.failures.is_empty();
     if holds {
         lines.push(format!("{name}: ok"));

@@ -7,7 +7,12 @@ use api::http::{Leader, Role, STATUS, SchedulerStatus, Waiting, Watch};
 use clap::Args;
 use http::Uri;
 
-use crate::{ask, foreign::one_line, output};
+use crate::{
+    ask,
+    cluster::Place,
+    foreign::one_line,
+    output::{self, count},
+};
 
 /// Show the status of a running scheduler
 #[derive(Args)]
@@ -26,15 +31,18 @@ Examples:
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let (scheduler, answer) = ask::ask(&flags.ask, STATUS)?;
     output::print(flags.ask.output, &answer, |status| {
-        table(&status, &scheduler.server)
+        table(&status, &scheduler.server, scheduler.place())
     })
 }
 
-fn table(status: &SchedulerStatus, server: &Uri) -> String {
+fn table(status: &SchedulerStatus, server: &Uri, place: Option<&Place>) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<10} {}", one_line(&value));
     };
+    if let Some(place) = place {
+        row("context", place.to_string());
+    }
     let server = server.to_string();
     row(
         "scheduler",
@@ -51,8 +59,9 @@ fn table(status: &SchedulerStatus, server: &Uri) -> String {
     row(
         "cluster",
         format!(
-            "{} nodes, {} bound pods",
-            cluster.nodes, cluster.placed_pods
+            "{}, {}",
+            count(cluster.nodes, "node"),
+            count(cluster.placed_pods, "bound pod")
         ),
     );
     let queue = &status.queue;
@@ -60,7 +69,8 @@ fn table(status: &SchedulerStatus, server: &Uri) -> String {
     row(
         "pending",
         format!(
-            "{waiting} pods: {} active, {} in backoff, {} unschedulable, {} gated; {} in progress",
+            "{}: {} active, {} in backoff, {} unschedulable, {} gated; {} in progress",
+            count(waiting, "pod"),
             queue.active,
             queue.backoff,
             queue.unschedulable,
@@ -86,8 +96,12 @@ fn table(status: &SchedulerStatus, server: &Uri) -> String {
     row(
         "done",
         format!(
-            "{} pods bound, {} binds failed, {} pods evicted, {} events written, {} dropped",
-            done.bound, done.bind_failures, done.victims, done.events_written, done.events_dropped
+            "{} bound, {} failed, {} evicted, {} written, {} dropped",
+            count(done.bound, "pod"),
+            count(done.bind_failures, "bind"),
+            count(done.victims, "pod"),
+            count(done.events_written, "event"),
+            done.events_dropped
         ),
     );
     row("watches", watches(&status.watches));
@@ -171,7 +185,13 @@ mod tests {
 
     fn shown(answer: serde_json::Value) -> String {
         let status = serde_json::from_value(answer).unwrap();
-        table(&status, &Uri::from_static("http://127.0.0.1:10259"))
+        let place = Place {
+            context: "here".into(),
+            cluster: "east".into(),
+            server: "https://10.0.0.1".into(),
+        };
+        let server = Uri::from_static("http://127.0.0.1:10259");
+        table(&status, &server, Some(&place))
     }
 
     #[test]
@@ -198,6 +218,7 @@ mod tests {
             "warnings": ["no node has `nvidia.com/gpus`\n"],
         }));
         let want = "\
+context    here, cluster east at https://10.0.0.1
 scheduler  0.0.0 at http://127.0.0.1:10259, up 1m 1s
 mode       primary, leader, holds kube-system/kube-scheduler
 pods of    default-scheduler
@@ -211,6 +232,21 @@ warning    ignoring CustomNodeResources without a node of the same name: ghost, 
 warning    no node has `nvidia.com/gpus`\\n
 ";
         assert_eq!(text, want);
+    }
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        let text = shown(json!({
+            "cluster": {"nodes": 1, "placedPods": 1}, "queue": {"active": 1},
+            "sinceStart": {"bound": 1, "bindFailures": 1, "eventsWritten": 1, "victims": 1},
+        }));
+        for line in [
+            "cluster    1 node, 1 bound pod\n",
+            "pending    1 pod: 1 active",
+            "done       1 pod bound, 1 bind failed, 1 pod evicted, 1 event written, 0 dropped\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
     }
 
     #[test]

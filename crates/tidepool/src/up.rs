@@ -1,7 +1,11 @@
 //! `tidepool up`: a cluster in one process.
 
 mod board;
+mod contents;
+mod controllers;
+mod keys;
 mod screen;
+mod scroll;
 mod terminal;
 mod view;
 mod welcome;
@@ -22,18 +26,23 @@ use control_plane::{
     scheduler::{self, Mode},
     serve::{self, Port, Serve},
 };
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client, api::PostParams};
+use kube::Client;
 use local::{Local, Timings};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    runtime::{Handle, Runtime},
+    signal::unix::{SignalKind, signal},
+};
 
-use self::{terminal::Terminal, view::View, welcome::Welcome};
+use self::{controllers::RunningControllers, terminal::Terminal, view::View, welcome::Welcome};
 use crate::{
+    config,
     kubeconfig::{self, USER},
     logs, say,
     signals::StatusSignal,
 };
 
+/// The configuration without `--config`.
+const DEFAULT_PROFILE: &str = include_str!("up/default-profile.yaml");
 /// The name of this machine in events and in the Lease.
 const HOST: &str = "tidepool-up";
 /// Stopping takes a second. After this time some task hangs, and it is safe to exit.
@@ -101,10 +110,22 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
-    runtime.block_on(up(flags))
+    let background = background().context("cannot start threads")?;
+    let result = runtime.block_on(up(flags, background.handle()));
+    background.shutdown_background();
+    result
 }
 
-async fn up(flags: Flags) -> anyhow::Result<()> {
+/// The threads of the controllers and simulated nodes. A flood of objects keeps them busy; the API server, the Lease and
+/// the health checks have other threads.
+fn background() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .thread_name("tidepool-local")
+        .enable_all()
+        .build()
+}
+
+async fn up(flags: Flags, background: &Handle) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let asked = StatusSignal::listen()?;
@@ -122,7 +143,7 @@ async fn up(flags: Flags) -> anyhow::Result<()> {
         }
     });
     let mut running = tokio::select! {
-        running = Running::start(&flags) => running?,
+        running = Running::start(&flags, background) => running?,
         () = &mut end => return Ok(()),
     };
     asked.answer(running.scheduler.handle().clone());
@@ -136,6 +157,7 @@ async fn up(flags: Flags) -> anyhow::Result<()> {
 
 struct Running {
     scheduler: scheduler::Running,
+    controllers: RunningControllers,
     local: Local,
     serving: Serving,
     client: Client,
@@ -149,10 +171,11 @@ struct Shown {
     demo: bool,
     /// The scheduler names that pods can use.
     schedulers: Vec<String>,
+    debug_scores: bool,
 }
 
 impl Running {
-    async fn start(flags: &Flags) -> anyhow::Result<Self> {
+    async fn start(flags: &Flags, background: &Handle) -> anyhow::Result<Self> {
         let kubeconfig = match &flags.kubeconfig_out {
             Some(path) => std::path::absolute(path).context("cannot write the kubeconfig")?,
             None => kubeconfig::default_path(|name| std::env::var_os(name))?,
@@ -180,28 +203,34 @@ impl Running {
             .ok_or_else(|| anyhow!("user {USER} has no kubeconfig"))?;
         kubeconfig::write(&kubeconfig, &text)?;
         let client = Client::new(cluster.service(), "default");
+        contents::create(&client, &configuration.leader_election.resource_namespace).await?;
         let root_ca = serving.ca_pem().to_owned();
-        let local = local::start(client.clone(), root_ca, Timings::default());
+        let local = {
+            // The tasks of this client and of everything that is started here run there.
+            let _there = background.enter();
+            let client = Client::new(cluster.service(), "default");
+            local::start(client, root_ca, Timings::default())
+        };
         local.synced().await;
         let nodes = if flags.empty { 0 } else { flags.nodes.into() };
         let added = local.nodes().add_demo(nodes).await;
         added.context("cannot add the demo nodes")?;
-        let lease = &configuration.leader_election.resource_namespace;
-        create_namespace(&client, lease).await?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
+        let controllers = RunningControllers::start(client.clone())?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {
             let loaded = local.load_demo(nodes, name).await;
             loaded.context("cannot load the demo workload")?;
         }
         if let Some(address) = scheduler.server()
-            && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address))
+            && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address), &serving.url())
         {
             // Commands can also find it by its Lease.
             tracing::warn!("cannot save the address of the scheduler: {error}");
         }
         Ok(Self {
             scheduler,
+            controllers,
             local,
             serving,
             client,
@@ -210,20 +239,25 @@ impl Running {
                 nodes,
                 demo,
                 schedulers,
+                debug_scores: flags.debug_scores > 0,
             },
         })
     }
 
     /// Shows events until the end, or until a component fails.
     async fn show(&mut self, plain: bool, end: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let url = self.serving.url();
+        let api = self.serving.url();
         let program = std::env::args().next();
+        let scores = self.scheduler.server().filter(|_| self.shown.debug_scores);
+        let scores =
+            scores.map(|address| format!("{}{}?output=table", url(address), api::http::SCORES));
         let welcome = Welcome {
-            url: &url,
+            url: &api,
             kubeconfig: &self.shown.kubeconfig,
             nodes: self.shown.nodes,
             demo: self.shown.demo,
             schedulers: &self.shown.schedulers,
+            scores,
             program: program.as_deref().unwrap_or("tidepool"),
         };
         let mut view = View::new(self.client.clone(), welcome.frame());
@@ -245,6 +279,7 @@ impl Running {
             result = shows => result,
             () = end => Ok(()),
             why = self.scheduler.ended() => Err(why.into()),
+            why = self.controllers.ended() => Err(why),
         };
         drop(terminal);
         if on_terminal {
@@ -257,6 +292,7 @@ impl Running {
         if let Some(address) = self.scheduler.server() {
             kubeconfig::remove_server(&self.shown.kubeconfig, &url(address));
         }
+        self.controllers.stop().await;
         self.scheduler.stop().await;
         self.local.stop().await;
         self.serving.shutdown().await;
@@ -268,14 +304,18 @@ fn url(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
+/// Without a file: the default profile of `up`.
 fn configuration(file: Option<&Path>) -> anyhow::Result<Configuration> {
     let Some(file) = file else {
-        return Ok(Configuration::default());
+        let (configuration, _) =
+            api::config::load(DEFAULT_PROFILE).context("cannot use the default profile")?;
+        return Ok(configuration);
     };
     let (configuration, warnings) = api::config::load(&crate::read_input(file)?)
-        .with_context(|| format!("cannot use {}", file.display()))?;
+        .map_err(|errors| config::refused(file, &errors))?;
+    let name = file.display().to_string();
     for warning in warnings {
-        tracing::warn!("{}: {warning}", file.display());
+        tracing::warn!("{}", warning.in_file(&name, ""));
     }
     Ok(configuration)
 }
@@ -284,28 +324,19 @@ fn scheduler_options(
     configuration: &Configuration,
     file: Option<&Path>,
 ) -> anyhow::Result<scheduler::Options> {
-    let file = file.map_or_else(String::new, |file| file.display().to_string());
     let options = scheduler::Options::new(configuration, engine::plugins::ALL, HOST);
-    let (mut options, warnings) = options.with_context(|| format!("cannot use {file}"))?;
+    let (mut options, warnings) = match file {
+        None => options.context("cannot use the default configuration")?,
+        Some(file) => options.map_err(|errors| config::refused(file, &errors))?,
+    };
+    let name = file.map_or_else(String::new, |file| file.display().to_string());
     for warning in warnings {
-        tracing::warn!("{file}: {warning}");
+        tracing::warn!("{}", warning.in_file(&name, ""));
     }
     let election = &configuration.leader_election;
     options.mode = Mode::Primary;
     options.election = election.leader_elect.then(|| Election::new(election, HOST));
     Ok(options)
-}
-
-/// Creates the namespace of the scheduler's Lease.
-async fn create_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
-    let mut namespace = Namespace::default();
-    namespace.metadata.name = Some(name.to_owned());
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    match namespaces.create(&PostParams::default(), &namespace).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("cannot create the namespace {name}")),
-        Ok(_) => Ok(()),
-    }
 }
 
 async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
@@ -320,4 +351,41 @@ async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
         ),
         other => other.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::framework::Point;
+
+    use super::*;
+
+    #[test]
+    fn the_default_profile_is_kube_schedulers_with_reclaimed_resources() {
+        let configuration = configuration(None).unwrap();
+        let (profiles, warnings) = configuration.profiles(engine::plugins::ALL).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let profile = &profiles[0];
+        assert_eq!(profiles.len(), 1);
+        assert_eq!(&*profile.scheduler_name, "default-scheduler");
+        let names = |point| -> Vec<&str> {
+            let order = profile.at(point).iter();
+            order.map(|&index| profile.plugins()[index].name).collect()
+        };
+        for (point, plugin, enabled) in [
+            (Point::Filter, "NodeResourcesFit", true),
+            (Point::Filter, "QoSAwareNodeResourcesFit", true),
+            (Point::Filter, "QoSAwareTaintToleration", true),
+            (Point::PostFilter, "QoSAwarePreemption", true),
+            (Point::PostFilter, "DefaultPreemption", false),
+            (Point::Score, "QoSAwareNodeResourcesFit", true),
+            (Point::Score, "NodeResourcesBalancedAllocation", true),
+            (Point::Score, "NodeResourcesFit", false),
+        ] {
+            assert_eq!(
+                names(point).contains(&plugin),
+                enabled,
+                "{plugin} at {point:?}"
+            );
+        }
+    }
 }

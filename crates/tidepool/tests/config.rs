@@ -58,6 +58,34 @@ fn check_names_file_line_and_field() {
     );
 }
 
+#[test]
+fn check_prints_findings_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+                parallelism: 4\nprofiles:\n- plugins:\n    score:\n      enabled:\n      - name: Coscheduling\n\
+                percentageOfNodesToScore: 10\nprofles: []\n";
+    let path = file(folder.path(), "mixed.yaml", text);
+    let (code, out, _) = config(&["check", &path]);
+    assert_eq!(code, 3, "{out}");
+    let found: Vec<String> = out
+        .lines()
+        .map(|line| {
+            let rest = line.strip_prefix(&path[..]).unwrap();
+            let mut parts = rest.splitn(4, ':');
+            let line = parts.by_ref().nth(1).unwrap();
+            format!("{line}{}", parts.next().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        found,
+        ["3 warning", "8 error", "9 warning", "10 error"],
+        "{out}"
+    );
+    let peer = "ScorePlugin \"Coscheduling\" does not exist: it is a plugin of scheduler-plugins and Koordinator and \
+                has no counterpart here\n";
+    assert!(out.contains(peer), "{out}");
+}
+
 /// A resource that no node has is most likely misspelt.
 #[test]
 fn check_looks_at_nodes_if_it_is_given_some() {

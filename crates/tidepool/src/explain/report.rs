@@ -1,16 +1,13 @@
 //! The report about a pod, as text.
 
-use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use api::http::PodReport;
-use control_plane::scheduler::observe::score_table::{ScoreRow, ScoreTable};
-use engine::scheduler::{Decision, NodeReport, PodState, PreemptionReport};
+use engine::scheduler::{Decision, PodState, PreemptionOutcome, UnhelpfulReport};
 use jiff::{SignedDuration, Timestamp};
 
+use super::nodes;
 use crate::{foreign::one_line, output};
-
-/// Nodes that are named for one reason.
-const MOST_NAMED: usize = 4;
 
 /// The state of the pod, the decision that the scheduler would make now, and the reasons.
 pub(super) fn summary(report: &PodReport, now: Timestamp) -> String {
@@ -21,7 +18,17 @@ pub(super) fn summary(report: &PodReport, now: Timestamp) -> String {
     let _ = writeln!(text, "state      {}", state(report, now));
     if let Some(attempt) = &report.last_attempt {
         let ago = span(now.duration_since(attempt.at));
-        let _ = writeln!(text, "last try   {ago} ago: {}", one_line(&attempt.message));
+        // A scheduler of an older version sends only the whole message.
+        let reasons = match &attempt.reasons[..] {
+            "" => &attempt.message,
+            reasons => reasons,
+        };
+        let is_same = matches!(&report.verdict, Decision::NoNode(now) if now.starts_with(reasons));
+        let result = match is_same {
+            true => "the same result as now".into(),
+            false => one_line(reasons),
+        };
+        let _ = writeln!(text, "last try   {ago} ago: {result}");
         if !attempt.evicted.is_empty() {
             let _ = writeln!(text, "evicted    {}", attempt.evicted.join(", "));
         }
@@ -32,10 +39,11 @@ pub(super) fn summary(report: &PodReport, now: Timestamp) -> String {
             "nominated  {node}: waits for victims to terminate there"
         );
     }
-    let _ = writeln!(text, "{}", verdict(report));
-    text.push_str(&reasons(report));
-    if let Some(preemption) = &report.preemption {
-        let _ = writeln!(text, "preempt    {}", preemption_text(preemption));
+    let _ = writeln!(text, "{}", nodes::verdict(report));
+    text.push_str(&nodes::reasons(report));
+    text.push_str(&nodes::shortages(report));
+    if let Some(preemption) = preemption_text(report) {
+        let _ = writeln!(text, "preempt    {preemption}");
     }
     text
 }
@@ -76,101 +84,50 @@ fn state(report: &PodReport, now: Timestamp) -> String {
     text
 }
 
-fn verdict(report: &PodReport) -> String {
-    let count = format!(
-        "{}/{} nodes fit",
-        fitting(report).count(),
-        report.nodes.len()
-    );
-    let is_its_node = |node: &str| {
-        let mut nodes = report.nodes.iter();
-        nodes.any(|it| it.is_its_node && *it.result.verdict.node == *node)
+/// What preemption would do; `None` if no plugin tried it.
+fn preemption_text(report: &PodReport) -> Option<String> {
+    let preemption = report.preemption.as_ref()?;
+    if let Some(node) = &preemption.node {
+        let mut candidates = preemption.candidates.iter();
+        let chosen = candidates.find(|it| it.node == *node);
+        let victims = chosen.map_or_else(String::new, |it| it.victims.join(", "));
+        return Some(format!("would evict {victims} from {node}"));
+    }
+    let why = match preemption.outcome {
+        PreemptionOutcome::NotTried => return None,
+        PreemptionOutcome::NoCandidate => no_candidate(report, &preemption.unhelpful),
+        PreemptionOutcome::PolicyNever => "the preemptionPolicy of the pod is Never".to_owned(),
+        PreemptionOutcome::VictimsTerminate => {
+            return Some("waits for preempted pods to terminate on the nominated node".to_owned());
+        }
+        PreemptionOutcome::NoneAllowed => {
+            "an extender or the QoS level of the pod forbids every eviction that helps".to_owned()
+        }
+        PreemptionOutcome::Found | PreemptionOutcome::Failed | PreemptionOutcome::Unknown => {
+            one_line(&preemption.message).into_owned()
+        }
     };
-    match &report.verdict {
-        Decision::Node(node) if is_its_node(node) => {
-            format!("now        {count}; the scheduler would choose the same node")
-        }
-        Decision::Node(node) => format!("now        {count}; the scheduler would choose {node}"),
-        Decision::NoNode(message) if report.nodes.is_empty() => {
-            format!("now        {}", one_line(message))
-        }
-        Decision::NoNode(_) => format!("now        {count}"),
-        Decision::Error(message) => format!("error      {}", one_line(message)),
-        Decision::Foreign(message) => format!("foreign    {}", one_line(message)),
-    }
+    Some(match &why[..] {
+        "" => "not possible".to_owned(),
+        why => format!("not possible: {why}"),
+    })
 }
 
-fn fitting(report: &PodReport) -> impl Iterator<Item = &NodeReport<String>> {
-    let nodes = report.nodes.iter();
-    nodes.filter(|node| node.result.verdict.rejection.is_none())
-}
-
-/// Nodes that do not fit, by reason, the most frequent first.
-fn reasons(report: &PodReport) -> String {
-    let mut groups: BTreeMap<(String, &str), Vec<&str>> = BTreeMap::new();
-    for node in &report.nodes {
-        let verdict = &node.result.verdict;
-        if let Some(rejection) = &verdict.rejection {
-            let plugin = verdict.plugin.as_deref().unwrap_or("-");
-            let key = (one_line(&rejection.message()).into_owned(), plugin);
-            groups.entry(key).or_default().push(&verdict.node);
-        }
+/// Why evicting pods helps on no node.
+fn no_candidate(report: &PodReport, unhelpful: &[UnhelpfulReport<String>]) -> String {
+    let nodes = |number| output::count(number, "node");
+    let without_victims = unhelpful.iter().filter(|it| it.plugin.is_none()).count();
+    let useless = report.nodes.len().saturating_sub(without_victims);
+    let mut texts = Vec::new();
+    if without_victims > 0 {
+        let nodes = nodes(without_victims);
+        texts.push(format!("no pods of lower priority on {nodes}"));
     }
-    if groups.is_empty() {
-        return String::new();
+    if useless > 0 {
+        let nodes = nodes(useless);
+        texts.push(format!("evicting pods does not help on {nodes}"));
     }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, nodes)| Reverse(nodes.len()));
-    let head = ["  NODES", "REASON", "PLUGIN", "NAMES"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(groups.into_iter().map(|((reason, plugin), nodes)| {
-        let mut named = nodes[..nodes.len().min(MOST_NAMED)].join(" ");
-        if nodes.len() > MOST_NAMED {
-            let _ = write!(named, " and {} more", nodes.len() - MOST_NAMED);
-        }
-        vec![nodes.len().to_string(), reason, plugin.to_owned(), named]
-    }));
-    output::columns(&rows)
-}
-
-/// The table of the best nodes, as in the scheduler's log.
-pub(super) fn scores(report: &PodReport, top: usize) -> String {
-    let mut nodes: Vec<_> = fitting(report).map(|node| &node.result).collect();
-    if nodes.is_empty() {
-        return "scores     none, because no node fits\n".to_owned();
-    }
-    nodes.sort_by_key(|node| {
-        let is_chosen =
-            matches!(&report.verdict, Decision::Node(chosen) if *chosen == node.verdict.node);
-        (Reverse(node.total), !is_chosen)
-    });
-    let plugins = nodes[0].scores.iter().map(|it| &it.plugin[..]);
-    let rows = nodes.iter().take(top).map(|node| ScoreRow {
-        node: &node.verdict.node,
-        score: node.total,
-        scores: node.scores.iter().map(|it| it.weighted).collect(),
-    });
-    let table = ScoreTable {
-        namespace: &report.namespace,
-        name: &report.name,
-        top,
-        feasible_nodes: nodes.len(),
-        plugins: plugins.collect(),
-        rows: rows.collect(),
-    };
-    format!("\n{table}\n")
-}
-
-fn preemption_text(preemption: &PreemptionReport<String>) -> String {
-    let Some(node) = &preemption.node else {
-        return match &preemption.message[..] {
-            "" => "not possible".to_owned(),
-            message => format!("not possible: {}", one_line(message)),
-        };
-    };
-    let chosen = preemption.candidates.iter().find(|it| it.node == *node);
-    let victims = chosen.map_or_else(String::new, |it| it.victims.join(", "));
-    format!("would evict {victims} from {node}")
+    texts.join("; ")
 }
 
 /// Whole seconds; 0 for the past.
@@ -180,12 +137,13 @@ fn span(duration: SignedDuration) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn report(mut fields: serde_json::Value) -> PodReport {
+    /// A report with these fields, and without anything else.
+    pub(in crate::explain) fn report(mut fields: serde_json::Value) -> PodReport {
         let common = json!({"namespace": "demo", "name": "web", "uid": "u", "schedulerName": "default-scheduler",
             "attempts": null, "lastAttempt": null, "nominatedNode": null, "preemption": null, "extenders": [], "nodes": []});
         for (name, value) in common.as_object().unwrap() {
@@ -206,16 +164,29 @@ mod tests {
             json!({"node": node, "rejection": {"status": "Unschedulable", "reasons": [why]}, "plugin": plugin,
                 "scores": [], "total": 0, "isItsNode": false, "isNominated": false})
         };
+        let mut tainted = no("b", "node(s) had untolerated taint(s)", "TaintToleration");
+        tainted["explanation"] = "node(s) had untolerated taint(s): gpu=yes:NoSchedule".into();
+        let message =
+            "0/7 nodes\nstate      is on a. no new claims to deallocate, preemption: many";
         let report = report(json!({
-            "state": "unschedulable", "rejectedBy": ["NodeResourcesFit", "NodeAffinity"],
+            "state": "unschedulable", "rejectedBy": ["NodeResourcesFit", "TaintToleration"],
             "latestRetry": "2026-01-31T10:04:50Z", "attempts": 3,
-            "lastAttempt": {"at": "2026-01-31T09:59:50Z", "reason": "Unschedulable", "message": "0/7 nodes\nstate      is on a", "evicted": []},
+            "lastAttempt": {"at": "2026-01-31T09:59:50Z", "reason": "Unschedulable", "message": message,
+                "reasons": "0/7 nodes\nstate      is on a.", "evicted": []},
             "verdict": {"noNode": "0/6 nodes are available: many."},
-            "preemption": {"message": "not eligible due to preemptionPolicy=Never.", "node": null,
-                "candidates": [], "unhelpful": []},
+            "shortages": [
+                {"resource": "cpu", "requested": "8", "nodes": 5, "canNeverFit": true,
+                    "mostFree": {"node": "c", "amount": "3500m"}, "largest": {"node": "a", "amount": "4"}},
+                {"resource": "memory", "requested": "4Gi", "nodes": 1, "canNeverFit": false,
+                    "mostFree": {"node": "d", "amount": "1Gi"}, "largest": {"node": "b", "amount": "64Gi"}},
+                {"resource": "example.com/gpu", "requested": "1", "nodes": 5, "canNeverFit": true,
+                    "mostFree": {"node": "a", "amount": "0"}, "largest": {"node": "a", "amount": "0"}},
+            ],
+            "preemption": {"message": "preemption: many", "outcome": "noCandidate", "node": null, "candidates": [],
+                "unhelpful": [{"node": "a", "plugin": null, "rejection": {"status": "Unschedulable", "reasons": []}}]},
             "nodes": [
                 no("a", "Insufficient cpu", "NodeResourcesFit"),
-                no("b", "node(s) didn't match Pod's node affinity/selector", "NodeAffinity"),
+                tainted,
                 no("c", "Insufficient cpu", "NodeResourcesFit"), no("d", "Insufficient cpu", "NodeResourcesFit"),
                 no("e", "Insufficient cpu", "NodeResourcesFit"), no("f", "Insufficient cpu", "NodeResourcesFit"),
                 no("g", "an extender's\nword", "Extender"),
@@ -223,48 +194,41 @@ mod tests {
         }));
         let want = "\
 pod        demo/web (scheduler default-scheduler)
-state      unschedulable: rejected by NodeResourcesFit, NodeAffinity; next attempt after a cluster event that can help, or in 4m 50s (3 attempts so far)
-last try   10s ago: 0/7 nodes\\nstate      is on a
+state      unschedulable: rejected by NodeResourcesFit, TaintToleration; next attempt after a cluster event that can help, or in 4m 50s (3 attempts so far)
+last try   10s ago: 0/7 nodes\\nstate      is on a.
 now        0/7 nodes fit
-  NODES  REASON                                             PLUGIN            NAMES
-      5  Insufficient cpu                                   NodeResourcesFit  a c d e and 1 more
-      1  an extender's\\nword                                Extender          g
-      1  node(s) didn't match Pod's node affinity/selector  NodeAffinity      b
-preempt    not possible: not eligible due to preemptionPolicy=Never.
+  NODES  REASON                                                PLUGIN            NAMES
+      5  Insufficient cpu                                      NodeResourcesFit  a c d e and 1 more
+      1  an extender's\\nword                                   Extender          g
+      1  node(s) had untolerated taint(s): gpu=yes:NoSchedule  TaintToleration   b
+  RESOURCE         REQUESTED  MOST FREE   LARGEST NODE
+  cpu              8          3500m on c  4 on a: can never fit
+  memory           4Gi        1Gi on d    64Gi on b
+  example.com/gpu  1          0 on a      no node has it
+preempt    not possible: no pods of lower priority on 1 node; evicting pods does not help on 6 nodes
 ";
         assert_eq!(summary(&report, now()), want);
-        assert_eq!(
-            scores(&report, 3),
-            "scores     none, because no node fits\n"
-        );
     }
 
     #[test]
-    fn why_a_pod_is_where_it_is() {
-        let yes = |node: &str, total: i64| {
-            json!({"node": node, "rejection": null, "plugin": null, "total": total, "isItsNode": node == "b", "isNominated": false, "scores": [
-                {"plugin": "NodeResourcesFit", "raw": 1, "normalized": 1, "weighted": total - 100},
-                {"plugin": "TaintToleration", "raw": 0, "normalized": 100, "weighted": 100},
-            ]})
-        };
-        let report = report(json!({
-            "state": "placed", "node": "b", "attempts": null, "lastAttempt": null,
-            "verdict": {"node": "b"}, "nodes": [yes("a", 150), yes("b", 190), yes("c", 170)],
-        }));
-        let want = "\
-pod        demo/web (scheduler default-scheduler)
-state      bound to b
-now        3/3 nodes fit; the scheduler would choose the same node
-";
-        assert_eq!(summary(&report, now()), want);
-        let want = "
-Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit TaintToleration]
-| # | Pod | Node | Score | NodeResourcesFit | TaintToleration |
-| --- | --- | --- | ---:| ---:| ---:|
-| 0 | demo/web | b | 190 | 90 | 100 |
-| 1 | demo/web | c | 170 | 70 | 100 |
-";
-        assert_eq!(scores(&report, 2), want);
+    fn a_result_is_shown_once() {
+        for (now_, want) in [
+            (
+                "0/1 nodes are available: 1 no. not found",
+                "the same result as now",
+            ),
+            (
+                "0/2 nodes are available: 2 no. not found",
+                "0/1 nodes are available: 1 no.",
+            ),
+        ] {
+            let report = report(json!({"state": "active", "verdict": {"noNode": now_},
+                "lastAttempt": {"at": "2026-01-31T09:59:50Z", "reason": "Unschedulable", "evicted": [],
+                    "message": "0/1 nodes are available: 1 no. not found", "reasons": "0/1 nodes are available: 1 no."}}));
+            let text = summary(&report, now());
+            let want = format!("last try   10s ago: {want}\n");
+            assert!(text.contains(&want), "{text}");
+        }
     }
 
     #[test]
@@ -290,8 +254,46 @@ Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit Taint
             let text = summary(&report(fields), now());
             assert!(text.contains(want), "{state}: {text}");
         }
+    }
+
+    /// kube-scheduler's message is shown only where it says something to the reader.
+    #[test]
+    fn every_outcome_of_preemption_is_plain() {
+        let message = "no new claims to deallocate, preemption: 0/1 nodes are available";
+        for (outcome, want) in [
+            ("notTried", None),
+            (
+                "noCandidate",
+                Some("not possible: evicting pods does not help on 1 node"),
+            ),
+            (
+                "policyNever",
+                Some("not possible: the preemptionPolicy of the pod is Never"),
+            ),
+            (
+                "victimsTerminate",
+                Some("waits for preempted pods to terminate on the nominated node"),
+            ),
+            (
+                "noneAllowed",
+                Some(
+                    "not possible: an extender or the QoS level of the pod forbids every eviction that helps",
+                ),
+            ),
+            ("failed", Some(&format!("not possible: {message}")[..])),
+            ("of the future", Some(&format!("not possible: {message}"))),
+        ] {
+            let node = json!({"node": "a", "rejection": {"status": "Unschedulable", "reasons": ["no"]},
+                "plugin": "P", "scores": [], "total": 0, "isItsNode": false, "isNominated": false});
+            let report = report(
+                json!({"state": "active", "verdict": {"noNode": "none"}, "nodes": [node],
+                "preemption": {"message": message, "outcome": outcome, "node": null, "unhelpful": [], "candidates": []}}),
+            );
+            assert_eq!(preemption_text(&report).as_deref(), want, "{outcome}");
+        }
         let victims = json!({"state": "active", "verdict": {"noNode": "none"}, "preemption": {
-            "message": "", "node": "a", "unhelpful": [], "candidates": [{"node": "a", "victims": ["demo/x", "demo/y"], "budgetViolations": 0}]}});
+            "message": "", "outcome": "found", "node": "a", "unhelpful": [],
+            "candidates": [{"node": "a", "victims": ["demo/x", "demo/y"], "budgetViolations": 0}]}});
         let text = summary(&report(victims), now());
         assert!(text.contains("would evict demo/x, demo/y from a"), "{text}");
     }

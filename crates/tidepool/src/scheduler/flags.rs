@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use api::config::Configuration;
+use api::config::{Configuration, LeaderElection};
 use clap::Args;
+use control_plane::election::Election;
 use control_plane::scheduler::Mode;
 use control_plane::serve::{PORT, Serve};
 use engine::scheduler::score_count;
@@ -69,6 +70,10 @@ impl Flags {
             self.leader_elect_resource_namespace.as_ref(),
             &mut configuration.leader_election,
         )
+    }
+
+    pub(super) fn election(&self, settings: &LeaderElection, host: &str) -> Option<Election> {
+        self.election.election(settings, host)
     }
 
     pub(super) fn serve(&self) -> Option<Serve> {

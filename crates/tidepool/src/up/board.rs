@@ -3,6 +3,7 @@
 //! It is updated from watch events. It sends no requests and draws nothing.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     fmt,
 };
@@ -24,6 +25,8 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Default)]
 pub(super) struct Board {
+    /// The schedulers of this process; empty if unknown.
+    schedulers: Vec<String>,
     nodes: BTreeMap<String, NodeRow>,
     /// By uid.
     pods: HashMap<String, PodRow>,
@@ -64,6 +67,8 @@ struct PodRow {
 enum Stage {
     /// For a node. The reason is empty before the first scheduling attempt.
     Waiting(String),
+    /// For this scheduler, which is none of this process and has not tried the pod.
+    Foreign(String),
     Starting,
     Running,
     Leaving,
@@ -120,6 +125,8 @@ pub(super) struct NodeView<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) waiting: usize,
+    /// Of schedulers that do not run here.
+    pub(super) foreign: usize,
     pub(super) starting: usize,
     pub(super) running: usize,
     pub(super) leaving: usize,
@@ -127,6 +134,14 @@ pub(super) struct Counts {
 }
 
 impl Board {
+    /// An empty board. Pods of other schedulers than these are shown as such.
+    pub(super) fn new(schedulers: Vec<String>) -> Self {
+        Self {
+            schedulers,
+            ..Self::default()
+        }
+    }
+
     /// Applies an event of the watch of nodes.
     pub(super) fn node_event(&mut self, event: Event<Node>) {
         match event {
@@ -219,7 +234,7 @@ impl Board {
     }
 
     fn set_pod(&mut self, pod: Pod) -> Option<(String, Change)> {
-        let row = PodRow::new(&pod);
+        let row = PodRow::new(&pod, &self.schedulers);
         let uid = text(&pod.metadata.uid);
         let change = row.change_since(self.pods.get(&uid));
         if matches!(change, Some(Change::Placed { .. })) {
@@ -246,6 +261,7 @@ impl Board {
         for pod in self.pods.values() {
             let count = match pod.stage {
                 Stage::Waiting(_) => &mut counts.waiting,
+                Stage::Foreign(_) => &mut counts.foreign,
                 Stage::Starting => &mut counts.starting,
                 Stage::Running => &mut counts.running,
                 Stage::Leaving => &mut counts.leaving,
@@ -256,13 +272,14 @@ impl Board {
         counts
     }
 
-    /// Unschedulable pods with their reasons, by name.
-    pub(super) fn waiting(&self) -> Vec<(&str, &str)> {
+    /// Unschedulable pods and those of unknown schedulers, with their reasons, by name.
+    pub(super) fn waiting(&self) -> Vec<(&str, Cow<'_, str>)> {
         let mut waiting: Vec<_> = self
             .pods
             .values()
             .filter_map(|pod| match &pod.stage {
-                Stage::Waiting(why) if !why.is_empty() => Some((&pod.name[..], &why[..])),
+                Stage::Waiting(why) if !why.is_empty() => Some((&pod.name[..], why.into())),
+                Stage::Foreign(scheduler) => Some((&pod.name[..], no_scheduler(scheduler).into())),
                 _ => None,
             })
             .collect();
@@ -295,6 +312,10 @@ impl Board {
     }
 }
 
+fn no_scheduler(name: &str) -> String {
+    format!("no scheduler will place it: none is named {name} here")
+}
+
 fn text(field: &Option<String>) -> String {
     field.clone().unwrap_or_default()
 }
@@ -309,7 +330,7 @@ impl Amount {
 }
 
 impl PodRow {
-    fn new(pod: &Pod) -> Self {
+    fn new(pod: &Pod, schedulers: &[String]) -> Self {
         let (meta, status) = (&pod.metadata, pod.status.clone().unwrap_or_default());
         let condition = |kind: &str| status.conditions.iter().find(|it| it.kind == kind);
         let name = text(&meta.name);
@@ -318,7 +339,13 @@ impl PodRow {
             _ if meta.deletion_timestamp.is_some() => Stage::Leaving,
             _ if pod.spec.node_name.is_empty() => {
                 let refused = condition("PodScheduled").filter(|it| it.status == "False");
-                Stage::Waiting(refused.map_or_else(String::new, |it| it.message.clone()))
+                let scheduler = &pod.spec.scheduler_name;
+                let is_ours = schedulers.is_empty() || schedulers.contains(scheduler);
+                match refused {
+                    Some(refused) => Stage::Waiting(refused.message.clone()),
+                    None if is_ours => Stage::Waiting(String::new()),
+                    None => Stage::Foreign(scheduler.clone()),
+                }
             }
             "Running" => Stage::Running,
             _ => Stage::Starting,
@@ -369,6 +396,11 @@ impl PodRow {
             {
                 Some(Change::Waits {
                     reason: why.clone(),
+                })
+            }
+            Stage::Foreign(scheduler) if old.is_none_or(|old| old.stage != self.stage) => {
+                Some(Change::Waits {
+                    reason: no_scheduler(scheduler),
                 })
             }
             _ => None,
@@ -543,10 +575,42 @@ mod tests {
             starting: 1,
             running: 1,
             ended: 1,
-            leaving: 0,
+            ..Counts::default()
         };
         assert_eq!(board.counts(), counts);
-        assert_eq!(board.waiting(), [("demo/d", "no room")]);
+        assert_eq!(board.waiting(), [("demo/d", "no room".into())]);
+    }
+
+    #[test]
+    fn pods_that_no_scheduler_will_place_are_counted_and_listed() {
+        let mut board = Board::new(vec!["default-scheduler".into()]);
+        let of = |name: &str, scheduler: &str, node: &str, status: Value| {
+            let mut spec = spec(node);
+            spec["schedulerName"] = scheduler.into();
+            pod(name, spec, status)
+        };
+        let pending = || json!({"phase": "Pending"});
+        assert_eq!(
+            tell(&mut board, of("a", "default-scheduler", "", pending())),
+            [""; 0]
+        );
+        let why = "no scheduler will place it: none is named packing here";
+        let told = tell(&mut board, of("b", "packing", "", pending()));
+        assert_eq!(told, [format!("12:00:00  waiting  demo/b: {why}")]);
+        let again = tell(&mut board, of("b", "packing", "", pending()));
+        assert_eq!(again, [""; 0], "it is reported once");
+        tell(&mut board, of("c", "packing", "n1", pending()));
+        let counts = Counts {
+            waiting: 1,
+            foreign: 1,
+            starting: 1,
+            ..Counts::default()
+        };
+        assert_eq!(board.counts(), counts);
+        assert_eq!(board.waiting(), [("demo/b", why.into())]);
+        // Another process has that scheduler.
+        tell(&mut board, of("b", "packing", "", refused("no room")));
+        assert_eq!(board.waiting(), [("demo/b", "no room".into())]);
     }
 
     #[test]

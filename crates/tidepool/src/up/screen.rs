@@ -1,17 +1,22 @@
 //! Lays the board out as lines for a window of any size. `terminal` prints them.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
 use super::board::{Board, NodeView};
+use crate::output::count;
 
 /// The parts that do not change while the cluster is up.
 pub(super) struct Frame {
     /// `tidepool 0.1.0: ...`
     pub(super) title: String,
-    /// Commands to run in another terminal.
+    /// `export KUBECONFIG=...`, which every window shows.
+    pub(super) export: String,
+    /// More commands to run in another terminal.
     pub(super) commands: Vec<String>,
-    /// The one line of them that a small window shows.
-    pub(super) reminder: String,
+    /// Where the score tables are, if they are enabled.
+    pub(super) scores: Option<String>,
+    /// The schedulers of this process.
+    pub(super) schedulers: Vec<String>,
     /// The name of this program, for more commands.
     pub(super) program: String,
 }
@@ -42,6 +47,9 @@ const MAX_LOGGED: usize = 3;
 const MIN_CHANGES: usize = 3;
 /// A window with fewer rows shows no commands.
 const MIN_ROWS: usize = 10;
+/// Rows that the reminder leaves for the rest.
+const MIN_OTHERS: usize = 6;
+const STOP: &str = "q or Ctrl-C stops everything";
 
 /// The lines of a window: never more or wider than it.
 pub(super) fn draw(
@@ -51,34 +59,38 @@ pub(super) fn draw(
     uptime: Duration,
     size: Size,
 ) -> Vec<Row> {
-    let spare = usize::from(size.rows >= MIN_ROWS);
-    let mut page = Page {
-        lines: Vec::new(),
-        size: Size {
-            rows: size.rows - spare,
-            ..size
-        },
+    let reminder = match size.rows >= MIN_ROWS {
+        true => reminder(frame, size),
+        false => Vec::new(),
     };
-    page.add(Look::Heading, frame.title.clone());
-    page.add(Look::Plain, pods_line(board, uptime));
+    let mut page = Page::new(Size {
+        rows: size.rows - reminder.len(),
+        ..size
+    });
     let nodes = board.nodes();
-    page.add(Look::Plain, cpu_line(&nodes));
+    add_sums(&mut page, board, frame, &nodes, uptime);
+    if let Some(scores) = &frame.scores {
+        page.add(Look::Plain, scores.clone());
+    }
+    // A score table has several lines, and a place of its own.
+    let logged = logged.iter().filter(|line| !line.contains('\n'));
+    let logged: Vec<&String> = logged.collect();
     for line in logged.iter().rev().take(MAX_LOGGED).rev() {
-        page.add(Look::Plain, line.clone());
+        page.add(Look::Plain, (*line).clone());
     }
     let waiting = board.waiting();
-    let commands = commands(frame, waiting.first().map(|(pod, _)| *pod));
+    let commands = commands(frame, waiting.first().map(|(pod, _)| *pod), size);
     // Nodes come first, but leave rows for pods. The commands come last, if rows are left.
     let others = 2 + waiting.len().min(MAX_WAITING) + 2 + MIN_CHANGES;
     let most = page.left().saturating_sub(others).clamp(3, 16);
     add_nodes(&mut page, &nodes, most);
-    add_waiting(&mut page, &waiting);
+    add_waiting(&mut page, &waiting, MAX_WAITING);
     page.size = size;
     let with_commands = page.left() > commands.len() + 3 + MIN_CHANGES;
     let (last, above) = if with_commands {
         (commands, 1)
     } else {
-        (vec![frame.reminder.clone(); spare], 0)
+        (reminder, 0)
     };
     let rows = page.left() - last.len() - above;
     add_changes(&mut page, board, rows);
@@ -93,17 +105,25 @@ pub(super) fn draw(
     page.lines
 }
 
-struct Page {
-    lines: Vec<Row>,
+/// Lines up to a size.
+pub(super) struct Page {
+    pub(super) lines: Vec<Row>,
     size: Size,
 }
 
 impl Page {
+    pub(super) fn new(size: Size) -> Self {
+        Self {
+            lines: Vec::new(),
+            size,
+        }
+    }
+
     fn left(&self) -> usize {
         self.size.rows.saturating_sub(self.lines.len())
     }
 
-    fn add(&mut self, look: Look, text: String) {
+    pub(super) fn add(&mut self, look: Look, text: String) {
         if self.left() > 0 {
             let text = fit(&text, self.size.columns);
             self.lines.push(Row { text, look });
@@ -132,12 +152,48 @@ fn fit(text: &str, columns: usize) -> String {
     fitted
 }
 
+/// The text in lines of so many columns. Nothing of it is left out.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let letters: Vec<char> = text.chars().collect();
+    let lines = letters.chunks(columns.max(1));
+    lines.map(|line| line.iter().collect()).collect()
+}
+
+/// How to connect and to stop, for windows that show no other commands. The path is whole if the window has rows for it.
+fn reminder(frame: &Frame, size: Size) -> Vec<String> {
+    let one = format!("{STOP}; {}", frame.export);
+    if one.chars().count() <= size.columns {
+        return vec![one];
+    }
+    let mut lines = wrap(&frame.export, size.columns);
+    lines.push(format!("{STOP}; arrow keys scroll"));
+    match lines.len() + MIN_OTHERS <= size.rows {
+        true => lines,
+        false => vec![one],
+    }
+}
+
+/// The title and the sums.
+pub(super) fn add_sums(
+    page: &mut Page,
+    board: &Board,
+    frame: &Frame,
+    nodes: &[NodeView],
+    uptime: Duration,
+) {
+    let title = format!("{}, {}", frame.title, count(nodes.len(), "node"));
+    page.add(Look::Heading, title);
+    page.add(Look::Plain, pods_line(board, uptime));
+    page.add(Look::Plain, cpu_line(nodes));
+}
+
 fn pods_line(board: &Board, uptime: Duration) -> String {
     let counts = board.counts();
     let mut line = format!("pods: {} running", counts.running);
     for (count, word) in [
         (counts.starting, "starting"),
         (counts.waiting, "waiting"),
+        (counts.foreign, "without a scheduler"),
         (counts.leaving, "leaving"),
         (counts.ended, "ended"),
     ] {
@@ -169,7 +225,7 @@ fn cores(milli: i64) -> String {
     format!("{:.1}", milli as f64 / 1000.0)
 }
 
-fn add_nodes(page: &mut Page, nodes: &[NodeView], most: usize) {
+pub(super) fn add_nodes(page: &mut Page, nodes: &[NodeView], most: usize) {
     let name = nodes.iter().map(|it| it.name.len()).max().unwrap_or(0);
     let name = name.clamp(4, 30);
     // Wide enough to compare nodes at a glance, and no wider.
@@ -199,7 +255,7 @@ fn add_nodes(page: &mut Page, nodes: &[NodeView], most: usize) {
         page.add(Look::Plain, line.trim_end().to_owned());
     }
     if nodes.len() > shown {
-        let more = format!("... and {} more nodes", nodes.len() - shown);
+        let more = format!("... and {}", count(nodes.len() - shown, "more node"));
         page.add(Look::Faint, more);
     }
 }
@@ -216,7 +272,7 @@ fn bar(used: i64, asked: i64, all: i64, width: usize) -> String {
     ["█".repeat(used), "▒".repeat(idle), "·".repeat(free)].concat()
 }
 
-fn add_waiting(page: &mut Page, waiting: &[(&str, &str)]) {
+pub(super) fn add_waiting(page: &mut Page, waiting: &[(&str, Cow<'_, str>)], most: usize) {
     if waiting.is_empty() {
         return;
     }
@@ -225,19 +281,19 @@ fn add_waiting(page: &mut Page, waiting: &[(&str, &str)]) {
     // Half the window for the reasons at least.
     let name = name.min(page.size.columns / 2);
     let shown = match waiting.len() {
-        count if count > MAX_WAITING => MAX_WAITING - 1,
+        count if count > most => most - 1,
         count => count,
     };
     for (pod, why) in &waiting[..shown] {
         page.add(Look::Plain, format!("{:name$}  {why}", fit(pod, name)));
     }
     if waiting.len() > shown {
-        let more = format!("... and {} more pods", waiting.len() - shown);
+        let more = format!("... and {}", count(waiting.len() - shown, "more pod"));
         page.add(Look::Faint, more);
     }
 }
 
-fn add_changes(page: &mut Page, board: &Board, rows: usize) {
+pub(super) fn add_changes(page: &mut Page, board: &Board, rows: usize) {
     if rows < 3 || board.changes().next().is_none() {
         return;
     }
@@ -247,33 +303,36 @@ fn add_changes(page: &mut Page, board: &Board, rows: usize) {
     }
 }
 
-fn commands(frame: &Frame, waiting: Option<&str>) -> Vec<String> {
+fn commands(frame: &Frame, waiting: Option<&str>, size: Size) -> Vec<String> {
     let mut commands = vec!["In another terminal:".to_owned()];
+    commands.extend(wrap(&format!("  {}", frame.export), size.columns));
     commands.extend(frame.commands.iter().map(|command| format!("  {command}")));
     if let Some(pod) = waiting {
         commands.push(format!("  {} explain pod {pod}", frame.program));
     }
-    commands.push("Ctrl-C stops everything.".to_owned());
+    commands.push(format!("{STOP}; arrow keys scroll."));
     commands
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
 
-    fn frame() -> Frame {
+    pub(in crate::up) fn frame() -> Frame {
         Frame {
             title: "tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440".into(),
-            commands: vec!["kubectl get pods".into(); 3],
-            reminder: "Ctrl-C stops everything; export KUBECONFIG=/k".into(),
+            export: "export KUBECONFIG=/k".into(),
+            commands: vec!["kubectl get pods".into(); 2],
+            scores: None,
+            schedulers: vec!["default-scheduler".into()],
             program: "tidepool".into(),
         }
     }
 
-    fn board(nodes: usize, pods: usize) -> Board {
+    pub(in crate::up) fn board(nodes: usize, pods: usize) -> Board {
         let mut board = Board::default();
         for number in 1..=nodes {
             let node = json!({
@@ -329,7 +388,7 @@ mod tests {
     #[test]
     fn a_window_of_80_columns() {
         let want = "\
-tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440
+tidepool 0.0.0: a Kubernetes API on https://127.0.0.1:6440, 2 nodes
 pods: 3 running, 2 waiting; 3 placed in 1m 1s
 cpu: 20.0 cores, 4.5 requested (22%), 0.0 used (0%)
 
@@ -349,11 +408,11 @@ LATEST
 12:00:00  waiting  demo/pod-0: 0/6 nodes are available: 6 Insufficient cpu.\\u{1…
 
 In another terminal:
-  kubectl get pods
+  export KUBECONFIG=/k
   kubectl get pods
   kubectl get pods
   tidepool explain pod demo/pod-0
-Ctrl-C stops everything.";
+q or Ctrl-C stops everything; arrow keys scroll.";
         assert_eq!(text(&board(2, 5), 80, 25), want);
     }
 
@@ -373,7 +432,7 @@ Ctrl-C stops everything.";
             for (columns, rows) in [(80, 24), (100, 30), (60, MIN_ROWS), (80, 60)] {
                 let text = text(&board, columns, rows);
                 let last = text.lines().last().unwrap();
-                assert!(last.starts_with("Ctrl-C stops everything"), "{text}");
+                assert!(last.starts_with(STOP), "{text}");
                 assert_eq!(text.lines().count(), rows, "{text}");
                 let whole = text.contains("In another terminal");
                 assert_ne!(whole, last.contains("export KUBECONFIG=/k"), "{text}");
@@ -381,6 +440,54 @@ Ctrl-C stops everything.";
         }
         let full = text(&board(6, 90), 80, 24);
         assert!(full.ends_with("export KUBECONFIG=/k"), "{full}");
+    }
+
+    #[test]
+    fn the_kubeconfig_is_whole_at_80_by_24() {
+        for length in [10, 40, 62, 63, 120, 300] {
+            let mut frame = frame();
+            frame.export = format!("export KUBECONFIG=/{}", "k".repeat(length - 1));
+            for (nodes, pods) in [(0, 0), (6, 4), (6, 90), (5000, 9)] {
+                let size = Size {
+                    columns: 80,
+                    rows: 24,
+                };
+                let board = board(nodes, pods);
+                let rows = draw(&board, &frame, &[], Duration::ZERO, size);
+                assert!(rows.len() <= size.rows);
+                let text: String = rows.into_iter().map(|row| row.text).collect();
+                assert!(
+                    text.contains(&frame.export),
+                    "{length}, {pods} pods: {text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_of_nodes_is_live() {
+        let mut board = board(2, 0);
+        let first = |board: &Board| text(board, 80, 24).lines().next().unwrap().to_owned();
+        assert!(first(&board).ends_with(", 2 nodes"), "{}", first(&board));
+        let gone = json!({"metadata": {"name": "node-001"}});
+        board.node_event(Event::Delete(serde_json::from_value(gone).unwrap()));
+        assert!(first(&board).ends_with(", 1 node"), "{}", first(&board));
+    }
+
+    #[test]
+    fn score_tables_have_a_place_of_their_own() {
+        let mut frame = frame();
+        frame.scores = Some("scores: curl -s http://127.0.0.1:1/debug/scores".into());
+        let size = Size {
+            columns: 80,
+            rows: 24,
+        };
+        let logged = ["Top1 scores\n| # |".to_owned(), "WARN something".to_owned()];
+        let rows = draw(&board(1, 0), &frame, &logged, Duration::ZERO, size);
+        let text: Vec<String> = rows.into_iter().map(|row| row.text).collect();
+        assert_eq!(Some(&text[3]), frame.scores.as_ref());
+        assert_eq!(text[4], "WARN something");
+        assert!(!text.concat().contains("Top1"), "{text:?}");
     }
 
     #[test]

@@ -37,9 +37,12 @@ impl Terminal {
         }
         let before = termios::tcgetattr(&stdout).ok()?;
         let mut now = before.clone();
-        // Typed characters would appear on the page, and Ctrl-Z would leave the page behind.
-        now.local_modes.remove(LocalModes::ECHO);
+        // Typed characters would appear on the page, and Ctrl-Z would leave the page behind. Keys count without Enter.
+        now.local_modes
+            .remove(LocalModes::ECHO | LocalModes::ICANON);
         now.special_codes[SpecialCodeIndex::VSUSP] = 0;
+        now.special_codes[SpecialCodeIndex::VMIN] = 1;
+        now.special_codes[SpecialCodeIndex::VTIME] = 0;
         termios::tcsetattr(&stdout, OptionalActions::Now, &now).ok()?;
         let terminal = Self {
             before,

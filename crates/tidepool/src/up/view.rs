@@ -21,10 +21,12 @@ use tokio::{
 
 use super::{
     board::{Board, Node, Pod},
+    keys::{Key, Keys},
     screen::{self, Frame},
+    scroll::Scroll,
     terminal::Terminal,
 };
-use crate::{logs, say};
+use crate::{logs, output::count, say};
 
 /// A reader does not need it faster.
 const REDRAW: Duration = Duration::from_millis(200);
@@ -46,7 +48,7 @@ impl View {
         Self {
             pods: Api::all_with(client.clone(), &pods),
             nodes: Api::all_with(client, &nodes),
-            board: Board::default(),
+            board: Board::new(frame.schedulers.clone()),
             frame,
             begun: Instant::now(),
         }
@@ -66,7 +68,7 @@ impl View {
         Ok(())
     }
 
-    /// Redraws a page on the terminal.
+    /// Redraws a page on the terminal, until the user quits.
     pub(super) async fn page(&mut self, terminal: &Terminal) -> anyhow::Result<()> {
         let mut pods = std::pin::pin!(follow(self.pods.clone()));
         let mut nodes = std::pin::pin!(follow(self.nodes.clone()));
@@ -74,6 +76,7 @@ impl View {
             signal(SignalKind::window_change()).context("cannot watch the window size")?;
         let mut ticks = tokio::time::interval(REDRAW);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut keys, mut scroll) = (Keys::open(), Scroll::default());
         let mut drawn: Option<Duration> = None;
         let mut changed = true;
         loop {
@@ -89,6 +92,16 @@ impl View {
                     events.into_iter().for_each(|event| self.board.node_event(event));
                 }
                 _ = resized.recv() => drawn = None,
+                typed = keys.next() => {
+                    let rows = terminal.size().context("the terminal is gone")?.rows;
+                    for key in typed {
+                        if key == Key::Quit {
+                            return Ok(());
+                        }
+                        scroll.press(key, rows);
+                    }
+                    drawn = None;
+                }
                 _ = ticks.tick() => {}
             }
             let since = self.begun.elapsed();
@@ -101,7 +114,11 @@ impl View {
             };
             if due {
                 let size = terminal.size().context("the terminal is gone")?;
-                let page = screen::draw(&self.board, &self.frame, &logs::held(), since, size);
+                let (board, frame) = (&self.board, &self.frame);
+                let page = match scroll.draw(board, frame, since, size) {
+                    Some(page) => page,
+                    None => screen::draw(board, frame, &logs::held(), since, size),
+                };
                 terminal
                     .draw(&page, size)
                     .context("cannot draw on the terminal")?;
@@ -110,13 +127,14 @@ impl View {
         }
     }
 
-    /// The last line.
+    /// The last lines. The page with the kubeconfig is gone by then.
     pub(super) fn summary(&self) -> String {
         let time = Duration::from_secs(self.begun.elapsed().as_secs());
         let time = humantime::format_duration(time);
         format!(
-            "stopped after {time}: {} pods placed\n",
-            self.board.placed()
+            "stopped after {time}: {} placed\n{}\n",
+            count(self.board.placed(), "pod"),
+            self.frame.export
         )
     }
 }

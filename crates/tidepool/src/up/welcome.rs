@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::screen::Frame;
+use crate::output::count;
 
 pub(super) struct Welcome<'a> {
     pub(super) url: &'a str,
@@ -11,21 +12,24 @@ pub(super) struct Welcome<'a> {
     pub(super) demo: bool,
     /// The schedulers that pods can name.
     pub(super) schedulers: &'a [String],
+    /// The URL of the score tables, if they are enabled.
+    pub(super) scores: Option<String>,
     /// The name of this program, as it was called.
     pub(super) program: &'a str,
 }
 
 impl Welcome<'_> {
     pub(super) fn frame(&self) -> Frame {
-        let Self { url, nodes, .. } = self;
         let version = env!("CARGO_PKG_VERSION");
-        let plural = if *nodes == 1 { "" } else { "s" };
         Frame {
-            title: format!(
-                "tidepool {version}: a Kubernetes API on {url}, {nodes} simulated node{plural}"
-            ),
+            title: format!("tidepool {version}: a Kubernetes API on {}", self.url),
+            export: self.export(),
             commands: self.commands(),
-            reminder: format!("Ctrl-C stops everything; {}", self.export()),
+            scores: self
+                .scores
+                .as_ref()
+                .map(|url| format!("scores: curl -s {}", shell_word(url))),
+            schedulers: self.schedulers.to_vec(),
             program: shell_word(self.program),
         }
     }
@@ -36,7 +40,7 @@ impl Welcome<'_> {
     }
 
     fn commands(&self) -> Vec<String> {
-        let mut commands = vec![self.export()];
+        let mut commands = Vec::new();
         if self.nodes == 0 {
             let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "mine"}}"#;
             commands.push(format!("echo '{node}' | kubectl create -f -"));
@@ -65,14 +69,12 @@ impl Welcome<'_> {
     /// The text for output as lines.
     pub(super) fn text(&self) -> String {
         let frame = self.frame();
-        let commands: String = frame
-            .commands
-            .iter()
-            .map(|command| format!("  {command}\n"))
-            .collect();
+        let commands = [&frame.export].into_iter().chain(&frame.commands);
+        let commands: String = commands.map(|command| format!("  {command}\n")).collect();
         format!(
-            "{}\nkubeconfig: {}\n\nIn another terminal:\n{commands}\nThe scheduler places pods of {}. Ctrl-C stops everything.\n",
+            "{}, {}\nkubeconfig: {}\n\nIn another terminal:\n{commands}\nThe scheduler places pods of {}. Ctrl-C stops everything.\n",
             frame.title,
+            count(self.nodes, "simulated node"),
             self.kubeconfig.display(),
             self.schedulers.join(", ")
         )
@@ -121,6 +123,7 @@ mod tests {
                 nodes,
                 demo,
                 schedulers,
+                scores: None,
                 program: "target/release/tidepool",
             };
             let text = welcome.text();

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod admitting;
 mod asking;
+mod explaining;
+mod load;
 mod terminal;
 
 use std::{
@@ -445,8 +448,20 @@ fn an_extender_that_cannot_be_asked_is_no_good_to_either() {
     assert!(checked.stdout.starts_with(&line), "{}", checked.stdout);
     let used = run_on(&["scheduler", "--kubeconfig=/nowhere", "--config"], &text);
     assert_eq!(used.code, Some(1), "{}", used.stderr);
-    let line = format!("cannot use FILE: line 4: {wanted}");
-    assert!(used.stderr.contains(&line), "{}", used.stderr);
+    // The same line, after a sentence that names `config check`.
+    let head = "tidepool: cannot use FILE; `tidepool config check FILE` reports warnings too\n";
+    assert!(
+        used.stderr.starts_with(&[head, &line].concat()),
+        "{}",
+        used.stderr
+    );
+    let up = run_on(&["up", "--kubeconfig-out=/nowhere/k", "--config"], &text);
+    assert_eq!(up.code, Some(1), "{}", up.stderr);
+    assert!(
+        up.stderr.starts_with(&[head, &line].concat()),
+        "{}",
+        up.stderr
+    );
 }
 
 #[test]
@@ -500,7 +515,8 @@ fn a_scheduler_with_a_plugin_that_does_not_exist_does_not_start() {
         (output.code, &output.stderr[..]),
         (
             Some(1),
-            "tidepool: FILE: invalid configuration: line 3: profiles[0].plugins.score.enabled[0]: ScorePlugin \"NodeResourceFit\" \
+            "tidepool: cannot use FILE; `tidepool config check FILE` reports warnings too\n\
+             FILE:3: error: profiles[0].plugins.score.enabled[0]: ScorePlugin \"NodeResourceFit\" \
              does not exist, did you mean `NodeResourcesFit`?\n"
         )
     );
@@ -525,8 +541,8 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..], &output.stderr[..]),
         (
             Some(1),
-            "FILE: not met: line 3: expect.p: it should be on b, but it is on a\n",
-            "tidepool: 1 of 1 scenarios failed\n"
+            "FILE:3: not met: expect.p: it should be on b, but it is on a\n",
+            "tidepool: 1 of 1 scenario failed\n"
         )
     );
     let output = run_on(&["sim", "run"], "cluster: {node: []}\n");
@@ -534,20 +550,20 @@ fn sim_run_says_what_happened_and_checks_it() {
         (output.code, &output.stdout[..]),
         (
             Some(1),
-            "FILE: error: line 1: cluster.node: unknown field `node`, did you mean `nodes`?\n"
+            "FILE:1: error: cluster.node: unknown field `node`, did you mean `nodes`?\n"
         )
     );
 }
 
 #[test]
 fn a_file_that_is_not_there() {
-    for arguments in [
-        ["config", "check", "/nowhere.yaml"],
-        ["sim", "run", "/nowhere.yaml"],
-        ["scheduler", "--kubeconfig", "/nowhere.yaml"],
+    for (arguments, code) in [
+        (["config", "check", "/nowhere.yaml"], 1),
+        (["sim", "run", "/nowhere.yaml"], 1),
+        (["scheduler", "--kubeconfig", "/nowhere.yaml"], 2),
     ] {
         let output = run(&mut tidepool(&arguments));
-        assert_eq!(output.code, Some(1), "{arguments:?}");
+        assert_eq!(output.code, Some(code), "{arguments:?}");
         assert_eq!(
             output.stderr,
             "tidepool: cannot read /nowhere.yaml: No such file or directory (os error 2)\n",

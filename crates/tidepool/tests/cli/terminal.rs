@@ -22,11 +22,11 @@ impl Drop for Script {
     }
 }
 
-/// Runs in a terminal of this size until Ctrl-C, which is typed once the output contains `wait_for`.
-fn in_terminal(size: &str, wait_for: &str) -> String {
+/// Runs in a terminal of this size. Types each text once the output since the last one contains what it waits for.
+fn in_terminal(size: &str, flags: &str, typing: &[(&str, &str)]) -> String {
     let home = tempfile::tempdir().unwrap();
     let up = format!(
-        "stty {size} && exec {} up --port 0",
+        "stty {size} && exec {} up --port 0 {flags}",
         env!("CARGO_BIN_EXE_tidepool")
     );
     let mut script = Script(
@@ -43,20 +43,23 @@ fn in_terminal(size: &str, wait_for: &str) -> String {
     let mut typed = script.0.stdin.take().unwrap();
     let mut shown = script.0.stdout.take().unwrap();
     let (mut text, mut bytes) = (String::new(), [0; 4096]);
-    let (begun, mut asked) = (Instant::now(), false);
+    let (begun, mut seen, mut typing) = (Instant::now(), 0, typing.iter());
+    let mut next = typing.next();
     loop {
         let count = shown.read(&mut bytes).unwrap();
         if count == 0 {
             break;
         }
         text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-        if !asked && text.contains(wait_for) {
-            typed.write_all(b"xyz\x03").unwrap();
-            asked = true;
+        if let Some((wait_for, keys)) = next
+            && text.get(seen..).is_some_and(|new| new.contains(wait_for))
+        {
+            typed.write_all(keys.as_bytes()).unwrap();
+            (seen, next) = (text.len(), typing.next());
         }
         assert!(
             begun.elapsed() < PATIENCE,
-            "{wait_for} did not appear: {text}"
+            "{next:?} did not appear: {text}"
         );
     }
     let status = script.0.wait().unwrap();
@@ -71,7 +74,7 @@ fn up_draws_a_page_and_restores_the_terminal() {
         ("rows 12 cols 30", "node-002"),
         ("rows 3 cols 10", "cpu:"),
     ] {
-        let text = in_terminal(size, wait_for);
+        let text = in_terminal(size, "", &[(wait_for, "xyz\x03")]);
         let (before, page) = text.split_once(ENTER).expect("a page of its own");
         let (page, after) = page.rsplit_once(LEAVE).expect("it is left");
         assert!(before.is_empty(), "{size}: {before:?}");
@@ -83,6 +86,39 @@ fn up_draws_a_page_and_restores_the_terminal() {
         );
         assert!(!after.contains('\x1b'), "{size}: {after:?}");
     }
+}
+
+#[test]
+fn the_page_scrolls_and_quits_with_q() {
+    let keys = [
+        ("node-002", "\x1b[B"),
+        ("lines 1 to ", "G"),
+        ("lines ", "q"),
+    ];
+    let text = in_terminal("rows 12 cols 80", "", &keys);
+    let (_, after) = text.rsplit_once(LEAVE).expect("it is left");
+    assert!(after.trim().starts_with("stopped after "), "{after:?}");
+}
+
+#[test]
+fn the_kubeconfig_is_shown_whole_and_again_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("k".repeat(70));
+    let flags = format!("--kubeconfig-out {} --debug-scores 2", path.display());
+    let text = in_terminal("rows 24 cols 80", &flags, &[("LATEST", "q")]);
+    let export = format!("export KUBECONFIG={}", path.display());
+    let (_, page) = text.split_once(ENTER).unwrap();
+    let (page, after) = page.rsplit_once(LEAVE).unwrap();
+    let ends = ["\x1b[0m", "\r", "\n", "\x1b[2K", "\x1b[2m"].into_iter();
+    let joined = ends.fold(page.to_owned(), |page, end| page.replace(end, ""));
+    assert!(joined.contains(&export), "{page}");
+    assert!(after.contains(&export), "{after:?}");
+    let (_, scores) = page
+        .split_once("scores: curl -s 'http://127.0.0.1:")
+        .unwrap();
+    let (scores, _) = scores.split_once('\r').unwrap();
+    assert!(scores.ends_with("/debug/scores?output=table'"), "{scores}");
+    assert!(!page.contains("Top2 scores"), "{page}");
 }
 
 #[test]

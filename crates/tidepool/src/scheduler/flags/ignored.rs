@@ -25,7 +25,9 @@ enum Takes {
 
 const OWN_CONNECTION: &str =
     "the scheduler reviews callers over its own connection to the API server";
-const TOKENS: &str = "the scheduler authenticates callers by bearer tokens only";
+const CLIENT_CA: &str =
+    "client certificates are verified with the client CA that the API server publishes";
+const HEADERS: &str = "the scheduler does not authenticate callers by request headers";
 const LOOKUPS: &str = "reviews of callers are not configurable";
 const METRICS: &str = "the scheduler always serves all metrics with all labels";
 const PROFILING: &str = "the scheduler has no profiling endpoint";
@@ -50,13 +52,13 @@ const FLAGS: &[Flag] = &[
         Value,
         LOOKUPS,
     ),
-    flag("client-ca-file", Value, TOKENS),
-    flag("requestheader-allowed-names", Value, TOKENS),
-    flag("requestheader-client-ca-file", Value, TOKENS),
-    flag("requestheader-extra-headers-prefix", Value, TOKENS),
-    flag("requestheader-group-headers", Value, TOKENS),
-    flag("requestheader-uid-headers", Value, TOKENS),
-    flag("requestheader-username-headers", Value, TOKENS),
+    flag("client-ca-file", Value, CLIENT_CA),
+    flag("requestheader-allowed-names", Value, HEADERS),
+    flag("requestheader-client-ca-file", Value, HEADERS),
+    flag("requestheader-extra-headers-prefix", Value, HEADERS),
+    flag("requestheader-group-headers", Value, HEADERS),
+    flag("requestheader-uid-headers", Value, HEADERS),
+    flag("requestheader-username-headers", Value, HEADERS),
     flag("allow-metric-labels", Value, METRICS),
     flag("allow-metric-labels-manifest", Value, METRICS),
     flag("disabled-metrics", Value, METRICS),

@@ -1,0 +1,51 @@
+//! The controllers in the cluster of `up`.
+
+use anyhow::anyhow;
+use control_plane::{
+    client::Connect,
+    controllers::{self, Controllers, ControllersError, ControllersOptions},
+};
+use kube::Client;
+use tokio::{sync::oneshot, task::JoinHandle};
+
+/// The controllers of `tidepool controllers`. They need no Lease: there is no other replica.
+pub(super) struct RunningControllers {
+    task: JoinHandle<Result<(), ControllersError>>,
+    stop: oneshot::Sender<()>,
+}
+
+impl RunningControllers {
+    pub(super) fn start(client: Client) -> anyhow::Result<Self> {
+        let options = ControllersOptions {
+            controllers: controllers::ALL,
+            settings: controllers::Settings::default(),
+            election: None,
+            serve: None,
+        };
+        let controllers = Controllers::new(Connect::Client(client), options)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(controllers.run(async {
+            // An error is a `stop` that was dropped: stop as well.
+            let _ = stopped.await;
+        }));
+        Ok(Self { task, stop })
+    }
+
+    /// Returns why they ended without being stopped.
+    pub(super) async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(Ok(())) => anyhow!("the controllers ended unexpectedly"),
+            Ok(Err(error)) => error.into(),
+            Err(error) => error.into(),
+        }
+    }
+
+    pub(super) async fn stop(self) {
+        drop(self.stop);
+        // A task whose end was seen must not be awaited again.
+        if !self.task.is_finished() {
+            // How they end does not matter any more.
+            let _ = self.task.await;
+        }
+    }
+}

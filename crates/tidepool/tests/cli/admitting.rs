@@ -1,0 +1,144 @@
+//! `tidepool admit`: the examples of docs/tiers.md, and refusals.
+
+use std::path::{Path, PathBuf};
+
+use crate::{run, tidepool};
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tiers")
+}
+
+fn admit(file: &Path, profiles: &str) -> crate::Output {
+    let file = file.display().to_string();
+    run(&mut tidepool(&[
+        "admit",
+        "-f",
+        &file,
+        "--profiles",
+        profiles,
+    ]))
+}
+
+#[test]
+fn each_example_of_the_panorama() {
+    for (file, qos, line) in [
+        ("prod-lse", "Guaranteed", "admitted as it is"),
+        ("prod-lsr", "Guaranteed", "admitted as it is"),
+        ("prod-ls-guaranteed", "Guaranteed", "admitted as it is"),
+        ("prod-ls-burstable", "Burstable", "admitted as it is"),
+        (
+            "mid-ls",
+            "Burstable",
+            "+ spec.containers[0].resources.requests.kubernetes.io/mid-cpu: 1500",
+        ),
+        (
+            "mid-be",
+            "BestEffort",
+            "- spec.containers[0].resources.limits.memory: 4Gi",
+        ),
+        (
+            "batch",
+            "BestEffort",
+            "+ spec.containers[0].resources.requests.kubernetes.io/batch-memory: 1Gi",
+        ),
+        ("free", "Burstable", "admitted as it is"),
+        ("reclaimed", "BestEffort", "reclaimed_millicpu: 1000"),
+    ] {
+        let output = admit(&examples().join(format!("{file}.yaml")), "/dev/null");
+        assert_eq!(output.code, Some(0), "{file}: {}", output.stderr);
+        assert!(
+            output.stdout.contains(&format!("its QoS class is {qos}")),
+            "{file}: {}",
+            output.stdout
+        );
+        assert!(output.stdout.contains(line), "{file}: {}", output.stdout);
+    }
+}
+
+/// docs/tiers.md shows every file in docs/tiers, and there are no others.
+#[test]
+fn every_example_is_in_the_page() {
+    let page = std::fs::read_to_string(examples().with_extension("md")).unwrap();
+    for entry in std::fs::read_dir(examples()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(
+            page.contains(&format!("tiers/{name}")),
+            "{name} is not in docs/tiers.md"
+        );
+    }
+}
+
+#[test]
+fn a_profile_of_a_file() {
+    let profiles = examples().join("profile.yaml").display().to_string();
+    let output = admit(&examples().join("profiled.yaml"), &profiles);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    for line in [
+        "+ metadata.annotations.tidepool.io/profiles: data-jobs",
+        "+ spec.priority: 5000",
+        "+ spec.schedulerName: tidepool-scheduler",
+        "+ spec.containers[0].resources.requests.kubernetes.io/batch-cpu: 500",
+        "because colocation profile data-jobs sets: ",
+    ] {
+        assert!(output.stdout.contains(line), "{line}: {}", output.stdout);
+    }
+}
+
+#[test]
+fn refusals_and_bad_input() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pod.yaml");
+    let pod = |class: &str, cpu: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, labels: {{koordinator.sh/qosClass: {class}}}}}\n\
+             spec: {{priorityClassName: koord-mid, containers: [{{name: c, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}\n"
+        )
+    };
+    for (case, text, code, want) in [
+        (
+            "a forbidden pair",
+            pod("LSR", "1"),
+            3,
+            "the webhook refuses pod default/p:\n  QoS class LSR does not go with priority class koord-mid",
+        ),
+        (
+            "no limits",
+            pod("LS", "1"),
+            3,
+            "container c has no limits.cpu",
+        ),
+        (
+            "not a pod",
+            "kind: Service\nspec: {}\n".to_owned(),
+            2,
+            "found `Service`: use a Pod",
+        ),
+        (
+            "two pods",
+            format!("{}---\n{}", pod("BE", "1"), pod("BE", "1")),
+            2,
+            "has 2 objects: pass one pod",
+        ),
+        ("no YAML", "a: [".to_owned(), 2, "cannot read"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let output = admit(&file, "/dev/null");
+        assert_eq!(
+            output.code,
+            Some(code),
+            "{case}: {}{}",
+            output.stdout,
+            output.stderr
+        );
+        assert!(output.stderr.contains(want), "{case}: {}", output.stderr);
+    }
+    let output = run(&mut tidepool(&["admit", "-f", "pod.yaml"]));
+    assert_eq!(output.code, Some(2));
+    std::fs::write(&file, pod("BE", "1")).unwrap();
+    let output = run(&mut tidepool(&["admit", "-f", &file.display().to_string()]));
+    assert!(
+        output.stderr.contains("--profiles FILE"),
+        "{}",
+        output.stderr
+    );
+}
