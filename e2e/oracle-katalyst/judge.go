@@ -19,6 +19,10 @@ import (
 const configVersion = "kubescheduler.config.k8s.io/v1beta3"
 
 func judge(c *Case) (*Verdicts, error) {
+	if c != nil && c.Node != nil {
+		node, err := answer(c.Node)
+		return &Verdicts{Node: node}, err
+	}
 	if c == nil || c.Pod == nil {
 		return nil, fmt.Errorf(`a request needs a "case" with a "pod"`)
 	}

@@ -14,6 +14,8 @@ type Case struct {
 	// Pods are bound: each has spec.nodeName.
 	Pods []*v1.Pod `json:"pods"`
 	Pod  *v1.Pod   `json:"pod"`
+	// Node is a question about a figure of the agent, instead of a cluster.
+	Node *NodeQuestion `json:"node"`
 }
 
 // Verdicts have the form of oracle-kube's. What Katalyst's plugins do not do is
@@ -24,6 +26,7 @@ type Verdicts struct {
 	Filter    [][]oracle.PluginStatus `json:"filter"`
 	Cycle     Cycle                   `json:"cycle"`
 	Kubelet   []struct{}              `json:"kubelet"`
+	Node      *NodeAnswer             `json:"node,omitempty"`
 }
 
 // Cycle is the outcome for the pod.

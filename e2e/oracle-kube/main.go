@@ -3,8 +3,8 @@
 //
 // It decides nothing itself: protocol.go is the wire format, cluster.go fills
 // kube-scheduler's caches from a case, evaluate.go and preemption.go call its
-// framework, hints.go its queueing hints, and kubelet.go the kubelet's admission
-// predicates.
+// framework, hints.go its queueing hints, kubelet.go the kubelet's admission
+// predicates, and cgroup.go what the kubelet writes into cgroups.
 package main
 
 import (

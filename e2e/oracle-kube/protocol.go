@@ -24,6 +24,8 @@ type Case struct {
 	Hints bool `json:"hints,omitempty"`
 	// Pod is the pod to place.
 	Pod *v1.Pod `json:"pod"`
+	// Cgroup asks for the cgroup of this pod, instead of placing one.
+	Cgroup *v1.Pod `json:"cgroup,omitempty"`
 	// Nodes are added in this order, which decides the snapshot's order.
 	Nodes []*v1.Node `json:"nodes,omitempty"`
 	// Pods are bound: each has spec.nodeName.
@@ -67,6 +69,9 @@ type Verdicts struct {
 
 	// Hints has, if requested, the events that may help the rejected pod: objects of the case are added, updated and deleted.
 	Hints []Hint `json:"hints,omitempty"`
+
+	// Cgroup is the answer to the question for a cgroup.
+	Cgroup *PodCgroup `json:"cgroup,omitempty"`
 }
 
 // Hint names the plugins for which an event may make a difference to the pod.

@@ -69,6 +69,13 @@ impl Api {
         self.send(Method::DELETE, path, &now)
     }
 
+    /// Deletes this very object at once, and not another one of its name.
+    pub fn delete_uid(&self, path: &str, uid: &str) -> Result<Value> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
+            "preconditions": {"uid": uid}});
+        self.send(Method::DELETE, path, &options)
+    }
+
     /// Changes what the merge patch says.
     pub fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
         self.send(Method::PATCH, path, patch)
@@ -136,6 +143,7 @@ fn path(object: &Value) -> Result<String> {
         "ClusterRoleBinding" => ("clusterrolebindings", false),
         "CustomNodeResource" => ("customnoderesources", false),
         "ConfigMap" => ("configmaps", true),
+        "Lease" => ("leases", true),
         "Pod" => ("pods", true),
         "Role" => ("roles", true),
         "RoleBinding" => ("rolebindings", true),

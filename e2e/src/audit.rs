@@ -6,11 +6,18 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 /// The audit policy: every request of this group, once it is over. Watches are over when they end.
-pub(crate) fn policy(group: &str) -> Value {
+/// With the bodies of binds, if they are wanted.
+pub(crate) fn policy(group: &str, binds: bool) -> Value {
+    let mut rules = vec![json!({"level": "Metadata", "userGroups": [group]})];
+    if binds {
+        let resources = json!([{"group": "", "resources": ["pods/binding"]}]);
+        let rule = json!({"level": "Request", "userGroups": [group], "resources": resources});
+        rules.insert(0, rule);
+    }
     json!({
         "apiVersion": "audit.k8s.io/v1", "kind": "Policy",
         "omitStages": ["RequestReceived", "ResponseStarted"],
-        "rules": [{"level": "Metadata", "userGroups": [group]}],
+        "rules": rules,
     })
 }
 
@@ -19,6 +26,8 @@ pub(crate) fn policy(group: &str) -> Value {
 pub struct Request {
     pub user: String,
     pub verb: String,
+    /// Empty for the core group.
+    pub group: String,
     /// With its subresource: `pods/binding`.
     pub resource: String,
     pub namespace: String,
@@ -61,6 +70,7 @@ fn request(line: &str) -> Result<Request> {
     Ok(Request {
         user: text(&event["user"]["username"]),
         verb: text(&event["verb"]),
+        group: text(&object["apiGroup"]),
         resource,
         namespace: text(&object["namespace"]),
         name: text(&object["name"]),

@@ -1,6 +1,6 @@
 //! etcd, kube-apiserver and, if enabled, the controllers and the scheduler, for the length of a test.
 //!
-//! No kubelet: nodes are objects, and pods run only as far as a test says so.
+//! No kubelet: nodes are objects, and pods run only as far as a test says so. [`crate::node`] has real nodes that join.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+};
 use serde_json::{Value, json};
 
 use crate::audit::{self, Request};
-use crate::etcd;
+use crate::etcd::{self, Revision};
 use crate::loopback::free_port;
 use crate::process::Process;
 use crate::{Binaries, Kubeconfig, Kubectl};
@@ -37,6 +42,8 @@ pub struct Options {
     pub scheduler: Option<Value>,
     /// Record the requests of users of this group; see [`ControlPlane::audit`].
     pub audited_group: Option<String>,
+    /// Record the bodies of their binds, too.
+    pub audit_binds: bool,
     /// More kube-apiserver flags.
     pub apiserver_flags: Vec<String>,
 }
@@ -54,8 +61,10 @@ pub struct ControlPlane {
     binaries: Binaries,
     directory: PathBuf,
     etcd_port: u16,
+    etcd_peer_port: u16,
     apiserver_port: u16,
     certificate_authority_pem: String,
+    authority: Option<Issuer<'static, KeyPair>>,
     tokens: Vec<(String, String)>,
     keep_logs: bool,
     // Stopped in this order.
@@ -78,8 +87,10 @@ impl ControlPlane {
             binaries: Binaries::find()?,
             directory,
             etcd_port: 0,
+            etcd_peer_port: 0,
             apiserver_port: 0,
             certificate_authority_pem: String::new(),
+            authority: None,
             tokens: Vec::new(),
             keep_logs: true, // until it has started
             scheduler: None,
@@ -119,6 +130,25 @@ impl ControlPlane {
         }
     }
 
+    /// The text of a kubeconfig for a user with a client certificate and no token, as kubeadm makes them.
+    pub fn certificate_kubeconfig(&self, user: &str, group: &str) -> Result<String> {
+        let authority = self.authority.as_ref().context("there is no authority")?;
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name.push(DnType::CommonName, user);
+        parameters
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let certificate = parameters.signed_by(&key, authority)?;
+        let mut text: Value = serde_json::from_str(&self.admin().to_yaml())?;
+        text["users"][0]["user"] = json!({
+            "client-certificate-data": BASE64.encode(certificate.pem()),
+            "client-key-data": BASE64.encode(key.serialize_pem()),
+        });
+        Ok(text.to_string())
+    }
+
     /// kubectl as `admin`.
     pub fn kubectl(&self) -> Result<Kubectl> {
         Kubectl::new(&self.binaries, &self.admin())
@@ -151,6 +181,23 @@ impl ControlPlane {
     pub fn restart_apiserver_with(&mut self, flags: &[&str]) -> Result<()> {
         self.options.apiserver_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.restart_apiserver()
+    }
+
+    /// Kills etcd. The API server has no store until [`Self::restart_etcd`].
+    pub fn kill_etcd(&mut self) {
+        if let Some(mut etcd) = self.etcd.take() {
+            etcd.stop();
+        }
+    }
+
+    /// Kills etcd if it runs, and starts it again on the same data and ports.
+    pub fn restart_etcd(&mut self) -> Result<()> {
+        self.kill_etcd();
+        let mut etcd = self.spawn_etcd()?;
+        let port = self.etcd_port;
+        wait_until("etcd", &mut etcd, || etcd::revision(port).map(|_| ()))?;
+        self.etcd = Some(etcd);
+        Ok(())
     }
 
     /// Makes etcd forget every revision before the present one. A running kube-apiserver still
@@ -202,6 +249,27 @@ impl ControlPlane {
         self.apiserver.as_ref().map(Process::id)
     }
 
+    /// The process id of etcd.
+    pub fn etcd_id(&self) -> Option<u32> {
+        self.etcd.as_ref().map(Process::id)
+    }
+
+    /// Every change in etcd from this revision on, up to now. Revisions that were compacted are an error.
+    pub fn history(&self, from: u64) -> Result<Vec<Revision>> {
+        etcd::history(self.etcd_port, from)
+    }
+
+    /// The private key that signs tokens of service accounts.
+    pub fn accounts_key_pem(&self) -> Result<String> {
+        let path = self.path("accounts.key");
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    /// The file with the requests of the audited group, one JSON object per line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.path(AUDIT_LOG)
+    }
+
     /// The requests of the audited group that are over, oldest first.
     pub fn audit(&self) -> Result<Vec<Request>> {
         audit::read(&self.path(AUDIT_LOG))
@@ -218,8 +286,6 @@ impl ControlPlane {
     }
 
     fn write_credentials(&mut self) -> Result<()> {
-        use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-
         let authority_key = KeyPair::generate()?;
         let mut authority = CertificateParams::default();
         authority
@@ -236,6 +302,7 @@ impl ControlPlane {
         self.write("serving.key", &serving_key.serialize_pem())?;
         self.write("ca.crt", &authority_pem)?;
         self.certificate_authority_pem = authority_pem;
+        self.authority = Some(issuer);
 
         let accounts_key = KeyPair::generate()?;
         self.write("accounts.key", &accounts_key.serialize_pem())?;
@@ -261,20 +328,8 @@ impl ControlPlane {
     fn start_etcd(&mut self) -> Result<()> {
         for _ in 0..ATTEMPTS {
             self.etcd_port = free_port()?;
-            let client = format!("http://127.0.0.1:{}", self.etcd_port);
-            let peer = format!("http://127.0.0.1:{}", free_port()?);
-            let flags = [
-                format!("--data-dir={}", self.path("etcd").display()),
-                format!("--listen-client-urls={client}"),
-                format!("--advertise-client-urls={client}"),
-                format!("--listen-peer-urls={peer}"),
-                format!("--initial-advertise-peer-urls={peer}"),
-                format!("--initial-cluster=default={peer}"),
-                "--log-level=warn".to_owned(),
-                // The data need not survive the machine.
-                "--unsafe-no-fsync".to_owned(),
-            ];
-            let mut etcd = self.spawn("etcd", &flags)?;
+            self.etcd_peer_port = free_port()?;
+            let mut etcd = self.spawn_etcd()?;
             let port = self.etcd_port;
             let ready = wait_until("etcd", &mut etcd, || etcd::revision(port).map(|_| ()));
             match ready {
@@ -287,6 +342,23 @@ impl ControlPlane {
             }
         }
         bail!("etcd found no free port in {ATTEMPTS} attempts")
+    }
+
+    fn spawn_etcd(&self) -> Result<Process> {
+        let client = format!("http://127.0.0.1:{}", self.etcd_port);
+        let peer = format!("http://127.0.0.1:{}", self.etcd_peer_port);
+        let flags = [
+            format!("--data-dir={}", self.path("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--log-level=warn".to_owned(),
+            // The data need not survive the machine.
+            "--unsafe-no-fsync".to_owned(),
+        ];
+        self.spawn("etcd", &flags)
     }
 
     fn start_apiserver(&mut self) -> Result<()> {
@@ -314,22 +386,32 @@ impl ControlPlane {
             file("tls-cert-file", "serving.crt"),
             file("tls-private-key-file", "serving.key"),
             file("token-auth-file", "tokens.csv"),
-            "--authorization-mode=RBAC".to_owned(),
+            file("client-ca-file", "ca.crt"),
             file("service-account-key-file", "accounts.pub"),
             file("service-account-signing-key-file", "accounts.key"),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         ];
+        let given = self.options.apiserver_flags.iter();
+        if !given
+            .clone()
+            .any(|flag| flag.starts_with("--authorization-mode="))
+        {
+            flags.push("--authorization-mode=RBAC".to_owned());
+        }
         if !self.options.disable_admission_plugins.is_empty() {
             let plugins = self.options.disable_admission_plugins.join(",");
             flags.push(format!("--disable-admission-plugins={plugins}"));
         }
         if let Some(group) = &self.options.audited_group {
-            self.write("audit-policy.yaml", &audit::policy(group).to_string())?;
+            self.write(
+                "audit-policy.yaml",
+                &audit::policy(group, self.options.audit_binds).to_string(),
+            )?;
             flags.push(file("audit-policy-file", "audit-policy.yaml"));
             flags.push(file("audit-log-path", AUDIT_LOG));
         }
-        flags.extend(self.options.apiserver_flags.iter().cloned());
+        flags.extend(given.cloned());
         self.spawn("kube-apiserver", &flags)
     }
 

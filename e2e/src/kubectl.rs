@@ -70,6 +70,8 @@ impl Kubectl {
             .args(arguments)
             .current_dir(home)
             .env_clear()
+            // `kubectl diff` runs `diff`.
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", home)
             .env("KUBECONFIG", home.join("kubeconfig"))
             .env("KUBECACHEDIR", home.join("cache"))

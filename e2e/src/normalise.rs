@@ -51,6 +51,9 @@ static HUMAN_TIME: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}"));
 /// Hours and days are not replaced: no test runs that long, so such an age means something.
 static AGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(\d+s|\d+m(\d+s)?)$"));
+/// The volume of a pod with the token of its service account.
+static TOKEN_VOLUME: LazyLock<Regex> =
+    LazyLock::new(|| pattern(r"kube-api-access-[bcdfghjklmnpqrstvwxz2456789]{5}\b"));
 static GAP: LazyLock<Regex> = LazyLock::new(|| pattern(r" {2,}"));
 /// Not `300s`, which is a toleration, and not `100m`, which is a tenth of a core.
 static PRINTED_AGE: LazyLock<Regex> =
@@ -253,6 +256,7 @@ impl Rewrite<'_> {
                     _ => found[0].to_owned(),
                 }
             });
+        let text = TOKEN_VOLUME.replace_all(&text, "kube-api-access-<5 letters>");
         let mut text = text.into_owned();
         for address in &self.labels.addresses {
             if text.contains(address.as_str()) {

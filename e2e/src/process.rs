@@ -36,7 +36,7 @@ pub struct Process {
 
 impl Process {
     /// Starts `program`; both its outputs are appended to `log`.
-    pub(crate) fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
+    pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
         let output = File::options()
             .create(true)
             .append(true)

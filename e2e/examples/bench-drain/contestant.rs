@@ -7,18 +7,6 @@ use serde_json::{Value, json};
 use crate::drain::Backlog;
 use crate::workload::{PROFILE, Workload};
 
-/// What nodes lend is counted, and services are placed as ever.
-const LENDING: &str = "\
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-profiles:
-- schedulerName: drain
-  plugins:
-    multiPoint:
-      enabled: [{ name: QoSAwareNodeResourcesFit, weight: 4 }, { name: QoSAwareNodeResourcesBalancedAllocation, weight: 1 }]
-    score: { disabled: [{ name: NodeResourcesFit }, { name: NodeResourcesBalancedAllocation }] }
-";
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Contestant {
     Tidepool,
@@ -65,17 +53,17 @@ impl Contestant {
         backlog: &Backlog,
     ) -> Result<Process> {
         match self {
-            Self::Tidepool if workload.lends() => {
-                let file = control_plane.logs().join("tidepool.yaml");
-                std::fs::write(&file, LENDING)?;
-                let file = format!("--config={}", file.display());
-                let flags = ["--leader-elect=false", "--secure-port=0", &file];
-                control_plane.tidepool("tidepool", &control_plane.admin(), &flags)
-            }
             Self::Tidepool => {
-                let name = format!("--scheduler-name={PROFILE}");
+                let profile = match workload.configuration() {
+                    None => format!("--scheduler-name={PROFILE}"),
+                    Some(text) => {
+                        let file = control_plane.logs().join("tidepool.yaml");
+                        std::fs::write(&file, text)?;
+                        format!("--config={}", file.display())
+                    }
+                };
                 // As kube-scheduler is run here.
-                let flags = ["--leader-elect=false", "--secure-port=0", &name];
+                let flags = ["--leader-elect=false", "--secure-port=0", &profile];
                 control_plane.tidepool("tidepool", &control_plane.admin(), &flags)
             }
             Self::KubeScheduler => control_plane.kube_scheduler(&kube_scheduler(0), &[]),

@@ -28,6 +28,10 @@ const POLL: Duration = Duration::from_millis(5);
 /// A new kind is served within a second or two.
 const SERVED: Duration = Duration::from_secs(30);
 
+const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+const POLICIES: &str =
+    "/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies";
+
 /// Pods and the nodes that were chosen for them.
 pub(crate) type Placements = BTreeMap<String, String>;
 
@@ -148,7 +152,12 @@ impl Drain {
         let client = Client::try_from(control_plane.admin().to_client_config().await?)?;
         self.create_nodes(&client).await?;
         if self.workload.lends() {
+            define(&client, REPORTS).await?;
             self.create_reports(&client).await?;
+        }
+        if let Some(policy) = self.workload.policy() {
+            define(&client, POLICIES).await?;
+            send(&client, Method::POST, POLICIES, &policy).await?;
         }
         let backlog = Backlog {
             pods: self.create_pods(&client).await?,
@@ -228,30 +237,18 @@ impl Drain {
 
     async fn create_nodes(&self, client: &Client) -> Result<()> {
         let api: Api<Node> = Api::all(client.clone());
-        let made = stream::iter(0..self.nodes).map(|index| create(&api, workload::node(index)));
+        let made = stream::iter(0..self.nodes).map(|index| create(&api, self.workload.node(index)));
         made.buffer_unordered(AT_ONCE)
             .try_for_each(|_| async { Ok(()) })
             .await
     }
 
     async fn create_reports(&self, client: &Client) -> Result<()> {
-        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        for (_, definition) in api::crds::all() {
-            send(client, Method::POST, definitions, &definition).await?;
-        }
-        let reports = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
-        let begun = Instant::now();
-        while let Err(error) = send(client, Method::GET, reports, &Value::Null).await {
-            if begun.elapsed() > SERVED {
-                return Err(error.context("the API server does not serve what it was told to"));
-            }
-            tokio::time::sleep(10 * POLL).await;
-        }
         let made = stream::iter(0..self.nodes).map(|index| async move {
             let report = workload::report(index);
-            send(client, Method::POST, reports, &report).await?;
+            send(client, Method::POST, REPORTS, &report).await?;
             // The status of a new object is left out.
-            let path = format!("{reports}/node-{index}/status");
+            let path = format!("{REPORTS}/node-{index}/status");
             send(client, Method::PATCH, &path, &report).await
         });
         made.buffer_unordered(AT_ONCE)
@@ -268,6 +265,22 @@ impl Drain {
             .try_collect()
             .await
     }
+}
+
+/// Creates our definitions, and waits until objects of this kind can be created.
+async fn define(client: &Client, kind: &str) -> Result<()> {
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for (_, definition) in api::crds::all() {
+        send(client, Method::POST, definitions, &definition).await?;
+    }
+    let begun = Instant::now();
+    while let Err(error) = send(client, Method::GET, kind, &Value::Null).await {
+        if begun.elapsed() > SERVED {
+            return Err(error.context("the API server does not serve what it was told to"));
+        }
+        tokio::time::sleep(10 * POLL).await;
+    }
+    Ok(())
 }
 
 /// CPU times.

@@ -11,6 +11,26 @@ const ZONES: usize = 3;
 const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
 
+/// What nodes lend is counted, and services are placed as ever.
+const LENDING: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: drain
+  plugins:
+    multiPoint:
+      enabled: [{ name: QoSAwareNodeResourcesFit, weight: 4 }, { name: QoSAwareNodeResourcesBalancedAllocation, weight: 1 }]
+    score: { disabled: [{ name: NodeResourcesFit }, { name: NodeResourcesBalancedAllocation }] }
+";
+
+const POLICIES: &str = "\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: drain
+  plugins: { multiPoint: { enabled: [{ name: resourcepolicy }] } }
+";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// One shape of pods that ask for cpu and memory
@@ -23,6 +43,8 @@ pub(crate) enum Workload {
     AntiAffinity,
     /// Every other one runs on what nodes lend
     Reclaimed,
+    /// A ResourcePolicy with three units, one percent of the nodes in the first
+    Policy,
 }
 
 impl Workload {
@@ -33,6 +55,7 @@ impl Workload {
             Self::Spread => "spread",
             Self::AntiAffinity => "anti-affinity",
             Self::Reclaimed => "reclaimed",
+            Self::Policy => "policy",
         }
     }
 
@@ -41,9 +64,49 @@ impl Workload {
         self == Self::Reclaimed
     }
 
+    /// The ResourcePolicy of the pods: its caps are never reached.
+    pub(crate) fn policy(self) -> Option<Value> {
+        let unit = |name: &str, priority: u32| {
+            let nodes = json!({"matchLabels": {"unit": name}});
+            json!({"name": name, "priority": priority, "maxCount": 100_000, "nodeSelector": nodes})
+        };
+        (self == Self::Policy).then(|| {
+            json!({
+                "apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1",
+                "kind": "ResourcePolicy",
+                "metadata": {"name": "units"},
+                "spec": {
+                    "podSelector": {"matchLabels": {"app": "basic"}},
+                    "units": [unit("reserved", 10), unit("spot", 5), unit("rest", 1)],
+                },
+            })
+        })
+    }
+
+    /// Of Tidepool; `None` for the defaults.
+    pub(crate) fn configuration(self) -> Option<&'static str> {
+        match self {
+            Self::Reclaimed => Some(LENDING),
+            Self::Policy => Some(POLICIES),
+            Self::Basic | Self::Mixed | Self::Spread | Self::AntiAffinity => None,
+        }
+    }
+
+    pub(crate) fn node(self, index: usize) -> Value {
+        let mut node = node(index);
+        if self == Self::Policy {
+            node["metadata"]["labels"]["unit"] = match index {
+                index if index.is_multiple_of(100) => "reserved".into(),
+                index if index.is_multiple_of(2) => "spot".into(),
+                _ => "rest".into(),
+            };
+        }
+        node
+    }
+
     pub(crate) fn pod(self, index: usize, nodes: usize) -> Value {
         match self {
-            Self::Basic => pod(index, "basic", json!({})),
+            Self::Basic | Self::Policy => pod(index, "basic", json!({})),
             Self::Spread => pod(
                 index,
                 "spread",
@@ -91,7 +154,7 @@ impl Workload {
     }
 }
 
-pub(crate) fn node(index: usize) -> Value {
+fn node(index: usize) -> Value {
     let name = format!("node-{index}");
     let disk = if index.is_multiple_of(4) {
         "ssd"

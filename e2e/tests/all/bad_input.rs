@@ -147,7 +147,7 @@ fn missing_kinds_are_reported_once_and_watched_when_they_appear() {
     let is_missing = |missing: bool| {
         for kind in MISSING {
             eventually(&format!("{kind}: missing is {missing}"), 2 * SHORT, || {
-                let status = deployed::get(&ours, "/apis/v1/status")?;
+                let status = deployed::get(&ours, "/tidepool/v1/status")?;
                 let watches = status["watches"].as_array().unwrap();
                 let watch = watches.iter().find(|it| it["kind"] == kind).unwrap();
                 if watch["missing"] == missing && watch["synced"] == true {

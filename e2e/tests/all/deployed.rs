@@ -1,8 +1,10 @@
 //! The scheduler as `deploy/` runs it: with that configuration and that service account, so with exactly the permissions of
 //! the manifests. Only the pod around it is missing.
 
+use std::path::Path;
+
 use e2e::audit::Request;
-use e2e::{Api, ControlPlane, Kubeconfig, Process};
+use e2e::{Api, ControlPlane, Kubeconfig, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::shared_cluster::{SHORT, text};
@@ -13,6 +15,11 @@ const ACCOUNT: &str = "tidepool-scheduler";
 const USER: &str = "system:serviceaccount:tidepool-system:tidepool-scheduler";
 /// A file in the image, from the ConfigMap.
 const CONFIG: &str = "/etc/tidepool/config.yaml";
+
+/// The objects of deploy/namespace.yaml.
+pub(crate) fn namespace() -> Vec<Value> {
+    serde_saphyr::from_multiple(include_str!("../../../deploy/namespace.yaml")).unwrap()
+}
 
 /// The objects of deploy/scheduler.yaml.
 pub(crate) fn manifests() -> Vec<Value> {
@@ -36,8 +43,18 @@ pub(crate) fn start(controllers: &[&str]) -> ControlPlane {
 
 /// The same, with more flags for kube-apiserver.
 pub(crate) fn start_with(controllers: &[&str], apiserver_flags: &[&str]) -> ControlPlane {
+    start_as(Vec::new(), controllers, apiserver_flags)
+}
+
+/// The same, with these users, too.
+pub(crate) fn start_as(
+    users: Vec<e2e::User>,
+    controllers: &[&str],
+    apiserver_flags: &[&str],
+) -> ControlPlane {
     let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let control_plane = ControlPlane::start(e2e::Options {
+        users,
         disable_admission_plugins: names(&["ServiceAccount", "TaintNodesByCondition"]),
         controllers: names(controllers),
         audited_group: Some("system:serviceaccounts".to_owned()),
@@ -45,6 +62,7 @@ pub(crate) fn start_with(controllers: &[&str], apiserver_flags: &[&str]) -> Cont
         ..e2e::Options::default()
     })
     .unwrap();
+    apply(&control_plane, namespace());
     apply(&control_plane, manifests());
     control_plane
 }
@@ -57,6 +75,20 @@ pub(crate) fn apply(control_plane: &ControlPlane, mut objects: Vec<Value>) {
     std::fs::write(kubectl.directory().join("list.json"), list.to_string()).unwrap();
     let applied = kubectl.run(&["apply", "-f", "list.json"], SHORT).unwrap();
     assert_eq!(applied.code, Some(0), "{applied:?}");
+}
+
+/// Applies the definition in this file and waits until the API server serves its objects at this path.
+pub(crate) fn serve_definition(control_plane: &ControlPlane, file: &Path, path: &str) -> Api {
+    let kubectl = control_plane.kubectl().unwrap();
+    let file = file.display().to_string();
+    let run = kubectl.run(&["apply", "-f", &file], SHORT).unwrap();
+    assert_eq!(run.code, Some(0), "kubectl apply -f {file}: {run:?}");
+    let api = Api::new(&control_plane.admin()).unwrap();
+    // Not `kubectl wait`: it fails while the definition has no conditions.
+    eventually("the kind is served", SHORT, || {
+        api.get(path).map_err(|error| format!("{error:#}"))
+    });
+    api
 }
 
 /// One of ours, on loopback and any port.
@@ -113,9 +145,13 @@ pub(crate) fn account(control_plane: &ControlPlane, namespace: &str, name: &str)
 /// It sent requests, and none that was forbidden. Not for API servers that were restarted: one that begins
 /// denies everything until it has read its roles.
 pub(crate) fn check_permissions(control_plane: &ControlPlane) {
-    let mut requests = control_plane.audit().unwrap();
-    requests.retain(|request| request.user == USER);
-    assert!(!requests.is_empty(), "the audit log has nothing of {USER}");
+    check_permissions_of(control_plane, USER);
+}
+
+/// The same for another user.
+pub(crate) fn check_permissions_of(control_plane: &ControlPlane, user: &str) {
+    let mut requests = requests_of(control_plane, user);
+    assert!(!requests.is_empty(), "the audit log has nothing of {user}");
     requests.retain(Request::is_denied);
     assert!(
         requests.is_empty(),
@@ -123,13 +159,30 @@ pub(crate) fn check_permissions(control_plane: &ControlPlane) {
     );
 }
 
+/// What the scheduler sent, oldest first.
+pub(crate) fn requests(control_plane: &ControlPlane) -> Vec<Request> {
+    requests_of(control_plane, USER)
+}
+
+/// The same for another user.
+pub(crate) fn requests_of(control_plane: &ControlPlane, user: &str) -> Vec<Request> {
+    let mut requests = control_plane.audit().unwrap();
+    requests.retain(|request| request.user == user);
+    requests
+}
+
 /// What a scheduler answers at the address that its log names.
 pub(crate) fn get(scheduler: &Process, path: &str) -> Result<Value, String> {
-    let log = scheduler.log();
-    let (_, rest) = log.split_once("serving on http://").ok_or(&log[..])?;
-    let address = rest.lines().next().unwrap_or_default().trim();
-    let answer = ask(&format!("http://{address}"), path, None);
+    let answer = ask(&server(scheduler)?, path, None);
     serde_json::from_str(&answer.1).map_err(|error| format!("{error}: {answer:?}"))
+}
+
+/// The address that the log of a component names. One that listens on all addresses is asked on loopback.
+pub(crate) fn server(process: &Process) -> Result<String, String> {
+    let log = process.log();
+    let (_, rest) = log.split_once("serving on ").ok_or(&log[..])?;
+    let address = rest.lines().next().unwrap_or_default().trim();
+    Ok(address.replace("0.0.0.0", "127.0.0.1"))
 }
 
 /// A request to a scheduler with a self-signed certificate, as the kubelet's probes send it.

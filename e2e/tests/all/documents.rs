@@ -129,3 +129,13 @@ fn the_readme_works() {
 fn gpu_machines_are_kept_for_gpu_work() {
     follow("docs/keep-gpu-machines-for-gpu-work.md");
 }
+
+#[test]
+fn jobs_run_on_idle_capacity() {
+    follow("docs/colocation.md");
+}
+
+#[test]
+fn reserved_machines_fill_first_and_spot_pods_go_first() {
+    follow("docs/resource-policy.md");
+}

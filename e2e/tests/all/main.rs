@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod asking;
 mod bad_input;
 mod beside;
+mod chart;
 mod controllers;
 mod deployed;
 mod documents;
@@ -11,10 +13,17 @@ mod failover;
 mod faults;
 mod features;
 mod gpu;
+mod granted;
 mod harness;
+mod kube_controllers;
 mod modes;
 mod nodes;
 mod permissions;
+mod policies;
+mod policy_costs;
+mod policy_permissions;
+mod policy_races;
+mod policy_schema;
 mod preemption;
 mod reclaimed;
 mod scheduler;
@@ -22,3 +31,7 @@ mod shared_cluster;
 mod side_by_side;
 mod up;
 mod volumes;
+mod webhook;
+mod webhook_faults;
+mod webhook_fixture;
+mod webhook_server;

@@ -3,7 +3,10 @@
 use e2e::{Process, eventually};
 use serde_json::{Value, json};
 
-use crate::deployed::{NAMESPACE, account, ask, bind, container, flags, manifests, of_kind};
+use crate::deployed::{
+    self, NAMESPACE, account, ask, bind, container, flags, manifests, namespace, of_kind,
+    primary_manifests,
+};
 use crate::shared_cluster::{SHORT, node, pod, text, with};
 
 const POOR: &str = "poor";
@@ -14,8 +17,15 @@ fn kubectl_accepts_the_manifests() {
         let kubectl = cluster.control_plane.kubectl().unwrap();
         let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
         let mut arguments = vec!["apply", "--dry-run=server", "--validate=strict"];
-        let files =
-            ["scheduler.yaml", "scheduler-primary.yaml"].map(|it| format!("{directory}/{it}"));
+        let files = [
+            "namespace",
+            "scheduler",
+            "scheduler-primary",
+            "controllers",
+            "agent",
+            "agent-node-taints",
+        ];
+        let files = files.map(|it| format!("{directory}/{it}.yaml"));
         for file in &files {
             arguments.extend(["-f", file]);
         }
@@ -28,6 +38,14 @@ fn kubectl_accepts_the_manifests() {
         let deployment = "deployment.apps/tidepool-scheduler created (server dry run)";
         assert!(applied.stdout.contains(deployment), "{applied:?}");
     });
+}
+
+/// Else deleting one component would delete all.
+#[test]
+fn only_its_own_manifest_has_the_namespace() {
+    let has_namespace = |objects: &[Value]| objects.iter().any(|it| it["kind"] == "Namespace");
+    assert!(has_namespace(&namespace()));
+    assert!(!has_namespace(&manifests()) && !has_namespace(&primary_manifests()));
 }
 
 /// What kubelet and Prometheus would see.
@@ -44,57 +62,78 @@ fn probes_are_public_and_metrics_need_permission() {
             .control_plane
             .tidepool("standby", &user, &flags)
             .unwrap();
-        let port = eventually("it serves", SHORT, || {
-            let log = standby.log();
-            let line = log
-                .split_once("serving on https://0.0.0.0:")
-                .ok_or(log.clone())?;
-            let port: String = line.1.chars().take_while(char::is_ascii_digit).collect();
-            port.parse::<u16>().map_err(|error| error.to_string())
-        });
+        let server = eventually("it serves", SHORT, || deployed::server(&standby));
         for probe in ["livenessProbe", "readinessProbe"] {
             let get = container(&objects)[probe]["httpGet"].take();
             assert_eq!(get["scheme"], "HTTPS", "{probe}");
             let path = text(&get["path"]);
             eventually(&format!("{path} is well"), SHORT, || {
-                match at(port, &path, None) {
+                match ask(&server, &path, None) {
                     (200, _) => Ok(()),
                     answer => Err(format!("{answer:?}")),
                 }
             });
         }
-        let reader = |may: &str| {
-            let name = format!("metrics-{may}");
+        let reader = |name: &str| {
             cluster.create(
                 &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}),
             );
-            account(&cluster.control_plane, "default", &name).token
+            account(&cluster.control_plane, "default", name).token
         };
-        let (may, may_not) = (reader("may"), reader("may-not"));
+        let (may, may_not, viewer) = (
+            reader("metrics-may"),
+            reader("metrics-may-not"),
+            reader("viewer"),
+        );
         cluster.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": "metrics"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]}));
-        bind(
-            &cluster.api,
-            "metrics",
-            "metrics",
-            json!({"name": "metrics-may", "namespace": "default"}),
-        );
+        for (name, role, who) in [
+            ("metrics", "metrics", "metrics-may"),
+            ("viewer", "tidepool-scheduler-viewer", "viewer"),
+        ] {
+            let subject = json!({"name": who, "namespace": "default"});
+            bind(&cluster.api, name, role, subject);
+        }
         for (token, want) in [(None, 401), (Some("nonsense"), 401), (Some(&*may_not), 403)] {
-            let (code, body) = at(port, "/metrics", token);
+            let (code, body) = ask(&server, "/metrics", token);
             assert_eq!(code, want, "{token:?}: {body}");
         }
         // The API server takes a moment to grant the permission.
         eventually("metrics may be seen", 2 * SHORT, || {
-            match at(port, "/metrics", Some(&may)) {
+            match ask(&server, "/metrics", Some(&may)) {
                 (200, text) if text.contains("scheduler_pending_pods") => Ok(()),
                 answer => Err(format!("{answer:?}")),
             }
         });
+        eventually("the viewer may view", 2 * SHORT, || {
+            match ask(&server, "/configz", Some(&viewer)) {
+                (200, _) => Ok(()),
+                answer => Err(format!("{answer:?}")),
+            }
+        });
+        // Every path needs a permission that users do not have by default.
+        for (path, viewed) in [
+            ("/metrics", 200),
+            ("/configz", 200),
+            ("/tidepool/v1/status", 200),
+            // It may get the path, but not the pod.
+            ("/tidepool/v1/pods/default/p/explain", 403),
+            ("/debug/cache", 200),
+            ("/debug/cache/n", 404),
+            ("/debug/scores", 200),
+            ("/debug/flags/s", 200),
+            ("/nowhere", 403),
+        ] {
+            let (code, body) = ask(&server, path, None);
+            assert_eq!(code, 401, "{path}: {body}");
+            let (code, body) = ask(&server, path, Some(&may_not));
+            assert_eq!(code, 403, "{path}: {body}");
+            let (code, body) = ask(&server, path, Some(&viewer));
+            assert_eq!(code, viewed, "{path}: {body}");
+        }
+        // The API server lets every user get this one.
+        assert_eq!(ask(&server, "/apis/v1/status", Some(&may_not)).0, 404);
     });
-}
-
-fn at(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
-    ask(&format!("https://127.0.0.1:{port}"), path, token)
 }
 
 /// Without any one rule of the manifests, the scheduler reports a missing permission.

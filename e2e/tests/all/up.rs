@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use e2e::kubectl::Run;
 use e2e::{Binaries, Kubectl};
 use serde_json::{Value, json};
 
@@ -75,16 +76,25 @@ impl Up {
         self.home.path()
     }
 
-    fn kubectl(&self, command: &str) -> String {
+    /// Runs kubectl, whatever its exit code.
+    pub(crate) fn run(&self, command: &str) -> Run {
         let arguments: Vec<&str> = command.split(' ').collect();
-        let run = self.kubectl.run(&arguments, PATIENCE).unwrap();
+        self.kubectl.run(&arguments, PATIENCE).unwrap()
+    }
+
+    pub(crate) fn kubectl(&self, command: &str) -> String {
+        let run = self.run(command);
         assert_eq!(run.code, Some(0), "kubectl {command}: {run:?}");
         run.stdout
     }
 
+    /// A file for kubectl, in the directory where it runs.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.kubectl.directory().join(name), text).unwrap();
+    }
+
     fn apply(&self, object: &Value) {
-        let file = self.kubectl.directory().join("object.json");
-        std::fs::write(file, object.to_string()).unwrap();
+        self.write("object.json", &object.to_string());
         self.kubectl("apply -f object.json");
     }
 
@@ -209,4 +219,43 @@ fn the_demo_fills_the_cluster_and_services_preempt_batch_pods() {
     let explained = up.tidepool("explain pod demo/train-gpu");
     let message = "node(s) didn't match Pod's node affinity/selector";
     assert!(explained.contains(message), "{explained}");
+}
+
+/// Without any configuration: the definition, the namespace of our components, and a profile that places reclaimed pods.
+#[test]
+fn a_new_cluster_takes_reports_and_reclaimed_pods() {
+    let up = Up::start(&["--nodes", "2", "--no-demo"]);
+    up.kubectl("get namespace tidepool-system");
+    for (node, status) in [
+        (
+            "node-001",
+            json!({"resources": {"allocatable": {"resource.katalyst.kubewharf.io/reclaimed_millicpu": "1k"}}}),
+        ),
+        (
+            "node-002",
+            json!({"resourceAllocatable": {"katalyst.kubewharf.io/reclaimed_millicpu": "8k"}}),
+        ),
+    ] {
+        up.apply(
+            &json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+                "metadata": {"name": node}}),
+        );
+        let patch = json!({"status": status});
+        up.kubectl(&format!(
+            "patch kcnr {node} --subresource=status --type=merge -p {patch}"
+        ));
+    }
+    let shown = up.kubectl("get kcnr --no-headers");
+    let amounts: Vec<&str> = shown
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .collect();
+    assert_eq!(amounts, ["1k", "8k"], "{shown}");
+    let amount = json!({"resource.katalyst.kubewharf.io/reclaimed_millicpu": "4k"});
+    up.apply(
+        &json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "job",
+            "annotations": {"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}}, "spec": {
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": amount, "limits": amount}}]}}),
+    );
+    wait_for(&up.output, "placed   default/job on node-002");
 }

@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use crate::shared_cluster::{SHORT, SharedCluster, node, pod, pod_path, with};
 
-fn class(name: &str, provisioner: &str) -> Value {
+pub(crate) fn class(name: &str, provisioner: &str) -> Value {
     json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
         "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"})
 }
 
-fn volume(name: &str, class: &str, node: &str) -> Value {
+pub(crate) fn volume(name: &str, class: &str, node: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
         "storageClassName": class, "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
         "local": {"path": "/data"},
@@ -18,13 +18,13 @@ fn volume(name: &str, class: &str, node: &str) -> Value {
             {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]}}}})
 }
 
-fn claim(name: &str, class: &str) -> Value {
+pub(crate) fn claim(name: &str, class: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {
         "storageClassName": class, "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}})
 }
 
-fn user_of(claim: &str) -> Value {
+pub(crate) fn user_of(claim: &str) -> Value {
     json!({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]})
 }
 

@@ -9,14 +9,17 @@ mod delete;
 mod discovery;
 mod eviction;
 mod kubectl;
+mod limits;
 mod list;
 mod methods;
 mod nodes;
 mod patch;
+mod plain;
 mod pods;
 mod tables;
 mod update;
 mod watch;
+mod webhooks;
 
 use crate::session::Session;
 use crate::suite::Behaviour;
@@ -35,11 +38,14 @@ pub(crate) fn all() -> Vec<Behaviour> {
         binding::ALL,
         eviction::ALL,
         pods::ALL,
+        plain::ALL,
         nodes::ALL,
         custom::ALL,
         tables::ALL,
         kubectl::ALL,
         methods::ALL,
+        webhooks::ALL,
+        limits::ALL,
     ]
     .concat()
 }

@@ -47,6 +47,39 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         reason: "The embedded cluster has no anonymous user: a client that finds its port must also have a token.",
     },
     Difference {
+        behaviours: &["C1", "G3", "G4", "G6"],
+        places: &[
+            Place {
+                request: "POST /api",
+                path: "/headers/warning",
+            },
+            Place {
+                request: "PUT /api",
+                path: "/headers/warning",
+            },
+        ],
+        what: "A new object of a kind on which nothing acts here, such as an Ingress or a Role, is answered with a warning.",
+        reason: "It would have an effect in a real cluster.",
+    },
+    Difference {
+        behaviours: &["G8"],
+        places: &[Place {
+            request: "pods/p/log",
+            path: "",
+        }],
+        what: "Logs, exec, attach and port-forward of a pod are answered 501.",
+        reason: "No containers run.",
+    },
+    Difference {
+        behaviours: &["T1"],
+        places: &[Place {
+            request: "daemonsets",
+            path: "/body/rows/*/object/metadata/annotations",
+        }],
+        what: "Tables of DaemonSets have the annotation `deprecated.daemonset.template.generation` in the metadata of a row.",
+        reason: "The stored object has it. The real server stores a number and converts it.",
+    },
+    Difference {
         behaviours: &["K6", "T1", "W11"],
         places: &[
             Place {

@@ -105,6 +105,12 @@ pub(crate) fn every_other_kind(prefix: &str) -> Vec<(&'static str, Value)> {
         template
     };
     let selector = json!({"matchLabels": {"app": "x"}});
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"});
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    let devices =
+        json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "d.io"}}]}});
+    // No other behaviour has objects of this group.
+    let admitted = json!({"apiGroups": ["nowhere.io"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["ghosts"]});
     vec![
         (
             "secrets",
@@ -199,6 +205,129 @@ pub(crate) fn every_other_kind(prefix: &str) -> Vec<(&'static str, Value)> {
             "/apis/storage.k8s.io/v1/volumeattachments",
             json!({"metadata": name("attachment"), "spec": {
             "attacher": "d.io", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}}),
+        ),
+        (
+            "endpoints",
+            json!({"metadata": name("endpoints"), "subsets": [
+            {"addresses": [{"ip": "10.1.2.3"}, {"ip": "10.1.2.4"}], "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}]}),
+        ),
+        (
+            "limitranges",
+            json!({"metadata": name("limits"), "spec": {"limits": [
+            {"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}, "defaultRequest": {"cpu": "0.1"}}]}}),
+        ),
+        (
+            "podtemplates",
+            json!({"metadata": name("template"), "template": template("Always")}),
+        ),
+        (
+            "resourcequotas",
+            json!({"metadata": name("quota"), "spec": {"hard": {"pods": "1k", "requests.cpu": "4"}}}),
+        ),
+        (
+            "apps/v1/daemonsets",
+            json!({"metadata": name("ds"), "spec": {
+            "selector": selector, "template": template("Always")}}),
+        ),
+        (
+            "autoscaling/v2/horizontalpodautoscalers",
+            json!({"metadata": name("hpa"), "spec": {"scaleTargetRef": target, "maxReplicas": 3}}),
+        ),
+        (
+            "autoscaling/v1/horizontalpodautoscalers",
+            json!({"metadata": name("hpa-v1"), "spec": {"scaleTargetRef": target, "maxReplicas": 3,
+            "targetCPUUtilizationPercentage": 50}}),
+        ),
+        (
+            "batch/v1/cronjobs",
+            json!({"metadata": name("cj"), "spec": {"schedule": "*/5 * * * *",
+            "jobTemplate": {"spec": {"template": template("Never")}}}}),
+        ),
+        (
+            "discovery.k8s.io/v1/endpointslices",
+            json!({"metadata": name("slice"), "addressType": "IPv4", "ports": [{"port": 80}],
+            "endpoints": [{"addresses": ["10.1.2.3"]}]}),
+        ),
+        (
+            "networking.k8s.io/v1/ingresses",
+            json!({"metadata": name("ing"), "spec": {"ingressClassName": "x", "tls": [{"hosts": ["a.example.com"]}],
+            "rules": [{"host": "a.example.com", "http": {"paths": [{"path": "/", "pathType": "Prefix",
+            "backend": {"service": {"name": "web", "port": {"number": 80}}}}]}}]}}),
+        ),
+        (
+            "networking.k8s.io/v1/networkpolicies",
+            json!({"metadata": name("netpol"), "spec": {"podSelector": {"matchLabels": {"app": "x"}},
+            "ingress": [{"from": [{"podSelector": {}}], "ports": [{"port": 80}]}], "egress": [{}]}}),
+        ),
+        (
+            "rbac.authorization.k8s.io/v1/roles",
+            json!({"metadata": name("role"), "rules": rules}),
+        ),
+        (
+            "rbac.authorization.k8s.io/v1/rolebindings",
+            json!({"metadata": name("binding"), "roleRef": {"kind": "Role", "name": format!("{prefix}-role")},
+            "subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "b"}, {"kind": "User", "name": "u"}]}),
+        ),
+        (
+            "resource.k8s.io/v1/resourceclaims",
+            json!({"metadata": name("claim"), "spec": devices}),
+        ),
+        (
+            "resource.k8s.io/v1/resourceclaimtemplates",
+            json!({"metadata": name("claims"), "spec": {"spec": devices}}),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/deviceclasses",
+            json!({"metadata": name("devices"), "spec": {"selectors": [{"cel": {"expression": "device.driver == 'd.io'"}}]}}),
+        ),
+        (
+            "/apis/resource.k8s.io/v1/resourceslices",
+            json!({"metadata": name("slice"), "spec": {"driver": "d.io", "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "d", "capacity": {"memory": {"value": "1024Mi"}}}]}}),
+        ),
+        (
+            "/apis/networking.k8s.io/v1/ingressclasses",
+            json!({"metadata": name("class"), "spec": {"controller": "x.io/c",
+            "parameters": {"apiGroup": "x.io", "kind": "P", "name": "n"}}}),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+            json!({"metadata": {"name": format!("{prefix}:role")}, "rules": rules}),
+        ),
+        (
+            "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+            json!({"metadata": {"name": format!("{prefix}:binding")}, "roleRef": {"kind": "ClusterRole", "name": format!("{prefix}:role")},
+            "subjects": [{"kind": "Group", "name": "g"}]}),
+        ),
+        (
+            "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations",
+            json!({"metadata": name("level"), "spec": {"type": "Limited",
+            "limited": {"limitResponse": {"type": "Queue", "queuing": {"queues": 32}}}}}),
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            json!({"metadata": name("webhooks"), "webhooks": [{"name": "a.b.io", "rules": [admitted],
+            "clientConfig": {"service": {"name": "s", "namespace": "n"}}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}]}),
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            json!({"metadata": name("webhooks"), "webhooks": [{"name": "a.b.io", "rules": [admitted],
+            "clientConfig": {"url": "https://x.example.com/"}, "sideEffects": "None", "admissionReviewVersions": ["v1"]}]}),
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+            json!({"metadata": name("policy"), "spec": {"matchConstraints": {"resourceRules": [admitted]}, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: \"add\", path: \"/spec/a\", value: \"b\"}]"}}]}}),
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
+            json!({"metadata": name("policy"), "spec": {"policyName": "p.example.com"}}),
+        ),
+        (
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+            json!({"metadata": name("policy"), "spec": {"policyName": "p.example.com", "validationActions": ["Warn"],
+            "paramRef": {"name": "p", "parameterNotFoundAction": "Deny"}, "matchResources": {"resourceRules": [admitted]}}}),
         ),
     ]
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use apiserver::{Cluster, ServeOptions, Serving};
-use e2e::{Binaries, ControlPlane, Kubeconfig, Options};
+use e2e::{Binaries, ControlPlane, Kubeconfig, Options, WebhookAuthority, WebhookServer};
 use tokio::runtime::Runtime;
 
 use crate::client::{Client, Request};
@@ -14,7 +14,12 @@ pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) kubeconfig: Kubeconfig,
     pub(crate) binaries: Binaries,
+    /// What this server's webhook configurations name.
+    pub(crate) webhooks: WebhookServer,
 }
+
+/// The Service of the behaviour about webhooks behind a Service.
+pub(crate) const SERVICE_HOST: &str = "hook.h12.svc";
 
 pub(crate) struct Servers {
     pub(crate) real: Server,
@@ -32,6 +37,7 @@ impl Servers {
         let twice = std::env::var("CONFORMANCE_AGAINST").is_ok_and(|against| against == "real");
         let real = start_real()?;
         let binaries = real.binaries().clone();
+        let authority = WebhookAuthority::new("webhooks", &["127.0.0.1", SERVICE_HOST])?;
         let server = |name, kubeconfig: Kubeconfig| -> Result<Server> {
             let client = Client::new(runtime.handle().clone(), &kubeconfig)?;
             let binaries = binaries.clone();
@@ -40,6 +46,7 @@ impl Servers {
                 client,
                 kubeconfig,
                 binaries,
+                webhooks: WebhookServer::start(&authority)?,
             };
             server.prepare()?;
             Ok(server)

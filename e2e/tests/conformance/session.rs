@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use e2e::Kubectl;
 use e2e::transcript::{Step, Transcript};
+use e2e::{Kubectl, WebhookServer};
 use serde_json::{Value, json};
 
 use crate::client::{Answer, Request, Stream};
@@ -279,7 +279,22 @@ impl<'a> Session<'a> {
         }
     }
 
+    pub(crate) fn webhooks(&self) -> &'a WebhookServer {
+        &self.server.webhooks
+    }
+
+    /// The webhooks of each server have a port of their own.
+    fn hide_port(&self, value: Value) -> Value {
+        let port = self.server.webhooks.port();
+        let mut text = value.to_string();
+        for host in ["127.0.0.1", "localhost"] {
+            text = text.replace(&format!("{host}:{port}"), &format!("{host}:<port>"));
+        }
+        serde_json::from_str(&text).unwrap_or(value)
+    }
+
     pub(crate) fn record(&mut self, request: String, sent: Value, answer: Value) {
+        let (sent, answer) = (self.hide_port(sent), self.hide_port(answer));
         self.transcript.steps.push(Step {
             request,
             sent,

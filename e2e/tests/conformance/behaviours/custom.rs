@@ -431,6 +431,7 @@ fn printer_columns(s: &mut Session) {
         {"name": "Since", "type": "date", "jsonPath": ".spec.since"},
         {"name": "All", "type": "string", "jsonPath": ".spec.list[*].name"},
         {"name": "Object", "type": "string", "jsonPath": ".spec.object"},
+        {"name": "Either", "type": "string", "jsonPath": ".spec['object.x\\.y/z','color','object.a']"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]);
     define_with(s, columns);
@@ -439,7 +440,7 @@ fn printer_columns(s: &mut Session) {
         (
             "full",
             json!({"color": "red", "size": 5, "ratio": 1.5, "list": [{"name": "x"}, {"name": "y"}], "since": "2020-01-01T00:00:00Z",
-            "conditions": [{"type": "Other", "status": "No"}, {"type": "Ready", "status": "True"}], "object": {"a": 1}}),
+            "conditions": [{"type": "Other", "status": "No"}, {"type": "Ready", "status": "True"}], "object": {"a": 1, "x.y/z": "dotted"}}),
         ),
         ("empty", json!({})),
         (

@@ -28,90 +28,45 @@ pub(super) const ALL: &[Behaviour] = &[
     ),
 ];
 
-/// What the embedded cluster serves: the real server serves more, which is not compared.
-const SERVED: &[(&str, &[&str])] = &[
-    (
-        "v1",
-        &[
-            "bindings",
-            "configmaps",
-            "events",
-            "namespaces",
-            "namespaces/finalize",
-            "namespaces/status",
-            "nodes",
-            "nodes/status",
-            "persistentvolumeclaims",
-            "persistentvolumeclaims/status",
-            "persistentvolumes",
-            "persistentvolumes/status",
-            "pods",
-            "pods/binding",
-            "pods/eviction",
-            "pods/status",
-            "replicationcontrollers",
-            "replicationcontrollers/scale",
-            "replicationcontrollers/status",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "services/status",
-        ],
-    ),
-    (
-        "apps/v1",
-        &[
-            "deployments",
-            "deployments/scale",
-            "deployments/status",
-            "replicasets",
-            "replicasets/scale",
-            "replicasets/status",
-            "statefulsets",
-            "statefulsets/scale",
-            "statefulsets/status",
-        ],
-    ),
-    ("batch/v1", &["jobs", "jobs/status"]),
-    (
-        "policy/v1",
-        &["poddisruptionbudgets", "poddisruptionbudgets/status"],
-    ),
-    ("scheduling.k8s.io/v1", &["priorityclasses"]),
-    ("node.k8s.io/v1", &["runtimeclasses"]),
-    ("coordination.k8s.io/v1", &["leases"]),
-    ("events.k8s.io/v1", &["events"]),
-    (
-        "storage.k8s.io/v1",
-        &[
-            "csidrivers",
-            "csinodes",
-            "csistoragecapacities",
-            "storageclasses",
-            "volumeattachments",
-            "volumeattachments/status",
-        ],
-    ),
-    (
-        "apiextensions.k8s.io/v1",
-        &[
-            "customresourcedefinitions",
-            "customresourcedefinitions/status",
-        ],
-    ),
-    (
-        "conformance.tidepool.io/v1",
-        &["widgets", "widgets/scale", "widgets/status"],
-    ),
+/// What the embedded cluster does not serve, and is not compared.
+const NOT_SERVED: &[&str] = &[
+    "nodes/proxy",
+    "pods/ephemeralcontainers",
+    "pods/proxy",
+    "serviceaccounts/token",
+    "services/proxy",
 ];
+
+/// What the real server does not serve: custom kinds of other behaviours come and go, and `metrics.k8s.io` belongs to
+/// another program of a real cluster.
+pub(super) fn is_compared(group: &str) -> bool {
+    let builtin = !group.contains('.') || group.ends_with(".k8s.io") && group != "metrics.k8s.io";
+    builtin || group == "conformance.tidepool.io"
+}
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
-fn groups() -> impl Iterator<Item = &'static str> {
-    SERVED
-        .iter()
-        .filter_map(|(version, _)| version.split_once('/'))
-        .map(|(group, _)| group)
+/// `v1`, `apps/v1`, ...: every version that is compared.
+fn versions(s: &mut Session) -> Vec<String> {
+    let groups = s.quietly(&Request::get("/apis"));
+    let groups = groups.body["groups"].as_array().cloned();
+    let mut versions: Vec<String> = groups
+        .into_iter()
+        .flatten()
+        .filter(|group| is_compared(&text(&group["name"])))
+        .flat_map(|group| group["versions"].as_array().cloned().unwrap_or_default())
+        .map(|version| text(&version["groupVersion"]))
+        .collect();
+    versions.push("v1".to_owned());
+    versions.sort();
+    versions
+}
+
+fn discovery_path(version: &str) -> String {
+    match version {
+        "v1" => "/api/v1".to_owned(),
+        version => format!("/apis/{version}"),
+    }
 }
 
 /// The items whose name is wanted, in the order of their names.
@@ -138,15 +93,11 @@ fn legacy_groups(s: &mut Session) {
     s.record("GET /api".into(), Value::Null, answer.record());
 
     let mut answer = s.quietly(&Request::get("/apis"));
-    let groups: Vec<&str> = groups().collect();
-    answer.body["groups"] = pick(
-        &answer.body["groups"],
-        |group| text(&group["name"]),
-        |name| groups.contains(&name),
-    );
+    let name = |group: &Value| text(&group["name"]);
+    answer.body["groups"] = pick(&answer.body["groups"], name, is_compared);
     s.record("GET /apis".into(), Value::Null, answer.record());
-    for group in groups {
-        s.get(format!("/apis/{group}"));
+    for group in answer.body["groups"].as_array().into_iter().flatten() {
+        s.get(format!("/apis/{}", name(group)));
     }
     s.send(Request::get("/apis/apps").accept("application/yaml"));
 }
@@ -176,30 +127,19 @@ fn aggregated(s: &mut Session) {
 /// The groups, resources and subresources of an aggregated answer that are compared.
 fn only_served(items: &Value) -> Value {
     let group_name = |group: &Value| text(&group["metadata"]["name"]);
-    let served_group = |name: &str| name.is_empty() || groups().any(|group| group == name);
-    let mut picked = pick(items, group_name, served_group);
+    let mut picked = pick(items, group_name, is_compared);
     for group in picked.as_array_mut().into_iter().flatten() {
-        let name = group_name(group);
         // A group made by a custom definition has a creation time, others have none.
         for version in group["versions"].as_array_mut().into_iter().flatten() {
-            let version_name = text(&version["version"]);
-            let full = if name.is_empty() {
-                version_name
-            } else {
-                format!("{name}/{version_name}")
-            };
-            let served = served_resources(&full);
             let resource_name = |resource: &Value| text(&resource["resource"]);
-            version["resources"] = pick(&version["resources"], resource_name, |name| {
-                served.contains(&name)
-            });
+            version["resources"] = pick(&version["resources"], resource_name, |_| true);
             for resource in version["resources"].as_array_mut().into_iter().flatten() {
                 let parent = resource_name(resource);
                 // None at all is the same as none that are compared.
                 resource["subresources"] = pick(
                     &resource["subresources"],
                     |subresource| text(&subresource["subresource"]),
-                    |name| served.contains(&format!("{parent}/{name}").as_str()),
+                    |name| !NOT_SERVED.contains(&format!("{parent}/{name}").as_str()),
                 );
             }
         }
@@ -207,24 +147,13 @@ fn only_served(items: &Value) -> Value {
     picked
 }
 
-fn served_resources(version: &str) -> &'static [&'static str] {
-    SERVED
-        .iter()
-        .find(|(served, _)| *served == version)
-        .map_or(&[], |(_, resources)| resources)
-}
-
 fn legacy_resources(s: &mut Session) {
-    for (version, served) in SERVED {
-        let path = if *version == "v1" {
-            "/api/v1".to_owned()
-        } else {
-            format!("/apis/{version}")
-        };
+    for version in versions(s) {
+        let path = discovery_path(&version);
         let mut answer = s.quietly(&Request::get(&path));
         let name = |resource: &Value| text(&resource["name"]);
         answer.body["resources"] = pick(&answer.body["resources"], name, |name| {
-            served.contains(&name)
+            !NOT_SERVED.contains(&name)
         });
         s.record(format!("GET {path}"), Value::Null, answer.record());
     }
@@ -295,12 +224,8 @@ fn openapi(s: &mut Session) {
         index.body = parsed;
     }
     s.fact("the index is answered", index.status);
-    for (version, served) in SERVED {
-        let key = if *version == "v1" {
-            "api/v1".to_owned()
-        } else {
-            format!("apis/{version}")
-        };
+    for version in versions(s) {
+        let key = discovery_path(&version)[1..].to_owned();
         let url = text(&index.body["paths"][&key]["serverRelativeURL"]);
         let (path, query) = url.split_once('?').unwrap_or((&url, ""));
         s.fact(
@@ -312,7 +237,16 @@ fn openapi(s: &mut Session) {
             &format!("{key} is answered"),
             json!([document.status, document.headers.get("content-type")]),
         );
-        for resource in served.iter().filter(|resource| !resource.contains('/')) {
+        let resources = s.quietly(&Request::get(discovery_path(&version)));
+        let resources = resources.body["resources"].as_array().cloned();
+        let mut names: Vec<String> = resources
+            .into_iter()
+            .flatten()
+            .map(|resource| text(&resource["name"]))
+            .filter(|name| !name.contains('/') && name != "componentstatuses")
+            .collect();
+        names.sort();
+        for resource in names {
             let operations: Vec<Value> = document.body["paths"]
                 .as_object()
                 .into_iter()

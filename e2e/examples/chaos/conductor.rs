@@ -1,0 +1,198 @@
+//! Carries out a plan: each lane on a thread of its own.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use e2e::ControlPlane;
+
+use crate::journal::Journal;
+use crate::plan::{Dice, Fault, FaultKind, Lane, Victim};
+use crate::proxy::{ChaosProxy, EventHold, Link, RequestRule, WatchEnd};
+use crate::replicas::{Order, Replicas, signal};
+
+/// When the leader is killed while the standby's watches are late.
+const KILL_AFTER: Duration = Duration::from_secs(6);
+
+pub(crate) struct Conductor<'a> {
+    pub(crate) journal: &'a Journal,
+    pub(crate) proxy: &'a ChaosProxy,
+    pub(crate) replicas: &'a Replicas,
+    pub(crate) control_plane: &'a Mutex<ControlPlane>,
+}
+
+impl Conductor<'_> {
+    /// Returns when the last fault has ended.
+    pub(crate) fn run(&self, plan: &[Fault]) -> Result<()> {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let lanes = [Lane::Network, Lane::Schedulers, Lane::Servers].map(|lane| {
+                let of_lane = plan.iter().filter(|fault| fault.kind.lane() == lane);
+                let faults: Vec<Fault> = of_lane.copied().collect();
+                scope.spawn(move || match lane {
+                    Lane::Network => {
+                        self.network(&faults, begun);
+                        Ok(())
+                    }
+                    Lane::Schedulers => self.schedulers(&faults, begun),
+                    Lane::Servers => self.servers(&faults, begun),
+                })
+            });
+            for lane in lanes {
+                lane.join().map_err(|_| anyhow!("a lane panicked"))??;
+            }
+            Ok(())
+        })
+    }
+
+    fn network(&self, faults: &[Fault], begun: Instant) {
+        let mut open: Vec<(Instant, Fault, Vec<&Link>)> = Vec::new();
+        let mut coming = faults.iter().peekable();
+        loop {
+            let next = coming.peek().map(|fault| begun + fault.at);
+            open.sort_by_key(|(end, ..)| std::cmp::Reverse(*end));
+            let first_end = open.last().map(|(end, ..)| *end);
+            let Some(time) = next.into_iter().chain(first_end).min() else {
+                return;
+            };
+            sleep_until(time);
+            if first_end == Some(time) {
+                let Some((_, fault, links)) = open.pop() else {
+                    continue;
+                };
+                links.iter().for_each(|link| end(link, &fault));
+                continue;
+            }
+            let Some(fault) = coming.next() else { continue };
+            let links = self.links(fault.victim);
+            links.iter().for_each(|link| begin(link, fault));
+            open.push((Instant::now() + fault.lasts, *fault, links));
+        }
+    }
+
+    fn schedulers(&self, faults: &[Fault], begun: Instant) -> Result<()> {
+        for fault in faults {
+            sleep_until(begun + fault.at);
+            let mut dice = Dice::new(fault.dice);
+            let victims = self.victims(fault.victim);
+            match fault.kind {
+                FaultKind::LaggingTakeover => self.lagging_takeover(fault)?,
+                kind => {
+                    let seconds = dice.pick(&[-3_600, -300, -60, 60, 300, 3_600]);
+                    for replica in victims {
+                        let order = match kind {
+                            FaultKind::KillScheduler => Order::Kill(fault.lasts),
+                            FaultKind::StopScheduler => Order::Stop(fault.lasts),
+                            _ => Order::Jump(seconds),
+                        };
+                        self.replicas.order(replica, order)?;
+                        self.journal.hit(kind);
+                    }
+                }
+            }
+            sleep_until(begun + fault.end());
+        }
+        Ok(())
+    }
+
+    /// The leader goes while the standby has not heard of its last binds.
+    fn lagging_takeover(&self, fault: &Fault) -> Result<()> {
+        let [leader] = self.victims(Victim::Leader)[..] else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        self.proxy.links[1 - leader].hold_events(EventHold {
+            kind: FaultKind::LaggingTakeover,
+            until: now + fault.lasts,
+            each: None,
+        });
+        std::thread::sleep(KILL_AFTER);
+        let down = fault.lasts.saturating_sub(KILL_AFTER);
+        self.replicas.order(leader, Order::Kill(down))
+    }
+
+    fn servers(&self, faults: &[Fault], begun: Instant) -> Result<()> {
+        for fault in faults {
+            sleep_until(begun + fault.at);
+            let control_plane = self.control_plane.lock();
+            let mut control_plane = control_plane.unwrap_or_else(PoisonError::into_inner);
+            self.journal.hit(fault.kind);
+            match fault.kind {
+                FaultKind::KillApiServer => control_plane.restart_apiserver()?,
+                FaultKind::KillEtcd => {
+                    control_plane.kill_etcd();
+                    std::thread::sleep(fault.lasts);
+                    control_plane.restart_etcd()?;
+                }
+                kind => {
+                    let id = match kind {
+                        FaultKind::StopEtcd => control_plane.etcd_id(),
+                        _ => control_plane.apiserver_id(),
+                    };
+                    let id = id.context("the server does not run")?;
+                    signal(id, "STOP")?;
+                    std::thread::sleep(fault.lasts);
+                    signal(id, "CONT")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn victims(&self, victim: Victim) -> Vec<usize> {
+        let leader = self.journal.leader().unwrap_or(0);
+        match victim {
+            Victim::Leader => vec![leader],
+            Victim::Standby => vec![1 - leader],
+            Victim::Both => vec![0, 1],
+        }
+    }
+
+    fn links(&self, victim: Victim) -> Vec<&Link> {
+        let victims = self.victims(victim).into_iter();
+        victims.map(|replica| &*self.proxy.links[replica]).collect()
+    }
+}
+
+fn sleep_until(time: Instant) {
+    std::thread::sleep(time.saturating_duration_since(Instant::now()));
+}
+
+fn begin(link: &Link, fault: &Fault) {
+    let mut dice = Dice::new(fault.dice);
+    let now = Instant::now();
+    let until = now + fault.lasts;
+    match fault.kind {
+        FaultKind::Stall => link.stall(),
+        FaultKind::HalfOpen => link.go_silent(),
+        FaultKind::Reset => link.reset(),
+        FaultKind::Truncate => {
+            let bytes = dice.between(0, 2_000);
+            link.truncate(usize::try_from(bytes).unwrap_or(0));
+        }
+        FaultKind::DelayEvents => link.hold_events(EventHold {
+            kind: fault.kind,
+            until,
+            each: Some(Duration::from_millis(dice.between(200, 5_000))),
+        }),
+        FaultKind::DropEvents => link.drop_events(),
+        kind => {
+            link.add_rule(RequestRule { kind, until, dice });
+            // Lists come after watches that cannot be resumed.
+            if matches!(kind, FaultKind::CutLists | FaultKind::Answer410) {
+                link.end_watches(WatchEnd::Gone);
+            }
+        }
+    }
+}
+
+fn end(link: &Link, fault: &Fault) {
+    match fault.kind {
+        FaultKind::Stall | FaultKind::HalfOpen => link.open(),
+        FaultKind::DropEvents => {
+            let ends = [WatchEnd::Break, WatchEnd::Close];
+            link.end_watches(Dice::new(fault.dice).pick(&ends));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,203 @@
+//! The scheduler uses every permission of its manifests in `deploy/` on a real API server. The controllers have a test of their own.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use e2e::{Api, Binds, ControlPlane, eventually};
+use serde_json::{Value, json};
+
+use crate::deployed::{self, NAMESPACE, manifests, primary_manifests};
+use crate::faults::create_pods;
+use crate::shared_cluster::{SHORT, asks, node, pod, pod_path, text};
+use crate::volumes::{claim, class, user_of, volume};
+
+const COUNT: usize = 600;
+const LONG: Duration = Duration::from_secs(90);
+
+/// Namespace, group, resource with its subresource, verb. The namespace is empty for all.
+type Permission = (String, String, String, String);
+
+/// What the Roles and ClusterRoles among the objects grant to service accounts.
+fn granted(objects: &[Value]) -> BTreeSet<Permission> {
+    let roles = objects.iter().filter(|it| {
+        let kind = &it["kind"];
+        kind == "Role" || kind == "ClusterRole"
+    });
+    let mut permissions = BTreeSet::new();
+    for role in roles {
+        let namespace = text(&role["metadata"]["namespace"]);
+        for rule in role["rules"].as_array().unwrap() {
+            let texts = |field: &str| -> Vec<String> {
+                let all = rule[field].as_array().into_iter().flatten();
+                all.map(text).collect()
+            };
+            for group in texts("apiGroups") {
+                for resource in texts("resources") {
+                    for verb in texts("verbs") {
+                        permissions.insert((
+                            namespace.clone(),
+                            group.clone(),
+                            resource.clone(),
+                            verb,
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    permissions
+}
+
+/// Those of the permissions that the scheduler did not use.
+fn unused(control_plane: &ControlPlane, granted: &BTreeSet<Permission>) -> Vec<Permission> {
+    let mut requests = deployed::requests(control_plane);
+    requests.retain(|it| !it.is_denied());
+    let is_used = |(namespace, group, resource, verb): &Permission| {
+        requests.iter().any(|it| {
+            (namespace.is_empty() || *namespace == it.namespace)
+                && (group, resource, verb) == (&it.group, &it.resource, &it.verb)
+        })
+    };
+    let unused = granted.iter().filter(|it| !is_used(it));
+    unused.cloned().collect()
+}
+
+/// Binds that lose their answer, a pod that fails twice, preemption, volumes that exist and that are made, and a user that
+/// reads the metrics.
+#[test]
+fn the_scheduler_uses_every_permission_of_its_manifests() {
+    let mut control_plane = deployed::start(&["persistentvolume-binder-controller"]);
+    let crds = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds"));
+    for (file, path) in [
+        (
+            "node.katalyst.kubewharf.io_customnoderesources.yaml",
+            "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources",
+        ),
+        (
+            "scheduling.sigs.x-k8s.io_resourcepolicies.yaml",
+            "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourcepolicies",
+        ),
+    ] {
+        deployed::serve_definition(&control_plane, &crds.join(file), path);
+    }
+    let api = Api::new(&control_plane.admin()).unwrap();
+    for index in 0..20 {
+        let many = json!({"status": {"capacity": {"pods": "110"}}});
+        api.create(&node(&format!("n{index}"), "a", many)).unwrap();
+    }
+    let spec = json!({"containers": asks("cpu", "100m")});
+    create_pods(&control_plane, COUNT, &spec);
+
+    let mut flags = deployed::flags(&control_plane, &manifests());
+    flags.retain(|flag| !flag.starts_with("--secure-port"));
+    // The failure of a pod repeats soon, which makes its event a series.
+    flags.push("--pod-max-in-unschedulable-pods-duration=2s".to_owned());
+    // The restart below takes longer than the Lease lasts on a busy machine.
+    flags.push("--leader-elect-lease-duration=200s".to_owned());
+    flags.push("--leader-elect-renew-deadline=190s".to_owned());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let binds = Binds::watch(&control_plane.admin()).unwrap();
+    let mut ours = deployed::with_flags(&control_plane, "second", &flags);
+    eventually("a tenth is bound", SHORT, || match binds.count() {
+        count if count > COUNT / 10 => Ok(()),
+        count => Err(count.to_string()),
+    });
+    // The answers to binds in flight are lost.
+    control_plane.restart_apiserver().unwrap();
+    let api = Api::new(&control_plane.admin()).unwrap();
+    let binds = Binds::watch(&control_plane.admin()).unwrap();
+    eventually("every pod is bound", LONG, || match binds.count() {
+        COUNT => Ok(()),
+        bound => Err(format!("{bound}: {}", ours.last_words())),
+    });
+
+    let class_of = |name: &str, value: i32| json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value});
+    api.create(&class_of("greater", 1_000)).unwrap();
+    api.create(&node(
+        "large",
+        "b",
+        json!({"status": {"capacity": {"cpu": "64"}}}),
+    ))
+    .unwrap();
+    api.create(&class("local", "kubernetes.io/no-provisioner"))
+        .unwrap();
+    api.create(&class("made", "example.com/maker")).unwrap();
+    api.create(&volume("disk", "local", "large")).unwrap();
+    for (name, class) in [("there", "local"), ("made", "made")] {
+        api.create(&claim(name, class)).unwrap();
+        api.create(&pod(name, user_of(name))).unwrap();
+    }
+    api.create(&pod("giant", json!({"containers": asks("cpu", "900")})))
+        .unwrap();
+    let on_large = |name: &str| {
+        eventually(&format!("{name} is bound"), SHORT, || {
+            let found = api.get(&pod_path(name)).unwrap();
+            match text(&found["spec"]["nodeName"]) {
+                node if node == "large" => Ok(()),
+                _ => Err(found["status"].to_string()),
+            }
+        });
+    };
+    on_large("there");
+    api.create(&pod("victim", json!({"containers": asks("cpu", "60")})))
+        .unwrap();
+    on_large("victim");
+    let urgent = json!({"containers": asks("cpu", "60"), "priorityClassName": "greater"});
+    api.create(&pod("urgent", urgent)).unwrap();
+    eventually("the victim goes", SHORT, || {
+        match api.get(&pod_path("victim")) {
+            Ok(pod) if pod["metadata"]["deletionTimestamp"].is_null() => Err(ours.last_words()),
+            _ => Ok(()),
+        }
+    });
+    let server = deployed::server(&ours).unwrap();
+    let admin = control_plane.admin().token;
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}});
+    api.create(&account).unwrap();
+    let prometheus = deployed::account(&control_plane, "default", "prometheus");
+    for (token, want) in [(&admin, 200), (&prometheus.token, 403)] {
+        let (code, body) = deployed::ask(&server, "/metrics", Some(token));
+        assert_eq!(code, want, "{body}");
+    }
+
+    // Watches are in the audit log when they have ended.
+    let mut all = granted(&manifests());
+    let watches = |it: &Permission| it.3 == "watch";
+    eventually("all but watches are used", LONG, || {
+        let mut left = unused(&control_plane, &all);
+        left.retain(|it| !watches(it));
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{left:?}")),
+        }
+    });
+    ours.terminate().unwrap();
+    deployed::apply(&control_plane, primary_manifests());
+    let mut primary = deployed::scheduler_of(&control_plane, "primary", &primary_manifests());
+    eventually("it leads", SHORT, || {
+        match primary.log().contains("starting to schedule") {
+            true => Ok(()),
+            false => Err(primary.last_words()),
+        }
+    });
+    all.extend(granted(&primary_manifests()));
+    eventually("all but watches are used", SHORT, || {
+        let mut left = unused(&control_plane, &all);
+        left.retain(|it| !watches(it));
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{left:?}")),
+        }
+    });
+    primary.terminate().unwrap();
+    eventually("every permission is used", SHORT, || {
+        let left = unused(&control_plane, &all);
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{left:?}")),
+        }
+    });
+    assert!(all.iter().any(|it| it.0 == NAMESPACE), "{all:?}");
+}

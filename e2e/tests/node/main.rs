@@ -1,0 +1,10 @@
+//! Tests on real nodes: containerd, runc and the kubelet on this machine, and in a virtual machine with cgroup v2.
+//!
+//! A test binary of its own: Cargo runs one at a time, so nothing else of the suite runs beside the nodes. The tests need root.
+
+#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+
+mod agent;
+mod guest_agent;
+mod panorama;
+mod real_node;
