@@ -15,6 +15,8 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum Benchmark {
+    /// The agent: CPU time and memory of sampling 200 pods every second; it needs root
+    Agent,
     /// The embedded cluster: pod creates and bindings per second, memory of a large cluster
     Apiserver,
     /// The scheduler: binds a backlog of pods on a real kube-apiserver, next to kube-scheduler
@@ -31,13 +33,21 @@ enum Benchmark {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// The admission webhook: CPU time of an answer, by size of the pod
+    Webhook,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match &options.benchmark {
+        Benchmark::Agent => process::run(&mut example("agent"))?,
         Benchmark::Apiserver => process::run(&mut example("apiserver"))?,
         Benchmark::Drain { flags } => drain(flags)?,
         Benchmark::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
+        Benchmark::Webhook => {
+            let mut command = process::cargo();
+            command.args(["run", "--release", "--quiet", "--package", "control-plane"]);
+            process::run(command.args(["--example", "bench-webhook"]))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

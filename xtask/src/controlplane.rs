@@ -1,7 +1,7 @@
 //! The real Kubernetes, built from the Go module registry and kept outside the checkout.
 //!
 //! The cache is keyed by the hash of `e2e/go.sum` and of the build flags, so a checkout that names
-//! the same versions finds the binaries of an earlier one.
+//! the same versions finds the binaries of an earlier one and builds only those that it lacks.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::process;
 const KUBERNETES: &str = "v1.36.4";
 
 /// File name and Go package, slowest to compile first: the later ones share its packages.
-const BINARIES: [(&str, &str); 5] = [
+const BINARIES: [(&str, &str); 6] = [
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     (
@@ -26,6 +26,14 @@ const BINARIES: [(&str, &str); 5] = [
     ),
     ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
     ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+];
+
+/// Modules that only the kubelet imports. Their sums are not part of the key of the cache: a directory
+/// that was built without the kubelet keeps its binaries and gains this one.
+const KUBELET_MODULES: [&str; 2] = [
+    "go.opentelemetry.io/contrib/instrumentation/github.com/emicklei/go-restful/otelrestful ",
+    "k8s.io/cri-streaming ",
 ];
 
 pub(crate) fn print_directory() -> Result<ExitCode> {
@@ -33,7 +41,7 @@ pub(crate) fn print_directory() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The directory that holds the five binaries; builds what is missing.
+/// The directory that holds the six binaries; builds what is missing.
 pub(crate) fn directory() -> Result<PathBuf> {
     for variable in ["TIDEPOOL_CONTROLPLANE", "KUBEBUILDER_ASSETS"] {
         if let Some(given) = std::env::var_os(variable) {
@@ -48,7 +56,7 @@ fn complete(directory: &Path) -> Result<PathBuf> {
     for (file, _) in BINARIES {
         if !directory.join(file).is_file() {
             bail!(
-                "{} has no {file}; `cargo xtask controlplane` builds all five",
+                "{} has no {file}; `cargo xtask controlplane` builds all six",
                 directory.display()
             );
         }
@@ -58,34 +66,24 @@ fn complete(directory: &Path) -> Result<PathBuf> {
 
 fn build() -> Result<PathBuf> {
     let module = process::root().join("e2e");
-    let directory = cache_root()?.join("controlplane").join(cache_key(&module)?);
-    std::fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot create {}", directory.display()))?;
-
-    // Two builds of one checkout at a time would do the work twice: the second waits here.
-    let lock = File::create(directory.join("lock"))
-        .with_context(|| format!("cannot write to {}", directory.display()))?;
-    lock.lock()
-        .context("cannot lock the control plane's cache")?;
-
+    let sums = std::fs::read_to_string(module.join("go.sum")).context("cannot read e2e/go.sum")?;
+    let key = key_of(&[without_kubelet(&sums).into_bytes()]);
+    let cache = Cache::with_key("controlplane", &key)?;
     let missing: Vec<_> = BINARIES
         .iter()
-        .filter(|(file, _)| !directory.join(file).is_file())
+        .filter(|(file, _)| !cache.directory.join(file).is_file())
         .collect();
     if !missing.is_empty() {
         eprintln!(
-            "building {} of Kubernetes {KUBERNETES} into {} (about six minutes on two cores the first time)",
+            "building {} of Kubernetes {KUBERNETES} into {} (about seven minutes on two cores the first time)",
             plural(missing.len(), "binary", "binaries"),
-            directory.display()
+            cache.directory.display()
         );
     }
     for (number, (file, package)) in missing.iter().enumerate() {
         let started = Instant::now();
         eprintln!("  [{}/{}] {file} ...", number + 1, missing.len());
-        // An interrupted build must not leave half a binary under the final name.
-        let unfinished = directory.join(format!("{file}.unfinished"));
-        process::run(go_build(&module, &unfinished).arg(package))?;
-        std::fs::rename(&unfinished, directory.join(file))?;
+        cache.build(&module, file, package)?;
         eprintln!(
             "  [{}/{}] {file} {:.0?}",
             number + 1,
@@ -93,7 +91,49 @@ fn build() -> Result<PathBuf> {
             started.elapsed()
         );
     }
-    complete(&directory)
+    complete(&cache.directory)
+}
+
+/// Go programs that stay outside the checkout, under the hash of what they are built from.
+pub(crate) struct Cache {
+    pub(crate) directory: PathBuf,
+    /// Two builds of one checkout at a time would do the work twice: the second waits for it.
+    _lock: File,
+}
+
+impl Cache {
+    /// The cache of programs that these sources and the build flags determine.
+    pub(crate) fn open(name: &str, sources: &[PathBuf]) -> Result<Self> {
+        let read = |source: &PathBuf| {
+            let content = std::fs::read(source);
+            content.with_context(|| format!("cannot read {}", source.display()))
+        };
+        let contents: Result<Vec<_>> = sources.iter().map(read).collect();
+        Self::with_key(name, &key_of(&contents?))
+    }
+
+    fn with_key(name: &str, key: &str) -> Result<Self> {
+        let directory = cache_root()?.join(name).join(key);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        let lock = File::create(directory.join("lock"))
+            .with_context(|| format!("cannot write to {}", directory.display()))?;
+        lock.lock()
+            .with_context(|| format!("cannot lock {}", directory.display()))?;
+        Ok(Self {
+            directory,
+            _lock: lock,
+        })
+    }
+
+    /// Builds a package of a module.
+    pub(crate) fn build(&self, module: &Path, file: &str, package: &str) -> Result<()> {
+        // An interrupted build must not leave half a binary under the final name.
+        let unfinished = self.directory.join(format!("{file}.unfinished"));
+        process::run(go_build(module, &unfinished).arg(package))?;
+        std::fs::rename(&unfinished, self.directory.join(file))?;
+        Ok(())
+    }
 }
 
 /// `go build` as every Go program of this repository is built.
@@ -123,17 +163,22 @@ fn linker_flags() -> String {
     )
 }
 
-fn cache_key(module: &Path) -> Result<String> {
-    let sums = std::fs::read(module.join("go.sum")).context("cannot read e2e/go.sum")?;
+fn key_of(contents: &[Vec<u8>]) -> String {
     let mut hash = Sha256::new();
-    hash.update(sums);
+    for content in contents {
+        hash.update(content);
+    }
     hash.update(linker_flags());
-    Ok(hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    let bytes = hash.finalize();
+    bytes.iter().take(8).map(|it| format!("{it:02x}")).collect()
+}
+
+/// The sums of all modules but those of [`KUBELET_MODULES`].
+fn without_kubelet(sums: &str) -> String {
+    let of_kubelet = |line: &&str| KUBELET_MODULES.iter().any(|it| line.starts_with(it));
+    sums.split_inclusive('\n')
+        .filter(|line| !of_kubelet(line))
+        .collect()
 }
 
 /// `$XDG_CACHE_HOME/tidepool` or `~/.cache/tidepool`.
@@ -164,8 +209,21 @@ mod tests {
     }
 
     #[test]
+    fn the_key_of_the_cache_leaves_out_only_the_modules_of_the_kubelet() {
+        let sums = "k8s.io/api v0.36.4 h1:a=\nk8s.io/kubelet v0.36.4 h1:b=\n";
+        let with_kubelet = format!("{sums}k8s.io/cri-streaming v0.36.4 h1:c=\n");
+        assert_eq!(without_kubelet(&with_kubelet), sums);
+        assert_eq!(without_kubelet(sums), sums);
+    }
+
+    #[test]
     fn the_stamped_version_is_the_one_in_go_mod() {
-        let module = std::fs::read_to_string(process::root().join("e2e/go.mod")).unwrap();
-        assert!(module.contains(&format!("k8s.io/kubernetes {KUBERNETES}")));
+        for module in ["e2e/go.mod", "e2e/judge/go.mod"] {
+            let text = std::fs::read_to_string(process::root().join(module)).unwrap();
+            assert!(
+                text.contains(&format!("k8s.io/kubernetes {KUBERNETES}")),
+                "{module}"
+            );
+        }
     }
 }

@@ -41,6 +41,7 @@ mod tests {
 
     /// Crates whose `lib.rs` has a table of modules.
     const WITH_TABLES: &[&str] = &[
+        "agent",
         "api",
         "apiserver",
         "control-plane",

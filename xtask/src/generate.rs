@@ -24,34 +24,98 @@ const KINDS: &[(&str, &[&str])] = &[
         "v1",
         &[
             "Binding",
+            "ComponentStatus",
             "ConfigMap",
             "DeleteOptions",
+            "Endpoints",
             "Event",
+            "LimitRange",
             "Namespace",
             "Node",
             "PersistentVolume",
             "PersistentVolumeClaim",
             "Pod",
+            "PodTemplate",
             "ReplicationController",
+            "ResourceQuota",
             "Secret",
             "Service",
             "ServiceAccount",
             "Status",
         ],
     ),
+    (
+        "admissionregistration.k8s.io/v1",
+        &[
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+            "ValidatingWebhookConfiguration",
+        ],
+    ),
     ("apiextensions.k8s.io/v1", &["CustomResourceDefinition"]),
-    ("apps/v1", &["Deployment", "ReplicaSet", "StatefulSet"]),
+    ("apiregistration.k8s.io/v1", &["APIService"]),
+    (
+        "apps/v1",
+        &[
+            "ControllerRevision",
+            "DaemonSet",
+            "Deployment",
+            "ReplicaSet",
+            "StatefulSet",
+        ],
+    ),
     (
         "authentication.k8s.io/v1",
-        &["SelfSubjectReview", "TokenRequest"],
+        &["SelfSubjectReview", "TokenRequest", "TokenReview"],
     ),
-    ("authorization.k8s.io/v1", &["SelfSubjectAccessReview"]),
-    ("autoscaling/v1", &["Scale"]),
-    ("batch/v1", &["Job"]),
+    (
+        "authorization.k8s.io/v1",
+        &[
+            "LocalSubjectAccessReview",
+            "SelfSubjectAccessReview",
+            "SelfSubjectRulesReview",
+            "SubjectAccessReview",
+        ],
+    ),
+    ("autoscaling/v1", &["HorizontalPodAutoscaler", "Scale"]),
+    ("autoscaling/v2", &["HorizontalPodAutoscaler"]),
+    ("batch/v1", &["CronJob", "Job"]),
+    ("certificates.k8s.io/v1", &["CertificateSigningRequest"]),
     ("coordination.k8s.io/v1", &["Lease"]),
+    ("discovery.k8s.io/v1", &["EndpointSlice"]),
     ("events.k8s.io/v1", &["Event"]),
+    (
+        "flowcontrol.apiserver.k8s.io/v1",
+        &["FlowSchema", "PriorityLevelConfiguration"],
+    ),
+    (
+        "networking.k8s.io/v1",
+        &[
+            "Ingress",
+            "IngressClass",
+            "IPAddress",
+            "NetworkPolicy",
+            "ServiceCIDR",
+        ],
+    ),
     ("node.k8s.io/v1", &["RuntimeClass"]),
     ("policy/v1", &["Eviction", "PodDisruptionBudget"]),
+    (
+        "rbac.authorization.k8s.io/v1",
+        &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"],
+    ),
+    (
+        "resource.k8s.io/v1",
+        &[
+            "DeviceClass",
+            "ResourceClaim",
+            "ResourceClaimTemplate",
+            "ResourceSlice",
+        ],
+    ),
     ("scheduling.k8s.io/v1", &["PriorityClass"]),
     (
         "storage.k8s.io/v1",
@@ -61,6 +125,7 @@ const KINDS: &[(&str, &[&str])] = &[
             "CSIStorageCapacity",
             "StorageClass",
             "VolumeAttachment",
+            "VolumeAttributesClass",
         ],
     ),
 ];
@@ -100,6 +165,7 @@ pub(crate) struct Modules {
     pub(crate) api: PathBuf,
     pub(crate) apimachinery: PathBuf,
     pub(crate) apiextensions: PathBuf,
+    pub(crate) aggregator: PathBuf,
 }
 
 impl Modules {
@@ -109,6 +175,7 @@ impl Modules {
             api: module(e2e, "k8s.io/api")?,
             apimachinery: module(e2e, "k8s.io/apimachinery")?,
             apiextensions: module(e2e, "k8s.io/apiextensions-apiserver")?,
+            aggregator: module(e2e, "k8s.io/kube-aggregator")?,
         })
     }
 }

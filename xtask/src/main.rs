@@ -10,11 +10,14 @@
 
 mod bench;
 mod boundaries;
+mod chaos;
 mod controlplane;
 mod deny;
 #[cfg(test)]
 mod docs;
 mod generate;
+mod guest;
+mod judge;
 #[cfg(test)]
 mod names;
 mod parity;
@@ -42,6 +45,8 @@ enum Command {
     Test(test::Options),
     /// Build the real Kubernetes control plane from the Go module registry, and print its directory
     Controlplane,
+    /// Install containerd, runc and QEMU for the tests on real nodes, and print the directory of the guest's kernel
+    Guest,
     /// Run a benchmark; it prints one JSON object per line
     Bench(bench::Options),
     /// Check licences, sources and banned crates with cargo-deny (installed when missing)
@@ -50,6 +55,20 @@ enum Command {
     Wording,
     /// Compare with kube-scheduler's own plugins on random cases
     Parity(parity::Options),
+    /// Run Kubernetes' own tests of scheduling on our clusters
+    #[command(disable_help_flag = true)]
+    Judge {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
+    /// Run two schedulers on a real control plane while network, processes and clocks fail, and check them
+    #[command(disable_help_flag = true)]
+    Chaos {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// Write the embedded cluster's schema table, from Kubernetes' own types, and the definitions of custom kinds
     Gen {
         /// Write nothing; fail if a file in the repository is stale
@@ -72,10 +91,13 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Test(options) => test::run(&options),
         Command::Controlplane => controlplane::print_directory(),
+        Command::Guest => guest::print_directory(),
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
         Command::Wording => wording::run(),
         Command::Parity(options) => parity::run(&options),
+        Command::Judge { flags } => judge::run(&flags),
+        Command::Chaos { flags } => chaos::run(&flags),
         Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -3,17 +3,20 @@
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` has what is compared and `selection` the plugins, `coverage` what was exercised,
-//! `known` which differences stay, and `shrink` makes a difference small enough to read.
+//! `known` which differences stay, and `shrink` makes a difference small enough to read. `node` compares the figures of the node
+//! agent with those of the kubelet, Koordinator's agent and Katalyst's agent.
 
 mod coverage;
 mod generate;
 mod known;
+mod node;
 mod oracle;
 mod ours;
 mod random;
 mod selection;
 mod shrink;
 mod verdicts;
+mod webhook;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,6 +62,15 @@ enum What {
         #[arg(long = "plugin", value_name = "NAME")]
         plugins: Vec<String>,
     },
+    /// Compare the default profile of `tidepool up` with kube-scheduler's, on random cases
+    Up {
+        /// How many cases to generate
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Seed of the random cases; the same seed gives the same cases
+        #[arg(long, default_value_t = FIRST_SEED)]
+        seed: u64,
+    },
     /// Compare our QoS-aware plugins with Katalyst's on random cases
     Katalyst {
         /// How many cases to generate
@@ -70,6 +82,24 @@ enum What {
     },
     /// Compare our engine with Koordinator's NodeResourcesFitPlus and ScarceResourceAvoidance on random cases
     Koordinator {
+        /// How many cases to generate
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Seed of the random cases; the same seed gives the same cases
+        #[arg(long, default_value_t = FIRST_SEED)]
+        seed: u64,
+    },
+    /// Compare the figures of the node agent with those of Koordinator's agent on random cases
+    Koordlet {
+        /// How many cases to generate for each figure
+        #[arg(long, default_value_t = 2000)]
+        cases: u64,
+        /// Seed of the random cases; the same seed gives the same cases
+        #[arg(long, default_value_t = FIRST_SEED)]
+        seed: u64,
+    },
+    /// Compare our admission of pods with Koordinator's webhook on random pods and profiles
+    Webhook {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
         cases: u64,
@@ -107,8 +137,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             seed,
             plugins,
         } => kube(*cases, *seed, Selection::new(plugins.clone())?)?,
+        What::Up { cases, seed } => up(*cases, *seed)?,
         What::Katalyst { cases, seed } => katalyst(*cases, *seed)?,
+        What::Koordlet { cases, seed } => node::koordlet(*cases, *seed)?,
         What::Koordinator { cases, seed } => koordinator(*cases, *seed)?,
+        What::Webhook { cases, seed } => webhook::agrees(*cases, *seed)?,
         What::Oracle { cases, seed } => {
             let (mut one, mut other) = (oracle::KUBE.start()?, oracle::KUBE.start()?);
             let run = Run {
@@ -153,7 +186,14 @@ fn katalyst(cases: u64, seed: u64) -> Result<bool> {
         floor: &coverage::KATALYST,
         known: known::KATALYST,
     };
-    run.compare(&mut Ours, &mut oracle::KATALYST.start()?)
+    let mut oracle = oracle::KATALYST.start()?;
+    let plugins = run.compare(&mut Ours, &mut oracle)?;
+    Ok(node::katalyst(&mut oracle, cases, seed)? && plugins)
+}
+
+/// Whether the figures of our node agent and of Koordinator's agree in so many cases.
+pub(crate) fn agrees_with_koordlet(cases: u64) -> Result<bool> {
+    node::koordlet(cases, FIRST_SEED)
 }
 
 /// Whether our engine and kube-scheduler agree on every plugin in so many cases.
@@ -175,12 +215,38 @@ fn kube(cases: u64, seed: u64, selection: Selection) -> Result<bool> {
         floor: &coverage::KUBE,
         known: known::KUBE,
     };
-    run.compare(&mut Ours, &mut oracle::KUBE.start()?)
+    let mut oracle = oracle::KUBE.start()?;
+    let plugins = run.compare(&mut Ours, &mut oracle)?;
+    // A run of one plugin is about that plugin alone.
+    Ok((!run.selection.is_all() || node::kube(&mut oracle, cases, seed)?) && plugins)
+}
+
+/// Whether the default profile of `tidepool up` decides as kube-scheduler's in so many cases.
+pub(crate) fn up_agrees_with_kube(cases: u64) -> Result<bool> {
+    up(cases, FIRST_SEED)
+}
+
+fn up(cases: u64, seed: u64) -> Result<bool> {
+    let run = Run {
+        name: "parity up",
+        seed,
+        cases,
+        generate: ours::case_of_up,
+        selection: Selection::ALL,
+        floor: &coverage::UP,
+        known: known::KUBE,
+    };
+    run.compare(&mut ours::Up::new()?, &mut oracle::KUBE.start()?)
 }
 
 /// Whether our engine and Koordinator's plugins agree in so many cases.
 pub(crate) fn agrees_with_koordinator(cases: u64) -> Result<bool> {
     koordinator(cases, FIRST_SEED)
+}
+
+/// Whether our admission of pods and Koordinator's agree in so many cases.
+pub(crate) fn admission_agrees_with_koordinator(cases: u64) -> Result<bool> {
+    webhook::agrees(cases, FIRST_SEED)
 }
 
 fn koordinator(cases: u64, seed: u64) -> Result<bool> {

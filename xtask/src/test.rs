@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{boundaries, controlplane, parity, process, wording};
+use crate::{boundaries, chaos, controlplane, guest, judge, parity, process, wording};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -90,14 +90,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         step("parity with kube-scheduler", &mut || {
             parity::agrees_with_kube(cases).map(Count::one)
         });
+        // Its own profile is the smaller part of the comparison.
+        step("parity of `tidepool up`", &mut || {
+            parity::up_agrees_with_kube(cases / 4).map(Count::one)
+        });
         step("parity with Koordinator", &mut || {
             parity::agrees_with_koordinator(cases).map(Count::one)
+        });
+        step("parity with Koordinator's agent", &mut || {
+            parity::agrees_with_koordlet(cases).map(Count::one)
+        });
+        step("parity of admission with Koordinator", &mut || {
+            parity::admission_agrees_with_koordinator(cases).map(Count::one)
         });
         step("parity with Katalyst", &mut || {
             parity::agrees_with_katalyst(cases).map(Count::one)
         });
     }
     let controlplane = go || given_controlplane();
+    let node_tests = guest::is_root() || in_ci();
     let mut tests = process::cargo();
     tests.args([
         "test",
@@ -106,7 +117,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         "--locked",
         "--no-fail-fast",
     ]);
-    tests.env("TIDEPOOL_FULL", if options.full { "1" } else { "" });
+    // Tests only ask whether it is set.
+    match options.full {
+        true => tests.env("TIDEPOOL_FULL", "1"),
+        false => tests.env_remove("TIDEPOOL_FULL"),
+    };
     if controlplane || in_ci() {
         step("control plane", &mut || {
             let directory = controlplane::directory()?;
@@ -114,23 +129,49 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             tests.env("TIDEPOOL_CONTROLPLANE", directory);
             Ok(Count::one(true))
         });
+        if node_tests {
+            step("packages of a node", &mut || {
+                tests.env("TIDEPOOL_GUEST", guest::directory()?);
+                Ok(Count::one(true))
+            });
+        }
     } else {
         tests.args(["--exclude", "e2e"]);
     }
+    if !node_tests {
+        tests.args(["--", "--skip", "real_node::"]);
+    }
     step("tests", &mut || count_tests(&mut tests));
+
+    // Not in the short suite: whether a minute of faults passes still depends on the load of the machine.
+    if options.full && (controlplane || in_ci()) {
+        step("chaos", &mut || {
+            passes(chaos::command()?.arg("--minutes=30"))
+        });
+    }
+    if go || in_ci() {
+        step("Kubernetes' own tests of scheduling", &mut || {
+            let mut command = judge::command()?;
+            command.args((!options.full).then_some("--quick"));
+            count_tests(&mut command)
+        });
+    }
 
     println!();
     if !go && !in_ci() {
         println!(
-            "skipped: parity with kube-scheduler, Koordinator and Katalyst, because Go is missing; install Go 1.26"
+            "skipped: parity with kube-scheduler, Koordinator and Katalyst, and Kubernetes' own tests of scheduling, because Go is missing; install Go 1.26"
         );
     }
     if !controlplane && !in_ci() {
         println!(
             "skipped: the tests against the real control plane (package e2e), because Go is \
              missing; install Go 1.26 or set TIDEPOOL_CONTROLPLANE to a directory with kube-apiserver, \
-             kube-controller-manager, kube-scheduler, kubectl and etcd"
+             kube-controller-manager, kube-scheduler, kubectl, kubelet and etcd"
         );
+    }
+    if controlplane && !node_tests {
+        println!("skipped: the tests on real nodes (`real_node::`), because they need root");
     }
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
@@ -159,22 +200,22 @@ fn passes(command: &mut Command) -> Result<Count> {
     Ok(Count::one(true))
 }
 
-/// Runs `cargo test`, shows its output as it comes and adds up its `test result:` lines.
+/// Runs tests, shows their output as it comes and adds up the `test result:` lines.
 fn count_tests(command: &mut Command) -> Result<Count> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .context("cannot start cargo")?;
-    let output = child.stdout.take().context("cargo has no output")?;
+        .context("cannot start the tests")?;
+    let output = child.stdout.take().context("the tests have no output")?;
     let mut total = Count::default();
     for line in BufReader::new(output).lines() {
-        let line = line.context("cannot read the output of cargo test")?;
+        let line = line.context("cannot read the output of the tests")?;
         if let Some(count) = result_line(&line) {
             total.add(count);
         }
         println!("{line}");
     }
-    let status = child.wait().context("cannot wait for cargo test")?;
+    let status = child.wait().context("cannot wait for the tests")?;
     // A binary that does not compile, or crashes, reports no failed test.
     if !status.success() && total.failed == 0 {
         total.failed = 1;

@@ -18,7 +18,11 @@ mod tests {
         let Ok(entries) = std::fs::read_dir(folder) else {
             return false;
         };
-        let path = format!("{}::", name.replace('-', "_"));
+        let library = match name {
+            "rustls-webpki" => "webpki".to_owned(),
+            _ => name.replace('-', "_"),
+        };
+        let path = format!("{library}::");
         entries.map(|entry| entry.unwrap().path()).any(|file| {
             if file.is_dir() {
                 return occurs(name, &file);

@@ -135,6 +135,7 @@ impl<'a> Source<'a> {
         if let Some(extra) = places.keys().find(|key| !properties.contains_key(*key)) {
             bail!("{name}.{extra} is in the Go type but not in the OpenAPI schema");
         }
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
         for (field, schema) in sorted {
             let place = places
                 .get(field)
@@ -151,6 +152,9 @@ impl<'a> Source<'a> {
             }
             if always_written(&place.member, &text) {
                 out.push_str(" always");
+            }
+            if required.iter().any(|name| name == field) {
+                out.push_str(" required");
             }
             out.push_str(&rules(schema)?);
             out.push('\n');
@@ -215,6 +219,8 @@ impl<'a> Source<'a> {
             (&self.modules.apimachinery, rest)
         } else if let Some(rest) = package.strip_prefix("io.k8s.apiextensions-apiserver.") {
             (&self.modules.apiextensions, rest)
+        } else if let Some(rest) = package.strip_prefix("io.k8s.kube-aggregator.") {
+            (&self.modules.aggregator, rest)
         } else {
             bail!("the Go package of {name} is not known");
         };

@@ -204,6 +204,19 @@ pub(crate) const KUBE: Floor = Floor {
     behaviours: BEHAVIOURS,
 };
 
+/// The rest is in [`KUBE`], which nearly the same cases are run with.
+pub(crate) const UP: Floor = Floor {
+    messages: &[],
+    scorers: SCORERS,
+    helped: &[],
+    behaviours: &[
+        ("several nodes are scored", |v| v.cycle.totals.len() > 1),
+        ("evicting helps on some node", |v| {
+            preemption(v, |candidates, _| candidates > 0)
+        }),
+    ],
+};
+
 /// Its two plugins score, and nothing else.
 pub(crate) const KOORDINATOR: Floor = Floor {
     messages: &[],

@@ -9,12 +9,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Judge;
 use super::generate::Case;
 use super::verdicts::Verdicts;
-use crate::{controlplane, process};
+use crate::{controlplane, guest, process};
 
 /// A case takes milliseconds: after this time the oracle hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,16 +28,16 @@ pub(crate) struct Oracle {
 }
 
 #[derive(Serialize)]
-struct Request<'a> {
+struct Request<'a, C> {
     id: String,
-    case: &'a Case,
+    case: &'a C,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Answer<V> {
     id: String,
     error: Option<String>,
-    verdicts: Option<Verdicts>,
+    verdicts: Option<V>,
 }
 
 /// A program in a Go module: one build list cannot hold the versions of Kubernetes that they need.
@@ -45,24 +46,43 @@ pub(crate) struct Program {
     name: &'static str,
     module: &'static str,
     package: &'static str,
+    /// A library that the program links by cgo: its header, and Debian's package.
+    library: Option<(&'static str, &'static str)>,
 }
 
 pub(crate) const KUBE: Program = Program {
     name: "oracle-kube",
     module: "e2e",
     package: "./oracle-kube",
+    library: None,
 };
 
 pub(crate) const KOORDINATOR: Program = Program {
     name: "oracle-koordinator",
     module: "e2e/oracle-koordinator",
     package: ".",
+    library: None,
+};
+
+pub(crate) const WEBHOOK: Program = Program {
+    name: "oracle-webhook",
+    module: "e2e/oracle-koordinator",
+    package: "./webhook",
+    library: None,
 };
 
 pub(crate) const KATALYST: Program = Program {
     name: "oracle-katalyst",
     module: "e2e/oracle-katalyst",
     package: ".",
+    library: None,
+};
+
+pub(crate) const KOORDLET: Program = Program {
+    name: "oracle-koordlet",
+    module: "e2e/oracle-koordlet",
+    package: ".",
+    library: Some(("/usr/include/perfmon/pfmlib.h", "libpfm4-dev")),
 };
 
 impl Program {
@@ -76,7 +96,14 @@ impl Program {
             .context("cannot find the directory of this program")?
             .with_file_name(self.name);
         let module = process::root().join(self.module);
-        process::run(controlplane::go_build(&module, &program).arg(self.package))?;
+        let mut build = controlplane::go_build(&module, &program);
+        if let Some((header, package)) = self.library {
+            if !Path::new(header).is_file() {
+                guest::install(&[package])?;
+            }
+            build.env("CGO_ENABLED", "1");
+        }
+        process::run(build.arg(self.package))?;
         Ok(program)
     }
 }
@@ -107,7 +134,19 @@ impl Oracle {
         })
     }
 
-    fn exchange(&mut self, case: &Case) -> Result<Answer> {
+    /// The oracle's answer to a question in its own form.
+    pub(super) fn ask<C: Serialize, V: DeserializeOwned>(&mut self, case: &C) -> Result<V> {
+        let answer: Answer<V> = self.exchange(case)?;
+        match (answer.verdicts, answer.error) {
+            (Some(verdicts), None) => Ok(verdicts),
+            (_, error) => Err(anyhow!(
+                "the oracle cannot evaluate the case: {}",
+                error.as_deref().unwrap_or("it gave no reason")
+            )),
+        }
+    }
+
+    fn exchange<C: Serialize, V: DeserializeOwned>(&mut self, case: &C) -> Result<Answer<V>> {
         self.sent += 1;
         let id = self.sent.to_string();
         serde_json::to_writer(&mut self.requests, &Request { id, case })?;
@@ -120,7 +159,7 @@ impl Oracle {
             }
             Err(RecvTimeoutError::Disconnected) => bail!("the oracle exited"),
         };
-        let answer: Answer = serde_json::from_str(&line)
+        let answer: Answer<V> = serde_json::from_str(&line)
             .with_context(|| format!("cannot decode the oracle's answer: {line}"))?;
         if answer.id != self.sent.to_string() {
             bail!(
@@ -135,14 +174,7 @@ impl Oracle {
 
 impl Judge for Oracle {
     fn judge(&mut self, case: &Case) -> Result<Verdicts> {
-        let answer = self.exchange(case)?;
-        match (answer.verdicts, answer.error) {
-            (Some(verdicts), None) => Ok(verdicts),
-            (_, error) => Err(anyhow!(
-                "the oracle cannot evaluate the case: {}",
-                error.as_deref().unwrap_or("it gave no reason")
-            )),
-        }
+        self.ask(case)
     }
 }
 

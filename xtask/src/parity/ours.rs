@@ -4,6 +4,7 @@ mod hints;
 mod kubelet;
 mod preemption;
 mod profile;
+mod up;
 mod world;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::verdicts::{Cycle, NodeStatus, PluginScores, PluginStatus, PreFilterSt
 use world::World;
 
 pub(crate) use profile::not_built;
+pub(crate) use up::{Up, case as case_of_up};
 
 /// Later than any pod's start.
 const NOW: Timestamp = Timestamp(i64::MAX);
@@ -32,28 +34,32 @@ pub(crate) struct Ours;
 
 impl Judge for Ours {
     fn judge(&mut self, case: &Case) -> Result<Verdicts> {
-        let profile = profile::profile(&case.0["profile"])?;
-        let world = World::read(case)?;
-        let mut cycle = cycle(&profile, &world)?;
-        if !world.question.preempt {
-            cycle.preemption = None;
-        }
-        let quiet = world.without_nominated()?;
-        let mut verdicts = Verdicts {
-            nodes: world.order.clone(),
-            pre_enqueue: pre_enqueue(&profile, &quiet, &world.pod),
-            pre_filter: Vec::new(),
-            filter: vec![Vec::new(); world.order.len()],
-            cycle,
-            kubelet: kubelet::admissions(&quiet, &world),
-            hints: Vec::new(),
-        };
-        if world.question.hints {
-            verdicts.hints = hints::hints(&profile, &quiet, &world)?;
-        }
-        ask_each_plugin(&profile, &quiet, &world, &mut verdicts);
-        Ok(verdicts)
+        judge(&profile::profile(&case.0["profile"])?, case)
     }
+}
+
+/// Evaluates a case with this profile.
+fn judge(profile: &Profile, case: &Case) -> Result<Verdicts> {
+    let world = World::read(case)?;
+    let mut cycle = cycle(profile, &world)?;
+    if !world.question.preempt {
+        cycle.preemption = None;
+    }
+    let quiet = world.without_nominated()?;
+    let mut verdicts = Verdicts {
+        nodes: world.order.clone(),
+        pre_enqueue: pre_enqueue(profile, &quiet, &world.pod),
+        pre_filter: Vec::new(),
+        filter: vec![Vec::new(); world.order.len()],
+        cycle,
+        kubelet: kubelet::admissions(&quiet, &world),
+        hints: Vec::new(),
+    };
+    if world.question.hints {
+        verdicts.hints = hints::hints(profile, &quiet, &world)?;
+    }
+    ask_each_plugin(profile, &quiet, &world, &mut verdicts);
+    Ok(verdicts)
 }
 
 fn pre_enqueue(profile: &Profile, cluster: &Cluster, pod: &Pod) -> Vec<PluginStatus> {

@@ -7,6 +7,8 @@ use super::{Draft, Mood};
 const GPU: &str = "example.com/gpu";
 const FPGA: &str = "other.example/fpga";
 const HUGE: &str = "hugepages-2Mi";
+/// In the group of Kubernetes, and no tier: a pod of a tier evicts no pod of a stronger class, whatever kube-scheduler does.
+const NATIVE: &str = "kubernetes.io/licence";
 
 pub(super) fn allocatable(draft: &mut Draft) -> Value {
     if draft.alike {
@@ -50,7 +52,7 @@ pub(super) fn allocatable(draft: &mut Draft) -> Value {
         list[HUGE] = json!(random.pick(&["0", "64Mi", "128Mi", "1Gi"]));
     }
     if random.chance(15) {
-        list["kubernetes.io/batch-cpu"] = json!(random.pick(&["500", "2k"]));
+        list[NATIVE] = json!(random.pick(&["500", "2k"]));
     }
     if random.chance(10) {
         list["attachable-volumes-csi-csi.example.com"] = json!("3");
@@ -90,7 +92,7 @@ pub(super) fn bound_requests(draft: &mut Draft) -> Value {
         list[HUGE] = json!("64Mi");
     }
     if random.chance(5) {
-        list["kubernetes.io/batch-cpu"] = json!("250");
+        list[NATIVE] = json!("250");
     }
     list
 }
@@ -140,7 +142,7 @@ pub(super) fn incoming_requests(draft: &mut Draft) -> Value {
         list[HUGE] = json!(random.pick(&["64Mi", "256Mi"]));
     }
     if random.chance(rare / 4) {
-        list["kubernetes.io/batch-cpu"] = json!(random.pick(&["100", "1k"]));
+        list[NATIVE] = json!(random.pick(&["100", "1k"]));
     }
     if random.chance(2) {
         list["storage"] = json!("1Ti");

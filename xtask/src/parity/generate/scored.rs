@@ -16,7 +16,7 @@ const RESOURCES: &[&str] = &[
     "example.com/gpu",
     "other.example/fpga",
     "hugepages-2Mi",
-    "kubernetes.io/batch-cpu",
+    "kubernetes.io/licence",
     "nvidia.com/gpus",
 ];
 
