@@ -106,8 +106,13 @@ pub(crate) fn scheduler_of(control_plane: &ControlPlane, name: &str, objects: &[
 
 /// One with the test's own flags, and the permissions of the manifests.
 pub(crate) fn with_flags(control_plane: &ControlPlane, name: &str, flags: &[&str]) -> Process {
-    let user = account(control_plane, NAMESPACE, ACCOUNT);
+    let user = scheduler_account(control_plane);
     control_plane.tidepool(name, &user, flags).unwrap()
+}
+
+/// The service account of the manifests.
+pub(crate) fn scheduler_account(control_plane: &ControlPlane) -> Kubeconfig {
+    account(control_plane, NAMESPACE, ACCOUNT)
 }
 
 /// The flags that a Deployment gives it, with the configuration where we can read it.

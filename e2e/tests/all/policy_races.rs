@@ -38,7 +38,7 @@ fn the_status_shows_what_two_schedulers_admit_beyond_a_cap() {
     let spec = json!({"units": units(&[("reserved", 0, Some(1))])});
     api.post(POLICIES, &policy("web", spec)).unwrap();
     let controllers = control(&control_plane, &[]);
-    let user = deployed::account(&control_plane, deployed::NAMESPACE, "tidepool-scheduler");
+    let user = deployed::scheduler_account(&control_plane);
     let proxy = Proxy::start(&user, |request| {
         let query = request.uri.query().unwrap_or_default();
         request.uri.path() == "/api/v1/pods" && query.contains("watch=1")
