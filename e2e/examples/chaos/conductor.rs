@@ -10,15 +10,22 @@ use crate::journal::Journal;
 use crate::plan::{Dice, Fault, FaultKind, Lane, Victim};
 use crate::proxy::{ChaosProxy, EventHold, Link, RequestRule, WatchEnd};
 use crate::replicas::{Order, Replicas, signal};
+use crate::takeover::{Phase, Takeover};
 
-/// When the leader is killed while the standby's watches are late.
-const KILL_AFTER: Duration = Duration::from_secs(6);
+/// How long each phase of a takeover with late watches lasts before the leader is killed. The API server and the leader carry
+/// it out meanwhile, and a new pod leaves its first backoff.
+const PHASES: [(Phase, Duration); 3] = [
+    (Phase::Backlog, Duration::from_secs(3)),
+    (Phase::Newcomers, Duration::from_secs(3)),
+    (Phase::Lending, Duration::from_secs(2)),
+];
 
 pub(crate) struct Conductor<'a> {
     pub(crate) journal: &'a Journal,
     pub(crate) proxy: &'a ChaosProxy,
     pub(crate) replicas: &'a Replicas,
     pub(crate) control_plane: &'a Mutex<ControlPlane>,
+    pub(crate) takeover: &'a Takeover,
 }
 
 impl Conductor<'_> {
@@ -100,15 +107,23 @@ impl Conductor<'_> {
         let [leader] = self.victims(Victim::Leader)[..] else {
             return Ok(());
         };
-        let now = Instant::now();
-        self.proxy.links[1 - leader].hold_events(EventHold {
-            kind: FaultKind::LaggingTakeover,
-            until: now + fault.lasts,
-            each: None,
-        });
-        std::thread::sleep(KILL_AFTER);
-        let down = fault.lasts.saturating_sub(KILL_AFTER);
-        self.replicas.order(leader, Order::Kill(down))
+        let until = Instant::now() + fault.lasts;
+        for (phase, lasts) in PHASES {
+            if phase == Phase::Newcomers {
+                self.proxy.links[1 - leader].hold_events(EventHold {
+                    kind: FaultKind::LaggingTakeover,
+                    until,
+                    each: None,
+                });
+            }
+            self.takeover.set(phase);
+            std::thread::sleep(lasts);
+        }
+        let down = until.saturating_duration_since(Instant::now());
+        let ordered = self.replicas.order(leader, Order::Kill(down));
+        sleep_until(until);
+        self.takeover.set(Phase::Random);
+        ordered
     }
 
     fn servers(&self, faults: &[Fault], begun: Instant) -> Result<()> {

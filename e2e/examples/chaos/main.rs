@@ -13,6 +13,7 @@ mod proxy;
 mod replicas;
 mod settle;
 mod table;
+mod takeover;
 mod token;
 mod workload;
 
@@ -32,6 +33,7 @@ use journal::Journal;
 use plan::{Fault, plan};
 use proxy::ChaosProxy;
 use replicas::{LEASE_DURATION, Launch, Replicas};
+use takeover::Takeover;
 use workload::Workload;
 
 /// Faults end after this time, everything is checked, and the next round begins.
@@ -168,6 +170,7 @@ fn run(flags: &Flags, seed: u64) -> Result<RunResult> {
         proxy: &proxy,
         replicas: &replicas,
         control_plane: &control_plane,
+        takeover: &Takeover::default(),
     };
     let mut workload = Workload::new(&admin, seed)?;
     let result = play(&stage, &mut workload, rounds(flags, seed));
@@ -195,7 +198,7 @@ fn play(
     for (round, faults) in (0..).zip(rounds) {
         let stopped = AtomicBool::new(false);
         let conducted = std::thread::scope(|scope| {
-            let busy = scope.spawn(|| workload.run(&stopped));
+            let busy = scope.spawn(|| workload.run(&stopped, stage.takeover));
             let conducted = stage.run(&faults);
             stopped.store(true, Ordering::Release);
             busy.join().map_err(|_| anyhow!("the workload panicked"))?;

@@ -124,7 +124,12 @@ impl Link {
     }
 
     pub(crate) fn hold_events(&self, hold: EventHold) {
-        self.watches.send_modify(|it| it.hold = Some(hold));
+        self.watches.send_modify(|it| {
+            // A takeover keeps its late watches.
+            if !it.hold.is_some_and(|it| it.is_whole(Instant::now())) {
+                it.hold = Some(hold);
+            }
+        });
     }
 
     pub(crate) fn drop_events(&self) {

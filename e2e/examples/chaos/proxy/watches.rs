@@ -42,6 +42,11 @@ pub(crate) struct EventHold {
 }
 
 impl EventHold {
+    /// Whether no event passes for now.
+    pub(super) fn is_whole(&self, now: Instant) -> bool {
+        self.each.is_none() && now < self.until
+    }
+
     /// When an event may pass.
     fn release(&self, is_pods: bool, now: Instant) -> Option<Instant> {
         if now >= self.until {
