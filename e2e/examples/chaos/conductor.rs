@@ -12,13 +12,10 @@ use crate::proxy::{ChaosProxy, EventHold, Link, RequestRule, WatchEnd};
 use crate::replicas::{Order, Replicas, signal};
 use crate::takeover::{Phase, Takeover};
 
-/// How long each phase of a takeover with late watches lasts before the leader is killed. The API server and the leader carry
-/// it out meanwhile, and a new pod leaves its first backoff.
-const PHASES: [(Phase, Duration); 3] = [
-    (Phase::Backlog, Duration::from_secs(3)),
-    (Phase::Newcomers, Duration::from_secs(3)),
-    (Phase::Lending, Duration::from_secs(2)),
-];
+/// A new pod leaves its first backoff, and events reach the schedulers.
+const PHASE: Duration = Duration::from_millis(1_500);
+/// From the death of the leader to the first decisions of the next one, and some time for these.
+const TAKEOVER: Duration = Duration::from_secs(12);
 
 pub(crate) struct Conductor<'a> {
     pub(crate) journal: &'a Journal,
@@ -104,26 +101,35 @@ impl Conductor<'_> {
 
     /// The leader goes while the standby has not heard of its last binds.
     fn lagging_takeover(&self, fault: &Fault) -> Result<()> {
+        let end = Instant::now() + fault.lasts;
+        let done = self.prepare_takeover(end);
+        sleep_until(end);
+        self.takeover.order(Phase::Random);
+        done
+    }
+
+    fn prepare_takeover(&self, end: Instant) -> Result<()> {
+        let deadline = end - TAKEOVER;
+        if !self.takeover.reach(Phase::Backlog, deadline) {
+            return Ok(());
+        }
+        std::thread::sleep(PHASE);
         let [leader] = self.victims(Victim::Leader)[..] else {
             return Ok(());
         };
-        let until = Instant::now() + fault.lasts;
-        for (phase, lasts) in PHASES {
-            if phase == Phase::Newcomers {
-                self.proxy.links[1 - leader].hold_events(EventHold {
-                    kind: FaultKind::LaggingTakeover,
-                    until,
-                    each: None,
-                });
+        self.proxy.links[1 - leader].hold_events(EventHold {
+            kind: FaultKind::LaggingTakeover,
+            until: end,
+            each: None,
+        });
+        for phase in [Phase::Newcomers, Phase::Lending] {
+            if !self.takeover.reach(phase, deadline) {
+                return Ok(());
             }
-            self.takeover.set(phase);
-            std::thread::sleep(lasts);
+            std::thread::sleep(PHASE);
         }
-        let down = until.saturating_duration_since(Instant::now());
-        let ordered = self.replicas.order(leader, Order::Kill(down));
-        sleep_until(until);
-        self.takeover.set(Phase::Random);
-        ordered
+        let down = end.saturating_duration_since(Instant::now());
+        self.replicas.order(leader, Order::Kill(down))
     }
 
     fn servers(&self, faults: &[Fault], begun: Instant) -> Result<()> {

@@ -94,8 +94,8 @@ impl FaultKind {
         (
             Self::LaggingTakeover,
             "takeover with late watches",
-            20_000,
-            21_000,
+            28_000,
+            30_000,
         ),
         (Self::KillApiServer, "API server killed", 1, 1),
         (Self::StopApiServer, "API server stopped", 1_000, 7_000),

@@ -62,11 +62,11 @@ pub(crate) fn settle(workload: &mut Workload, round: u64) -> Result<Vec<Violatio
     Ok(violations)
 }
 
-fn is_bound(pod: &Value) -> bool {
+pub(crate) fn is_bound(pod: &Value) -> bool {
     !pod["spec"]["nodeName"].is_null()
 }
 
-fn is_refused(pod: &Value) -> bool {
+pub(crate) fn is_refused(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     let mut scheduled = conditions.filter(|it| it["type"] == "PodScheduled");
     scheduled.any(|it| it["status"] == "False")

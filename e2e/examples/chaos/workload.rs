@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{GROUP, GROUPS, PODS, RECLAIMED, URGENT, lend, nodes};
 use crate::plan::Dice;
-use crate::takeover::{self, Phase, Takeover};
+use crate::takeover::{self, Takeover};
 
 /// Between two changes.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -53,17 +53,12 @@ impl Workload {
     }
 
     pub(crate) fn run(&mut self, stopped: &AtomicBool, takeover: &Takeover) {
-        let mut entered = Phase::Random;
         while !stopped.load(Ordering::Acquire) {
-            let phase = takeover.phase();
-            let changed = match phase {
-                Phase::Random => self.change(),
-                phase if phase == entered => Ok(()),
-                phase => takeover::enter(phase, self),
+            let changed = match takeover.due() {
+                Some(phase) => takeover::enter(phase, self).map(|()| takeover.reached(phase)),
+                None if takeover.is_under_way() => Ok(()),
+                None => self.change(),
             };
-            if changed.is_ok() {
-                entered = phase;
-            }
             // A server that is down refuses a change; the next one is tried later.
             std::thread::sleep(if changed.is_ok() { PAUSE } else { LONGER_PAUSE });
         }
@@ -110,7 +105,7 @@ impl Workload {
     }
 
     /// Deletes the pod of this name, if there is one, and creates another at once.
-    pub(crate) fn replace(&mut self, name: &str, pod: &Value) -> Result<()> {
+    fn replace(&mut self, name: &str, pod: &Value) -> Result<()> {
         let old = self.api.get(&format!("{PODS}/{name}"));
         let is_new = match old {
             Ok(old) => {
