@@ -41,6 +41,7 @@ use prometheus_client::registry::Registry;
 
 use crate::client::Exchange;
 use auth::Guard;
+pub(crate) use der::Validity;
 pub use health::Check;
 use origin::LocalNames;
 pub use queues::register_queues;

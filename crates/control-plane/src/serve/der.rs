@@ -34,20 +34,35 @@ pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     Some((tag, value))
 }
 
-/// When a certificate expires.
-pub(super) fn not_after(mut certificate: &[u8]) -> Option<Timestamp> {
-    let mut outer = expect(&mut certificate, SEQUENCE)?;
-    let mut fields = expect(&mut outer, SEQUENCE)?;
-    if fields.first() == Some(&VERSION) {
-        next(&mut fields)?;
+/// From when until when a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) start: Timestamp,
+    pub(crate) end: Timestamp,
+}
+
+impl Validity {
+    /// None for bytes that are no certificate.
+    pub(crate) fn of(mut certificate: &[u8]) -> Option<Self> {
+        let mut outer = expect(&mut certificate, SEQUENCE)?;
+        let mut fields = expect(&mut outer, SEQUENCE)?;
+        if fields.first() == Some(&VERSION) {
+            next(&mut fields)?;
+        }
+        // Serial number, signature algorithm and issuer.
+        for _ in 0..3 {
+            next(&mut fields)?;
+        }
+        let mut times = expect(&mut fields, SEQUENCE)?;
+        Some(Self {
+            start: time(&mut times)?,
+            end: time(&mut times)?,
+        })
     }
-    // Serial number, signature algorithm and issuer.
-    for _ in 0..3 {
-        next(&mut fields)?;
-    }
-    let mut validity = expect(&mut fields, SEQUENCE)?;
-    next(&mut validity)?;
-    let (tag, time) = next(&mut validity)?;
+}
+
+fn time(input: &mut &[u8]) -> Option<Timestamp> {
+    let (tag, time) = next(input)?;
     let text = str::from_utf8(time).ok()?;
     let text = match tag {
         // Years below 50 are of this century.
@@ -67,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_certificate_is_read() {
+    fn the_times_of_a_certificate_are_read() {
         for (year, want) in [
             (2031, "2031-02-03T00:00:00Z"),
             // After 2049 the form of the time is another one.
@@ -75,13 +90,16 @@ mod tests {
             (4096, "4096-02-03T00:00:00Z"),
         ] {
             let mut parameters = CertificateParams::default();
+            parameters.not_before = date_time_ymd(1999, 12, 31);
             parameters.not_after = date_time_ymd(year, 2, 3);
             let key = KeyPair::generate().unwrap();
             let certificate = parameters.self_signed(&key).unwrap();
-            let found = not_after(certificate.der()).unwrap();
-            assert_eq!(found.to_string(), want);
-            for length in 0..80 {
-                assert_eq!(not_after(&certificate.der()[..length]), None);
+            let found = Validity::of(certificate.der()).unwrap();
+            assert_eq!(found.start.to_string(), "1999-12-31T00:00:00Z");
+            assert_eq!(found.end.to_string(), want);
+            // What is cut off anywhere is no certificate: its outermost length says so.
+            for length in 0..certificate.der().len() {
+                assert_eq!(Validity::of(&certificate.der()[..length]), None);
             }
         }
     }

@@ -17,7 +17,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use sha2::{Digest, Sha256};
 
-use super::der::not_after;
+use super::der::Validity;
 use super::{ServeError, TlsFiles};
 
 /// The SHA-256 of a certificate, in hexadecimal digits.
@@ -146,7 +146,7 @@ impl ResolvesServerCert for ServingCertificate {
 
 /// A warning, if the certificate expired. It is still used: health checks do not verify it.
 fn expiry(key: &CertifiedKey, now: jiff::Timestamp) -> Option<String> {
-    let end = not_after(key.cert.first()?)?;
+    let end = Validity::of(key.cert.first()?)?.end;
     (end <= now).then(|| format!("expired at {end}: clients that verify it do not connect"))
 }
 

@@ -21,11 +21,10 @@ use kube::api::PostParams;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::{ServeError, ServingCertificate, TlsFiles};
+use crate::serve::{ServeError, ServingCertificate, TlsFiles, Validity};
 use bundle::Bundles;
 pub use plan::CertificatePeriods;
 use plan::{CertificateState, advance};
-use validity::Validity;
 
 /// Where the certificate comes from.
 #[derive(Debug, Clone)]
@@ -118,7 +117,7 @@ impl CertificateKeeper {
             let why = status.problem.as_deref().unwrap_or("it is not read yet");
             format!("there is no certificate: {why}")
         })?;
-        served.check(jiff::Timestamp::now())?;
+        validity::check(served, jiff::Timestamp::now())?;
         match &status.problem {
             None => Ok(()),
             Some(problem) => Err(problem.clone()),

@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use super::validity::Validity;
+use crate::serve::Validity;
 
 const PLURALS: [&str; 2] = [
     "mutatingwebhookconfigurations",
