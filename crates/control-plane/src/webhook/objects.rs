@@ -114,13 +114,16 @@ impl AdmissionObjects {
 
     /// The objects as they are now.
     pub fn snapshot(&self) -> Arc<AdmissionSnapshot> {
-        // Cleared before the caches are read, so that a change meanwhile counts.
-        if self.is_stale.swap(false, Ordering::AcqRel) {
-            let built = Arc::new(self.build());
-            *self
+        if self.is_stale.load(Ordering::Acquire) {
+            // Held while it is built: no other review may see an older snapshot, least of all the empty one of the start.
+            let mut snapshot = self
                 .snapshot
                 .write()
-                .unwrap_or_else(PoisonError::into_inner) = built;
+                .unwrap_or_else(PoisonError::into_inner);
+            // Cleared before the caches are read, so that a change meanwhile counts.
+            if self.is_stale.swap(false, Ordering::AcqRel) {
+                *snapshot = Arc::new(self.build());
+            }
         }
         self.snapshot
             .read()
