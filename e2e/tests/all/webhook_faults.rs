@@ -68,24 +68,32 @@ fn pods_are_created_while_the_webhook_goes_wrong() {
     let reset = resetting_server();
     let sleeping = sleeping_server();
     process.stop();
-    let usual = create_all(&fixture, "killed", many, 4)[many / 2];
-    for (case, server, count, at_a_time) in [
-        ("wrong-certificate", wrong_certificate.address, many, 4),
-        ("reset", reset, many, 4),
-        ("asleep", sleeping, 100, 20),
-    ] {
-        fixture.proxy.forward_to(&[server]);
+    // Calls that fail at once: the slowest pod shows how busy the machine is.
+    let slowest = |case: &str, count: usize, at_a_time| {
         let times = create_all(&fixture, case, count, at_a_time);
         println!(
             "{case}: half of the pods within {:?}, all within {:?}",
             times[count / 2],
             times[count - 1]
         );
-        assert!(
-            times[count / 2] < usual + LATER,
-            "{case}: {:?}",
-            times[count / 2]
-        );
+        times[count - 1]
+    };
+    let usual = slowest("killed", many, 4);
+    let crowd = slowest("killed-crowd", 100, 20);
+    for (case, server, count, at_a_time, usual) in [
+        (
+            "wrong-certificate",
+            wrong_certificate.address,
+            many,
+            4,
+            usual,
+        ),
+        ("reset", reset, many, 4, usual),
+        ("asleep", sleeping, 100, 20, crowd),
+    ] {
+        fixture.proxy.forward_to(&[server]);
+        let took = slowest(case, count, at_a_time);
+        assert!(took < usual + LATER, "{case}: {took:?}, usually {usual:?}");
         let refused = fixture.create("enforced", &mid(case)).unwrap_err();
         assert!(
             refused.contains("failed calling webhook")
@@ -113,7 +121,8 @@ fn large_answers(fixture: &Fixture, usual: Duration) {
         fixture.api.patch(&path, &webhooks).unwrap();
     }
     let times = create_all(fixture, "large", 5, 1);
-    assert!(times[2] < usual + LATER, "{times:?}");
+    // Reading 100 MiB is work of the API server, which a busy machine delays now and then: all are created, most of them in time.
+    assert!(times[2] < usual + LATER, "{times:?}, usually {usual:?}");
 }
 
 /// Ends every connection with a reset.
