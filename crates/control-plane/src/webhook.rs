@@ -10,8 +10,10 @@
 //! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
 //! | [`pods`] | the answers about pods and profiles |
 //! | [`objects`] | watched objects that the answers depend on |
+//! | `in_process` | the webhook of a cluster in the same process |
 
 pub mod certificates;
+mod in_process;
 pub mod objects;
 pub mod pods;
 pub mod review;
@@ -30,6 +32,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::client::{Connect, ConnectError};
 use crate::serve::{Check, Component, Listening, Serve, ServeError, encode_metrics};
 use certificates::{CertificateKeeper, CertificateOptions};
+pub use in_process::InProcessWebhook;
 use objects::AdmissionObjects;
 use pods::PodAdmission;
 use server::{AdmissionListener, ReviewMetrics};

@@ -8,6 +8,7 @@ mod screen;
 mod scroll;
 mod terminal;
 mod view;
+mod webhook;
 mod welcome;
 
 use std::{
@@ -204,6 +205,8 @@ impl Running {
         kubeconfig::write(&kubeconfig, &text)?;
         let client = Client::new(cluster.service(), "default");
         contents::create(&client, &configuration.leader_election.resource_namespace).await?;
+        // First, so that it answers for every pod.
+        webhook::install(&cluster, &client).await?;
         let root_ca = serving.ca_pem().to_owned();
         let local = {
             // The tasks of this client and of everything that is started here run there.

@@ -21,8 +21,9 @@ fn blocks(document: &str) -> Vec<Block<'_>> {
         .collect()
 }
 
-/// Where a reader would be: `tidepool`, `kubectl` and `cargo run` work, and `up` runs in another terminal.
-fn shell(up: &Up, script: &str, directory: &Path) -> String {
+/// Where a reader would be: `tidepool`, `kubectl` and `cargo run` work, and `up` runs in another terminal. Returns what was
+/// printed: of a command that fails, its errors.
+fn shell(up: &Up, script: &str, directory: &Path, fails: bool) -> String {
     let prelude = format!(
         "set -e\ntidepool() {{ {} \"$@\"; }}\nkubectl() {{ {} \"$@\"; }}\ncargo() {{ shift 3; tidepool \"$@\"; }}\n",
         up.program().display(),
@@ -40,13 +41,17 @@ fn shell(up: &Up, script: &str, directory: &Path) -> String {
         .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    assert!(output.status.success(), "{script}\n{stdout}\n{stderr}");
-    stdout
+    let success = output.status.success();
+    assert_eq!(success, !fails, "{script}\n{stdout}\n{stderr}");
+    if fails { stderr } else { stdout }
 }
 
-/// What of a line is the same in every run: its first word, or all of it in a table of scores.
+/// What a document shows of a command that fails.
+const ERROR: &str = "Error from server";
+
+/// What of a line is the same in every run: its first word, or all of it in a table of scores, in JSON and in an error.
 fn lasting(line: &str) -> &str {
-    match line.starts_with(['|', 'T']) {
+    match line.starts_with(['|', 'T', '{']) || line.starts_with(ERROR) {
         true => line,
         false => line.split_whitespace().next().unwrap_or_default(),
     }
@@ -67,12 +72,15 @@ fn up_arguments<'a>(block: &Block<'a>) -> Option<Vec<&'a str>> {
 }
 
 /// Runs every `sh` block, in one shell each; what a `text` block behind it shows was printed. A `yaml` block that begins with
-/// a name, as `# gpu.yaml`, is a file.
+/// a name, as `# gpu.yaml`, is a file; the files of the repository are where they are.
 fn follow(document: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let document = std::fs::read_to_string(root.join(document)).unwrap();
     let blocks = blocks(&document);
     let directory = tempfile::tempdir().unwrap();
+    for name in ["deploy", "docs"] {
+        std::os::unix::fs::symlink(root.join(name), directory.path().join(name)).unwrap();
+    }
     for block in blocks.iter().filter(|block| block.language == "yaml") {
         let first = block.text.lines().next().unwrap_or_default();
         if let Some(name) = first.strip_prefix("# ") {
@@ -92,12 +100,16 @@ fn follow(document: &str) {
     let arguments: Vec<String> = arguments.collect();
     let up = Up::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let (mut printed, mut ran) = (None, 0);
-    for block in blocks {
+    for (at, block) in blocks.iter().enumerate() {
         match block.language {
-            "sh" if up_arguments(&block).is_some() => {}
+            "sh" if up_arguments(block).is_some() => {}
             "sh" => {
                 let export = "export KUBECONFIG=~/.cache/tidepool/kubeconfig\n";
-                printed = Some(shell(&up, &[export, block.text].concat(), directory.path()));
+                let script = [export, block.text].concat();
+                let fails = blocks
+                    .get(at + 1)
+                    .is_some_and(|next| next.language == "text" && next.text.starts_with(ERROR));
+                printed = Some(shell(&up, &script, directory.path(), fails));
                 ran += 1;
             }
             "text" => {
@@ -138,4 +150,9 @@ fn jobs_run_on_idle_capacity() {
 #[test]
 fn reserved_machines_fill_first_and_spot_pods_go_first() {
     follow("docs/resource-policy.md");
+}
+
+#[test]
+fn pods_of_every_tier_are_admitted() {
+    follow("docs/tiers.md");
 }

@@ -259,3 +259,49 @@ fn a_new_cluster_takes_reports_and_reclaimed_pods() {
     );
     wait_for(&up.output, "placed   default/job on node-002");
 }
+
+/// The webhook answers in the process of `up`: pods get the class that they name, and pairs that do not go together are refused.
+#[test]
+fn a_new_cluster_admits_pods_of_every_tier() {
+    let up = Up::start(&["--nodes", "2", "--no-demo"]);
+    crate::webhook::check_examples(&up.kubectl);
+    let refused = |command: &str| {
+        let run = up.run(command);
+        assert_eq!(run.code, Some(1), "kubectl {command}: {run:?}");
+        run.stderr
+    };
+    let overrides = json!({"spec": {"priorityClassName": "koord-batch"}});
+    let wrong = format!(
+        "run wrong --image=web --labels=koordinator.sh/qosClass=LSR --overrides={}",
+        overrides.to_string().replace(' ', "")
+    );
+    let text = refused(&wrong);
+    for part in [
+        "admission webhook \"mutate.pods.tidepool.io\" denied the request",
+        "QoS class LSR does not go with priority class koord-batch",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let text = refused("label --overwrite pod mid-be koordinator.sh/qosClass=LS");
+    let part = "label koordinator.sh/qosClass is immutable: it was `BE`, found `LS`";
+    assert!(text.contains(part), "{text}");
+    let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
+        "metadata": {"name": "wrong"}, "spec": {"qosClass": "LSR", "priorityClassName": "koord-mid"}});
+    up.write("profile.json", &profile.to_string());
+    let text = refused("create -f profile.json");
+    assert!(
+        text.contains("\"validate.profiles.tidepool.io\" denied the request"),
+        "{text}"
+    );
+    // A Deployment that says nothing about its tier, and a profile that does.
+    let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
+        "metadata": {"name": "jobs"}, "spec": {"selector": {"matchLabels": {"app": "etl"}}, "priorityClassName": "koord-batch"}});
+    up.apply(&profile);
+    eventually("jobs", || {
+        up.kubectl("run probe --image=etl --labels=app=etl --dry-run=server -o json")
+    });
+    up.kubectl("create deployment etl --image=etl --replicas=2");
+    up.kubectl("rollout status deployment/etl --timeout=60s");
+    let priorities = up.kubectl("get pods -l app=etl -o jsonpath={.items[*].spec.priority}");
+    assert_eq!(priorities, "5000 5000");
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use e2e::eventually;
+use e2e::{Kubectl, eventually};
 use serde_json::{Value, json};
 
 use crate::webhook_fixture::{Fixture, PATIENCE, mid, pod, resources};
@@ -24,7 +24,7 @@ fn pods_of_tiers_on_the_real_api_server() {
     let (_second, two) = fixture.webhook("webhook-2", &[]);
     fixture.proxy.forward_to(&[one, two]);
     fixture.wait_until_asked();
-    examples(&fixture);
+    check_examples(&fixture.control_plane.kubectl().unwrap());
     limit_ranges(&fixture);
     quotas(&fixture);
     refusals(&fixture);
@@ -36,10 +36,9 @@ fn pods_of_tiers_on_the_real_api_server() {
     permissions(&fixture);
 }
 
-/// Each row of the panorama, from the files of docs/tiers, by kubectl.
-fn examples(fixture: &Fixture) {
+/// Each row of the panorama, from the files of docs/tiers.
+pub(crate) fn check_examples(kubectl: &Kubectl) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let kubectl = fixture.control_plane.kubectl().unwrap();
     let tier = |name: &str, cpu: &str, memory: &str| json!({"cpu": "0", "memory": "0", format!("{name}cpu"): cpu, format!("{name}memory"): memory});
     for (file, qos, priority, requests) in [
         (
@@ -104,10 +103,8 @@ fn examples(fixture: &Fixture) {
             .to_string();
         let run = kubectl.run(&["create", "-f", &path], PATIENCE).unwrap();
         assert_eq!(run.code, Some(0), "{file}: {run:?}");
-        let stored = fixture
-            .api
-            .get(&format!("/api/v1/namespaces/default/pods/{file}"))
-            .unwrap();
+        let run = kubectl.run(&["get", "pod", file, "-o", "json"], PATIENCE);
+        let stored: Value = serde_json::from_str(&run.unwrap().stdout).unwrap();
         assert_eq!(stored["status"]["qosClass"], qos, "{file}");
         assert_eq!(stored["spec"]["priority"], priority, "{file}");
         let found: serde_json::Map<String, Value> =

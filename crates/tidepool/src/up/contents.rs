@@ -36,7 +36,7 @@ pub(super) async fn create(client: &Client, lease: &str) -> anyhow::Result<()> {
 }
 
 /// Creates a cluster-scoped object, unless it exists.
-async fn create_object<K>(client: &Client, object: &K) -> anyhow::Result<()>
+pub(super) async fn create_object<K>(client: &Client, object: &K) -> anyhow::Result<()>
 where
     K: Resource<Scope = k8s_openapi::ClusterResourceScope, DynamicType = ()>
         + Clone

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{run, tidepool};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::PostParams};
+use serde_json::json;
+
+use crate::{Up, client, run, tidepool};
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tiers")
@@ -140,5 +144,35 @@ fn refusals_and_bad_input() {
         output.stderr.contains("--profiles FILE"),
         "{}",
         output.stderr
+    );
+}
+
+/// `up` asks the webhook in its own process: it translates pods and refuses pairs that do not go together.
+#[tokio::test]
+async fn up_admits_pods_of_tiers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config");
+    let _up = Up::start(&["--empty", "--kubeconfig-out", path.to_str().unwrap()]);
+    let pods: Api<Pod> = Api::default_namespaced(client(&path).await);
+    let pod = |class: &str| -> Pod {
+        let resources = json!({"requests": {"cpu": "500m", "memory": "1Gi"}});
+        let pod = json!({"metadata": {"name": "p", "labels": {"koordinator.sh/qosClass": class}},
+            "spec": {"priorityClassName": "koord-batch", "containers": [{"name": "c", "image": "i", "resources": resources}]}});
+        serde_json::from_value(pod).unwrap()
+    };
+    let parameters = PostParams::default();
+    let refused = pods.create(&parameters, &pod("LSR")).await.unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("QoS class LSR does not go with priority class koord-batch"),
+        "{text}"
+    );
+    let created = pods.create(&parameters, &pod("BE")).await.unwrap();
+    let created = serde_json::to_value(&created).unwrap();
+    assert_eq!(created["status"]["qosClass"], "BestEffort");
+    assert_eq!(created["spec"]["priority"], 5000);
+    assert_eq!(
+        created["spec"]["containers"][0]["resources"]["requests"],
+        json!({"cpu": "0", "memory": "0", "kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "1Gi"})
     );
 }

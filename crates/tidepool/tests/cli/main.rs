@@ -109,12 +109,14 @@ impl Up {
     }
 }
 
-async fn node_names(kubeconfig: &Path) -> Vec<String> {
+async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .unwrap();
-    let nodes: Api<Node> = Api::all(Client::try_from(config).unwrap());
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+async fn node_names(kubeconfig: &Path) -> Vec<String> {
+    let nodes: Api<Node> = Api::all(client(kubeconfig).await);
     let nodes = nodes.list(&Default::default()).await.unwrap();
     nodes
         .items

@@ -1,0 +1,52 @@
+//! The webhook in the process of its API server: the same answers, without TLS, certificates and health checks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response, StatusCode};
+use reconcile::Watches;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use super::NAMESPACE;
+use super::objects::AdmissionObjects;
+use super::pods::{self, PodAdmission};
+use super::server::{Reviewer, respond};
+
+/// Answers reviews until it is dropped.
+pub struct InProcessWebhook {
+    paths: Vec<(&'static str, Reviewer)>,
+    _stop_watches: DropGuard,
+}
+
+impl InProcessWebhook {
+    /// Returns when it knows the objects that its answers depend on.
+    pub async fn start(client: &kube::Client) -> Self {
+        let cancel = CancellationToken::new();
+        let watches = Watches::default();
+        let objects = AdmissionObjects::watch(client, &watches);
+        watches.start(&TaskTracker::new(), &cancel);
+        watches.synced(&cancel).await;
+        let admission = Arc::new(PodAdmission::new(objects, NAMESPACE.to_owned()));
+        Self {
+            paths: pods::paths(&admission),
+            _stop_watches: cancel.drop_guard(),
+        }
+    }
+
+    /// The response to the body of a POST.
+    pub fn respond(&self, path: &str, body: &[u8]) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        let Some((_, reviewer)) = self.paths.iter().find(|(served, _)| *served == path) else {
+            *response.status_mut() = StatusCode::NOT_FOUND;
+            return response;
+        };
+        let (status, kind, body, _) = respond(reviewer, body);
+        *response.status_mut() = status;
+        *response.body_mut() = body.into();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+}
