@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use engine::model::{Name, Quantity, Resource, Timestamp};
-use engine::node::pods::ContainerRole;
-use engine::node::{
-    CpuMemory, CpuSet, LocalContainer, LocalNode, LocalPod, PodMarks, PodPhase, PodQos, TierName,
-};
+use engine::model::{Name, QosLabels, Quantity, Resource, Timestamp};
+use engine::node::pods::{self, ContainerRole};
+use engine::node::{CpuMemory, CpuSet, LocalContainer, LocalNode, LocalPod, PodPhase, PodQos};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WrittenQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -40,15 +38,15 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
     let containers = containers(pod);
     let class_label = label(meta, KOORDINATOR_CLASS);
     let level = annotation(meta, LEVEL);
-    let marks = PodMarks {
+    let labels = QosLabels {
         katalyst_level: level,
         koordinator_class: class_label,
         koordinator_band: label(meta, KOORDINATOR_BAND),
         priority_class: spec.priority_class_name.as_deref(),
-        tiers: containers
+        account: containers
             .iter()
             .flat_map(|container| container.tiers.keys().copied())
-            .collect::<Vec<TierName>>(),
+            .max(),
     };
     let qos = match status.and_then(|it| it.qos_class.as_deref()) {
         Some("Guaranteed") => PodQos::Guaranteed,
@@ -71,7 +69,7 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
         name: Name::from(meta.name.as_deref().unwrap_or_default()),
         uid: Name::from(&**uid),
         group: Name::from(hash.unwrap_or(uid)),
-        class: marks.class(),
+        class: pods::class(&labels),
         qos,
         phase,
         terminating: meta.deletion_timestamp.is_some(),

@@ -53,7 +53,7 @@ pub use advice::{
     Advice, AgentCondition, AgentTaint, EvictionOrder, NodeMetricReport, PodMetric, ReclaimedReport,
 };
 pub use advisor::{Advisor, Inputs, WriteProblems, advise};
-pub use pods::{LocalContainer, LocalNode, LocalPod, PodMarks, PodPhase, ResourcePair, TierName};
+pub use pods::{LocalContainer, LocalNode, LocalPod, PodPhase, ResourcePair};
 pub use predict::{Checkpoint, CheckpointError};
 pub use sample::{
     Bytes, CpuSet, GroupUse, MachineMemory, MachineUse, MemoryUse, NanoCores, NodeSample, NumaUse,

@@ -32,11 +32,19 @@ impl TierAccount {
 
     /// The account of a resource with this name, in any spelling.
     pub fn of(resource: &str) -> Option<Self> {
-        match resource {
-            "kubernetes.io/mid-cpu" | "kubernetes.io/mid-memory" => Some(Self::Mid),
-            "kubernetes.io/batch-cpu" | "kubernetes.io/batch-memory" => Some(Self::Batch),
-            other => ReclaimedResource::parse(other).map(|_| Self::Reclaimed),
-        }
+        Self::parse(resource).map(|(account, _)| account)
+    }
+
+    /// The account of a resource with this name, and whether it is cpu or memory.
+    pub fn parse(resource: &str) -> Option<(Self, ReclaimedResource)> {
+        use ReclaimedResource::{Cpu, Memory};
+        Some(match resource {
+            "kubernetes.io/mid-cpu" => (Self::Mid, Cpu),
+            "kubernetes.io/mid-memory" => (Self::Mid, Memory),
+            "kubernetes.io/batch-cpu" => (Self::Batch, Cpu),
+            "kubernetes.io/batch-memory" => (Self::Batch, Memory),
+            other => (Self::Reclaimed, ReclaimedResource::parse(other)?),
+        })
     }
 }
 
@@ -47,8 +55,12 @@ mod tests {
     #[test]
     fn each_name_belongs_to_its_account() {
         for account in [TierAccount::Mid, TierAccount::Batch, TierAccount::Reclaimed] {
-            for name in [account.cpu(), account.memory()] {
-                assert_eq!(TierAccount::of(name), Some(account), "{name}");
+            for (name, resource) in [
+                (account.cpu(), ReclaimedResource::Cpu),
+                (account.memory(), ReclaimedResource::Memory),
+            ] {
+                let parsed = TierAccount::parse(name);
+                assert_eq!(parsed, Some((account, resource)), "{name}");
             }
         }
         let older = "katalyst.kubewharf.io/reclaimed_memory";

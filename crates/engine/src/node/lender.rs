@@ -8,8 +8,8 @@ use super::predict::Checkpoint;
 use super::settings::{AgentSettings, Lend, ReclaimSettings};
 use super::terms::{CpuMemory, Figure};
 use super::window::{SmoothWindow, limited_step};
-use super::{LocalPod, NodeSample, TierName, zones};
-use crate::model::Timestamp;
+use super::{LocalPod, NodeSample, zones};
+use crate::model::{TierAccount, Timestamp};
 
 /// The report before a restart that took longer does not hold after it.
 const LONGEST_RESTART: Duration = Duration::from_secs(600);
@@ -167,7 +167,7 @@ pub(super) fn publish(
         let batch: CpuMemory = pods
             .iter()
             .filter(|pod| pod.is_active())
-            .map(|pod| pod.tier_request(TierName::Batch))
+            .map(|pod| pod.tier_request(TierAccount::Batch))
             .sum();
         let left = |name: &str, unit: &str, pool: i64, batch: i64| {
             let mut figure = Figure::new(name, unit);

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{CpuMemory, CpuSet, PodQos};
 use crate::model::{
-    Labels, Name, QosClass, QosLabels, Quantity, ReclaimedResource, Resource, Timestamp,
+    Labels, Name, QosClass, QosLabels, Quantity, ReclaimedResource, Resource, TierAccount,
+    Timestamp,
 };
 
 /// The node, as far as the agent needs its object.
@@ -38,7 +39,7 @@ pub struct LocalPod {
     pub uid: Name,
     /// The uid in the name of the cgroup: for a static pod the hash of its file.
     pub group: Name,
-    /// By [`PodMarks::class`].
+    /// By [`class`].
     pub class: QosClass,
     pub qos: PodQos,
     pub phase: PodPhase,
@@ -77,7 +78,7 @@ pub struct LocalContainer {
     /// `cpu` and `memory`.
     pub native: ResourcePair,
     /// Amounts of tiers.
-    pub tiers: BTreeMap<TierName, ResourcePair>,
+    pub tiers: BTreeMap<TierAccount, ResourcePair>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,31 +96,6 @@ pub enum ContainerRole {
 pub struct ResourcePair {
     pub requests: CpuMemory,
     pub limits: CpuMemory,
-}
-
-/// Names of resources for capacity that the node lends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TierName {
-    /// `kubernetes.io/mid-cpu`, `mid-memory`.
-    Mid,
-    /// `kubernetes.io/batch-cpu`, `batch-memory`.
-    Batch,
-    /// Katalyst's `reclaimed_millicpu`, `reclaimed_memory`, in both spellings.
-    Reclaimed,
-}
-
-impl TierName {
-    /// The tier and the resource of a name.
-    pub fn of(name: &str) -> Option<(Self, ReclaimedResource)> {
-        use ReclaimedResource::{Cpu, Memory};
-        Some(match name {
-            "kubernetes.io/mid-cpu" => (Self::Mid, Cpu),
-            "kubernetes.io/mid-memory" => (Self::Mid, Memory),
-            "kubernetes.io/batch-cpu" => (Self::Batch, Cpu),
-            "kubernetes.io/batch-memory" => (Self::Batch, Memory),
-            _ => (Self::Reclaimed, ReclaimedResource::parse(name)?),
-        })
-    }
 }
 
 impl LocalContainer {
@@ -143,7 +119,7 @@ impl LocalContainer {
             "cpu" => side(&mut self.native).milli_cpu = Resource::Cpu.integer(quantity).max(0),
             "memory" => side(&mut self.native).memory = Resource::Memory.integer(quantity).max(0),
             _ => {
-                let Some((tier, kind)) = TierName::of(resource) else {
+                let Some((tier, kind)) = TierAccount::parse(resource) else {
                     return;
                 };
                 let amounts = side(self.tiers.entry(tier).or_default());
@@ -160,10 +136,10 @@ impl LocalContainer {
     pub fn amounts(&self, class: QosClass) -> ResourcePair {
         let of = |tier| self.tiers.get(&tier).copied().unwrap_or_default();
         match class {
-            QosClass::MidLatencySensitive | QosClass::MidBestEffort => of(TierName::Mid),
+            QosClass::MidLatencySensitive | QosClass::MidBestEffort => of(TierAccount::Mid),
             // A pod names one of them; where it names both, each counts.
             QosClass::Lent => {
-                let (batch, reclaimed) = (of(TierName::Batch), of(TierName::Reclaimed));
+                let (batch, reclaimed) = (of(TierAccount::Batch), of(TierAccount::Reclaimed));
                 ResourcePair {
                     requests: batch.requests.plus(reclaimed.requests),
                     limits: batch.limits.plus(reclaimed.limits),
@@ -202,7 +178,7 @@ impl LocalPod {
     }
 
     /// What the pod requests by the names of one tier.
-    pub fn tier_request(&self, tier: TierName) -> CpuMemory {
+    pub fn tier_request(&self, tier: TierAccount) -> CpuMemory {
         super::cgroup::pod_total(self, |container| {
             container
                 .tiers
@@ -219,53 +195,19 @@ impl LocalPod {
     }
 }
 
-/// The marks by which a pod belongs to a class. The number in `spec.priority` is not one of them: a pod may have a number in a
-/// band of Koordinator's without belonging to it.
-#[derive(Debug, Clone, Default)]
-pub struct PodMarks<'a> {
-    /// Annotation `katalyst.kubewharf.io/qos_level`.
-    pub katalyst_level: Option<&'a str>,
-    /// Label `koordinator.sh/qosClass`.
-    pub koordinator_class: Option<&'a str>,
-    /// Label `koordinator.sh/priority-class`.
-    pub koordinator_band: Option<&'a str>,
-    /// `spec.priorityClassName`; those named `koord-*` are marks.
-    pub priority_class: Option<&'a str>,
-    /// Tiers that a container names in requests or limits.
-    pub tiers: Vec<TierName>,
-}
-
-impl PodMarks<'_> {
-    /// Of contradicting marks the weaker class holds.
-    pub fn class(&self) -> QosClass {
-        let names = |tier| self.tiers.contains(&tier);
-        let class_name = self
-            .priority_class
-            .filter(|name| name.starts_with("koord-"));
-        let by_resource = match () {
-            () if names(TierName::Mid) => Some("koord-mid"),
-            () if names(TierName::Batch) => Some("koord-batch"),
-            () => None,
-        };
-        let labels = QosLabels {
-            katalyst_level: self.katalyst_level,
-            koordinator_class: self.koordinator_class,
-            koordinator_band: self.koordinator_band.or(class_name).or(by_resource),
-            ..QosLabels::default()
-        };
-        let class = labels.class();
-        let at_least = if names(TierName::Batch) || names(TierName::Reclaimed) {
-            QosClass::Lent
-        } else if names(TierName::Mid) {
-            match self.koordinator_class {
-                Some("LS") => QosClass::MidLatencySensitive,
-                _ => QosClass::MidBestEffort,
-            }
-        } else {
-            class
-        };
-        class.max(at_least)
-    }
+/// The class of a pod on its node. A pod that names resources of a tier runs on borrowed capacity whatever its labels say, so of
+/// the two the weaker class holds.
+pub fn class(labels: &QosLabels<'_>) -> QosClass {
+    let Some(account) = labels.account else {
+        return labels.class();
+    };
+    let by_resources = QosLabels {
+        // The only label by which pods of one account differ.
+        koordinator_class: labels.koordinator_class.filter(|it| *it == "LS"),
+        account: Some(account),
+        ..QosLabels::default()
+    };
+    labels.class().max(by_resources.class())
 }
 
 #[cfg(test)]
@@ -275,50 +217,66 @@ mod tests {
 
     #[test]
     fn pods_are_own_by_resources_labels_and_annotations_but_not_by_a_number() {
-        let plain = PodMarks::default();
-        let tier = |tier| PodMarks {
-            tiers: vec![tier],
-            ..PodMarks::default()
+        let plain = QosLabels::default();
+        let tier = |account| QosLabels {
+            account: Some(account),
+            ..plain
         };
-        let koord = |class, band| PodMarks {
+        let koord = |class, band| QosLabels {
             koordinator_class: class,
             koordinator_band: band,
-            ..PodMarks::default()
+            ..plain
         };
-        for (case, marks, want) in [
-            ("no marks", plain.clone(), Online),
-            ("mid resources", tier(TierName::Mid), MidBestEffort),
+        for (case, labels, want) in [
+            ("no marks", plain, Online),
+            ("mid resources", tier(TierAccount::Mid), MidBestEffort),
             (
                 "mid resources, LS",
-                PodMarks {
+                QosLabels {
                     koordinator_class: Some("LS"),
-                    ..tier(TierName::Mid)
+                    ..tier(TierAccount::Mid)
                 },
                 MidLatencySensitive,
             ),
             (
                 "mid resources, BE",
-                PodMarks {
+                QosLabels {
                     koordinator_class: Some("BE"),
-                    ..tier(TierName::Mid)
+                    ..tier(TierAccount::Mid)
                 },
                 MidBestEffort,
             ),
-            ("batch resources", tier(TierName::Batch), Lent),
-            ("reclaimed resources", tier(TierName::Reclaimed), Lent),
+            (
+                "mid resources, unknown class",
+                QosLabels {
+                    koordinator_class: Some("gold"),
+                    ..tier(TierAccount::Mid)
+                },
+                MidBestEffort,
+            ),
+            (
+                "batch resources, LS in prod",
+                QosLabels {
+                    account: Some(TierAccount::Batch),
+                    ..koord(Some("LS"), Some("koord-prod"))
+                },
+                Lent,
+            ),
+            ("batch resources", tier(TierAccount::Batch), Lent),
+            ("reclaimed resources", tier(TierAccount::Reclaimed), Lent),
             (
                 "reclaimed resources of a system pod",
-                PodMarks {
+                QosLabels {
                     katalyst_level: Some("system_cores"),
-                    ..tier(TierName::Reclaimed)
+                    ..tier(TierAccount::Reclaimed)
                 },
                 Lent,
             ),
             (
                 "annotation",
-                PodMarks {
+                QosLabels {
                     katalyst_level: Some("reclaimed_cores"),
-                    ..plain.clone()
+                    ..plain
                 },
                 Lent,
             ),
@@ -331,24 +289,24 @@ mod tests {
             ("band free", koord(None, Some("koord-free")), Free),
             (
                 "PriorityClass koord-batch",
-                PodMarks {
+                QosLabels {
                     priority_class: Some("koord-batch"),
-                    ..plain.clone()
+                    ..plain
                 },
                 Lent,
             ),
             (
                 "another PriorityClass",
-                PodMarks {
+                QosLabels {
                     priority_class: Some("system-node-critical"),
-                    ..plain.clone()
+                    ..plain
                 },
                 Online,
             ),
             ("LSE", koord(Some("LSE"), None), Dedicated),
             ("prod", koord(Some("LS"), Some("koord-prod")), Online),
         ] {
-            assert_eq!(marks.class(), want, "{case}");
+            assert_eq!(class(&labels), want, "{case}");
         }
     }
 

@@ -13,7 +13,7 @@ use super::pods::ContainerRole;
 use super::settings::SuppressPolicy;
 use super::suppress::{Available, Demand, Suppressor};
 use super::*;
-use crate::model::{Name, QosClass, ReclaimedResource, Timestamp};
+use crate::model::{Name, QosClass, ReclaimedResource, TierAccount, Timestamp};
 
 const MIB: i64 = 1 << 20;
 const GIB: i64 = 1 << 30;
@@ -87,9 +87,9 @@ impl Fixture {
         };
         match class {
             QosClass::MidLatencySensitive | QosClass::MidBestEffort => {
-                container.tiers.insert(TierName::Mid, pair);
+                container.tiers.insert(TierAccount::Mid, pair);
             }
-            QosClass::Lent => drop(container.tiers.insert(TierName::Reclaimed, pair)),
+            QosClass::Lent => drop(container.tiers.insert(TierAccount::Reclaimed, pair)),
             QosClass::Free => {}
             _ => container.native = pair,
         }

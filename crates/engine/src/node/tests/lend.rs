@@ -38,7 +38,7 @@ fn the_pool_is_published_under_the_chosen_names() {
         requests: CpuMemory::new(3000, 2 * GIB),
         limits: CpuMemory::ZERO,
     };
-    batch.containers[0].tiers = [(TierName::Batch, pair)].into();
+    batch.containers[0].tiers = [(TierAccount::Batch, pair)].into();
     let pool = it.steps(400).reclaimed.capacity;
     assert!(pool.milli_cpu > 9000, "{pool:?}");
     let shared = it.step().reclaimed;
