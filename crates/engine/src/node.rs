@@ -22,6 +22,7 @@
 //! | [`zones`] | the report by NUMA node |
 //! | [`cgroup`] | shares, quotas and memory limits of own pods |
 //! | [`suppress`] | how many CPUs own best-effort pods may use, and which |
+//! | [`guard`] | the memory limit of the directory `besteffort` |
 //! | [`evict`] | which own pods to evict, and how fast |
 //! | [`interference`] | whether online pods suffer |
 //! | [`health`] | whether the samples are good enough to lend; taints and conditions |
@@ -31,6 +32,7 @@ pub mod advice;
 pub mod advisor;
 pub mod cgroup;
 pub mod evict;
+pub mod guard;
 pub mod headroom;
 pub mod health;
 pub mod histogram;

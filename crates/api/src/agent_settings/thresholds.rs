@@ -52,6 +52,7 @@ struct ThresholdStrategy {
     memory_allocatable_evict_lower_percent: Option<i64>,
     allocatable_evict_priority_threshold: Option<i64>,
     cpu_idle: Option<bool>,
+    memory_guard: Option<bool>,
     interference_pressure_percent: Option<f64>,
     interference_throttling_percent: Option<f64>,
     interference_period_seconds: Option<i64>,
@@ -98,6 +99,9 @@ fn apply(
     }
     if let Some(idle) = strategy.cpu_idle {
         it.cpu_idle = idle;
+    }
+    if let Some(guard) = strategy.memory_guard {
+        it.memory_guard = guard;
     }
     number(
         &mut it.cpu_suppress,

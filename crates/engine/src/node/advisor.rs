@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::advice::{Advice, NodeMetricReport, PodMetric, ReclaimedReport};
 use super::evict::{EvictionInputs, Evictions};
+use super::guard::MemoryGuard;
 use super::headroom::LendingInputs;
 use super::health::Health;
 use super::interference::{Interference, Suffering};
@@ -58,6 +59,7 @@ pub struct Advisor {
     usage: UsageHistory,
     lender: Lender,
     suppressor: Suppressor,
+    guard: MemoryGuard,
     evictions: Evictions,
     interference: Interference,
     health: Health,
@@ -80,6 +82,7 @@ impl Advisor {
             usage: UsageHistory::default(),
             lender: Lender::default(),
             suppressor: Suppressor::default(),
+            guard: MemoryGuard::default(),
             evictions: Evictions::default(),
             interference: Interference::default(),
             health: Health::default(),
@@ -234,6 +237,9 @@ impl Advisor {
         let written = &mut self.suppressor.written;
         let suppression = suppress::settings(&grant, idle, written, inputs);
         advice.settings.extend(suppression);
+        let is_guarded = thresholds.enable && thresholds.memory_guard;
+        let guard = self.guard.setting(is_guarded, written, inputs);
+        advice.settings.extend(guard);
         self.last_settings.clone_from(&advice.settings);
         if thresholds.enable {
             let candidates = evict::candidates(inputs);

@@ -53,6 +53,8 @@ pub struct Thresholds {
     pub memory_evict_lower: i64,
     /// `cpu.idle` on batch, reclaimed and free pods.
     pub cpu_idle: bool,
+    /// A memory limit on the directory `besteffort`, while every pod in it is an own pod.
+    pub memory_guard: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,6 +93,7 @@ impl Default for Thresholds {
             memory_evict: 70,
             memory_evict_lower: 68,
             cpu_idle: false,
+            memory_guard: true,
         }
     }
 }

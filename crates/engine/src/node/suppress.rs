@@ -181,9 +181,12 @@ pub struct Suppressor {
 
 /// Values that must be taken back when the settings no longer ask for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Written {
     pub quota: bool,
     pub idle: bool,
+    /// The memory limit of `besteffort`.
+    pub memory: bool,
 }
 
 impl Suppressor {
@@ -241,14 +244,16 @@ impl Suppressor {
     }
 }
 
-/// Whether a quota on the directory `besteffort` limits own pods only.
+/// Whether suppression is by a quota on the directory `besteffort`.
 pub fn may_use_quota(settings: &Thresholds, inputs: &Inputs<'_>) -> bool {
+    settings.cpu_suppress_policy == SuppressPolicy::CfsQuota && is_own_directory(inputs)
+}
+
+/// Whether a limit on the directory `besteffort` limits own pods only.
+pub(super) fn is_own_directory(inputs: &Inputs<'_>) -> bool {
     let (Some(sample), Some(pods)) = (inputs.sample, inputs.pods) else {
         return false;
     };
-    if settings.cpu_suppress_policy != SuppressPolicy::CfsQuota {
-        return false;
-    }
     let pods = by_group(pods);
     let mut in_directory = sample
         .pods

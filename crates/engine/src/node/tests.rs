@@ -137,6 +137,10 @@ impl Fixture {
             .values()
             .map(|pod| usage::use_of(&pod.group));
         let used: CpuMemory = used.sum();
+        let best_effort = self.sample.pods.values();
+        let best_effort = best_effort.filter(|pod| pod.qos == PodQos::BestEffort);
+        let best_effort: CpuMemory = best_effort.map(|pod| usage::use_of(&pod.group)).sum();
+        self.sample.besteffort = group_use(best_effort.milli_cpu, best_effort.memory);
         let total = self.node.capacity.memory;
         let memory = used.memory + self.system_memory;
         self.sample.machine.cpu = Some(NanoCores(

@@ -310,3 +310,45 @@ fn a_node_with_one_cpu_shares_it() {
     assert_eq!(cpuset_of(&advice, "burn").as_deref(), Some("0"));
     assert_eq!(advice.reclaimed.capacity, CpuMemory::ZERO);
 }
+
+#[test]
+fn the_memory_of_best_effort_pods_is_guarded_while_all_of_them_are_own() {
+    let mut it = Fixture::new(8, 32);
+    it.pod("burn", QosClass::Lent, CpuMemory::new(500, GIB));
+    let limit = |advice: &Advice| -> Vec<Option<i64>> {
+        let settings = advice.settings.iter();
+        settings
+            .filter_map(|setting| match (&setting.group, &setting.value) {
+                (Group::BestEffort, SettingValue::MemoryLimit(limit)) => {
+                    Some(limit.map(|it| it.0 as i64 / MIB))
+                }
+                _ => None,
+            })
+            .collect()
+    };
+    // All but a tenth.
+    assert_eq!(limit(&it.step()), [Some(29_491)]);
+    // It does not follow every page.
+    it.uses("burn", 100, GIB);
+    it.system_memory = 100 * MIB;
+    assert_eq!(limit(&it.step()), [Some(29_491)]);
+    it.system_memory = 8 * GIB;
+    let guarded = limit(&it.step());
+    assert_eq!(guarded, [Some(29_491 - 8 * 1024)]);
+    // A restart knows that the limit is there.
+    let checkpoint = it.advisor.checkpoint(it.now);
+    let wall = Timestamp::from_secs(EPOCH);
+    it.advisor = Advisor::resume(&checkpoint, it.now, wall).unwrap();
+    // The kubelet limits the directories by itself.
+    let advice = it.step_with(|inputs| inputs.burstable_memory_limit = Some(Bytes(1 << 30)));
+    assert_eq!(limit(&advice), [None]);
+    assert_eq!(limit(&it.step()), guarded);
+    // A pod that is not the agent's.
+    it.pod("proxy", QosClass::Online, CpuMemory::ZERO).qos = PodQos::BestEffort;
+    it.uses("proxy", 0, MIB);
+    assert_eq!(limit(&it.step()), [None]);
+    it.pods.pop();
+    it.sample.pods.remove("uid-proxy");
+    it.settings.thresholds.memory_guard = false;
+    assert_eq!(limit(&it.step()), [None]);
+}

@@ -149,7 +149,11 @@ fn check_settings(it: &Fixture, advice: &Advice) {
         );
         let uid = match &setting.group {
             Group::BestEffort => {
-                assert!(matches!(setting.value, SettingValue::CpuQuota(_)));
+                let is_allowed = matches!(
+                    setting.value,
+                    SettingValue::CpuQuota(_) | SettingValue::MemoryLimit(_)
+                );
+                assert!(is_allowed, "{setting:?}");
                 continue;
             }
             Group::Pod { uid } | Group::Container { pod: uid, .. } => uid,
