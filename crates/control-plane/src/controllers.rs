@@ -3,8 +3,10 @@
 //! A controller is one file in `controllers/` with three parts: the kinds it watches, the engine's pure plan, and how it
 //! applies the plan. The crate `reconcile` has the parts that all controllers share. [`ALL`] lists the controllers.
 
+pub mod agents;
 mod objects;
 pub mod resource_policy;
+mod silent_nodes;
 pub mod tiers;
 
 use std::net::SocketAddr;
@@ -27,6 +29,7 @@ use crate::serve::{
     Check, Component, Listening, Serve, ServeError, encode_metrics, register_queues,
 };
 use crate::watch::{Progress, Resource, failing_for};
+use silent_nodes::SilentNodes;
 
 /// The name of the component: of its Lease and of the reporter of its events.
 pub const NAME: &str = "tidepool-controllers";
@@ -36,11 +39,16 @@ pub const NAMESPACE: &str = "tidepool-system";
 pub const PORT: u16 = 10267;
 
 /// Every controller of this version.
-pub const ALL: &[Controller] = &[resource_policy::CONTROLLER, tiers::CONTROLLER];
+pub const ALL: &[Controller] = &[
+    agents::CONTROLLER,
+    resource_policy::CONTROLLER,
+    tiers::CONTROLLER,
+];
 
 /// The settings of all controllers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
+    pub agents: agents::AgentSettings,
     pub resource_policy: resource_policy::PolicySettings,
     pub tiers: tiers::TierSettings,
 }
@@ -61,9 +69,15 @@ pub struct Context {
     pub events: EventRecorder,
     pub cancel: CancellationToken,
     pub settings: Settings,
+    /// The nodes whose agents are silent, by the controller of agents.
+    pub(crate) silent_nodes: SilentNodes,
     queues: Mutex<Vec<Arc<WorkQueue<Key>>>>,
     progress: Mutex<Vec<Arc<Progress>>>,
+    metrics: Mutex<Vec<RegisterMetrics>>,
 }
+
+/// Adds the metrics of a controller, as they are now.
+type RegisterMetrics = Box<dyn Fn(&mut Registry) + Send + Sync>;
 
 impl Context {
     fn new(client: kube::Client, settings: Settings) -> Arc<Self> {
@@ -73,8 +87,10 @@ impl Context {
             events: EventRecorder::new(client.clone(), NAME),
             cancel: CancellationToken::new(),
             settings,
+            silent_nodes: SilentNodes::default(),
             queues: Mutex::default(),
             progress: Mutex::default(),
+            metrics: Mutex::default(),
             client,
         })
     }
@@ -87,6 +103,19 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
             .push(queue.clone());
         queue
+    }
+
+    /// Adds metrics of a controller, which are served while it runs.
+    pub(crate) fn add_metrics(&self, register: impl Fn(&mut Registry) + Send + Sync + 'static) {
+        let metrics = self.metrics.lock();
+        let mut metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        metrics.push(Box::new(register));
+    }
+
+    fn register_metrics(&self, registry: &mut Registry) {
+        let metrics = self.metrics.lock();
+        let metrics = metrics.unwrap_or_else(PoisonError::into_inner);
+        metrics.iter().for_each(|register| register(registry));
     }
 
     /// The progress of reflectors that a controller runs itself; health checks include it.
@@ -360,6 +389,9 @@ impl Component for StateServer {
         }
         let queues = self.context().map(|it| it.stats());
         register_queues(&mut registry, &queues.unwrap_or_default());
+        if let Some(context) = self.context() {
+            context.register_metrics(&mut registry);
+        }
         encode_metrics(&registry)
     }
 }

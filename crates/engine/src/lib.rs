@@ -21,14 +21,18 @@
 //! | [`resource_policy`] | what the controller of ResourcePolicies writes: deletion costs and status |
 //! | `capacity` | tables that were large give their memory back |
 //! | [`admission`] | what admission changes in a pod and which pods it refuses: colocation profiles, tier resources, the panorama |
+//! | [`agents`] | which agents are silent, and what the controller of agents does about their nodes |
+//! | [`eviction_rate`] | how many pods a controller evicts in a span of time |
 //! | [`tiers`] | the capacity of the mid and batch tiers of a node, and when the tier controller writes it |
 //! | [`node`] | one node: what its agent measures, and the cgroup settings that the agent applies |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
 
 pub mod admission;
+pub mod agents;
 mod capacity;
 pub mod cluster;
 pub mod evaluate;
+pub mod eviction_rate;
 pub mod extender;
 pub mod framework;
 pub mod hooks;

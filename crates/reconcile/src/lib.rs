@@ -37,7 +37,8 @@ pub use self::{
     hash::fnv1a,
     queue::{QueueStats, Requeue, WorkQueue},
     requests::{
-        Error, Part, Requests, is_already_exists, is_not_found, message_of, true_condition,
+        Error, EvictionAnswer, Part, Requests, is_already_exists, is_forbidden, is_not_found,
+        message_of, true_condition,
     },
     watches::Watches,
 };

@@ -39,6 +39,21 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_already_exists())
 }
 
+/// What became of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EvictionAnswer {
+    Evicted,
+    /// The pod has ended, or another one has its name.
+    Gone,
+    /// A PodDisruptionBudget forbids it for now.
+    Forbidden(String),
+}
+
+/// Whether the server refused for want of a permission.
+pub fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_forbidden())
+}
+
 /// The part of an object that a patch changes.
 #[derive(Clone, Copy, Debug)]
 pub enum Part {
@@ -72,6 +87,26 @@ impl Requests {
         let request =
             Request::new(K::url_path(&(), namespace)).create(&PostParams::default(), body);
         self.send(request).await
+    }
+
+    /// As `create`, for a kind without a type: `collection` is the path of its objects.
+    pub async fn create_at(
+        &self,
+        collection: &str,
+        object: &Value,
+    ) -> Result<ObjectMeta, kube::Error> {
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        self.send(Request::new(collection).create(&PostParams::default(), body))
+            .await
+    }
+
+    /// Asks the server itself, past all caches.
+    pub async fn exists<K: Resource<DynamicType = ()>>(
+        &self,
+        target: &ObjectMeta,
+    ) -> Result<bool, kube::Error> {
+        let request = Request::new(path::<K>(target)).get(name_of(target), &Default::default());
+        Ok(gone_is_none(self.send(request).await)?.is_some())
     }
 
     /// A merge patch: objects are merged, lists replaced, null removes. None when the object is gone.
@@ -154,6 +189,16 @@ impl Requests {
         target: &ObjectMeta,
         options: DeleteParams,
     ) -> Result<(), kube::Error> {
+        self.delete_at(&path::<K>(target), target, options).await
+    }
+
+    /// As `delete`, for a kind without a type: `collection` is the path of its objects in the namespace.
+    pub async fn delete_at(
+        &self,
+        collection: &str,
+        target: &ObjectMeta,
+        options: DeleteParams,
+    ) -> Result<(), kube::Error> {
         let conditions = options.preconditions.unwrap_or_default();
         let options = DeleteParams {
             preconditions: Some(Preconditions {
@@ -162,8 +207,45 @@ impl Requests {
             }),
             ..options
         };
-        let request = Request::new(path::<K>(target)).delete(name_of(target), &options);
+        let request = Request::new(collection).delete(name_of(target), &options);
         gone_is_none(self.send(request).await).map(drop)
+    }
+
+    /// Asks the Eviction API once; another pod of the same name stays. With `dry_run` the server only says what it would do.
+    pub async fn evict(
+        &self,
+        pod: &ObjectMeta,
+        dry_run: bool,
+    ) -> Result<EvictionAnswer, kube::Error> {
+        let (namespace, name) = (pod.namespace.as_deref(), name_of(pod));
+        let mut eviction = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        });
+        if dry_run {
+            eviction["deleteOptions"]["dryRun"] = json!(["All"]);
+        }
+        let namespace = namespace.unwrap_or_default();
+        let url = format!("/api/v1/namespaces/{namespace}/pods/{name}/eviction");
+        let body = serde_json::to_vec(&eviction).map_err(kube::Error::SerdeError)?;
+        let request = http::Request::post(url)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(body)
+            .map_err(kube::core::request::Error::BuildRequest);
+        match self.send(request).await {
+            Ok(_) => Ok(EvictionAnswer::Evicted),
+            Err(error) => match &error {
+                kube::Error::Api(status) if matches!(status.code, 404 | 409) => {
+                    Ok(EvictionAnswer::Gone)
+                }
+                kube::Error::Api(status) if status.code == 429 => {
+                    Ok(EvictionAnswer::Forbidden(status.message.clone()))
+                }
+                _ => Err(error),
+            },
+        }
     }
 
     async fn patch(

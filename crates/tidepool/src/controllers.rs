@@ -8,7 +8,8 @@ use api::config::Configuration;
 use clap::Args;
 use control_plane::client::Connect;
 use control_plane::controllers::{
-    ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, resource_policy, tiers,
+    ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, agents, resource_policy,
+    tiers,
 };
 use control_plane::election::Election;
 
@@ -18,7 +19,8 @@ use crate::exit::{Code, error};
 /// Run the controllers of a cluster
 ///
 /// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
-/// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes.
+/// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
+/// makes and removes CustomNodeResources with their nodes, and taints nodes whose agents are silent.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].
@@ -36,6 +38,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME", help_heading = "Leader election")]
     leader_elect_resource_namespace: Option<String>,
     #[command(flatten)]
+    agents: AgentFlags,
+    #[command(flatten)]
     policies: PolicyFlags,
     #[command(flatten)]
     tiers: TierFlags,
@@ -44,6 +48,40 @@ pub(crate) struct Flags {
     /// Port to serve on; 0 disables the server [default: 10267, or a free port if it is in use].
     #[arg(long, value_name = "PORT", help_heading = "HTTP server")]
     secure_port: Option<u16>,
+}
+
+/// When an agent is silent, and what follows.
+#[derive(Args)]
+#[command(next_help_heading = "Agents")]
+struct AgentFlags {
+    /// An agent that does not renew its Lease for this time is silent: its node gets a QoS taint.
+    #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = component::duration)]
+    agent_silent_after: Duration,
+    /// Evict the reclaimed, batch and free pods of nodes whose agents stay silent.
+    #[arg(long)]
+    evict_from_silent_nodes: bool,
+    /// The time without renewal after which they are evicted; needs --evict-from-silent-nodes.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = component::duration)]
+    agent_evict_after: Duration,
+}
+
+impl AgentFlags {
+    fn settings(&self) -> anyhow::Result<agents::AgentSettings> {
+        let (silent, evict) = (self.agent_silent_after, self.agent_evict_after);
+        if silent < Duration::from_secs(1) {
+            bail!("--agent-silent-after: {silent:?} is not allowed: use at least 1s");
+        }
+        if self.evict_from_silent_nodes && evict < silent {
+            bail!(
+                "--agent-evict-after: {evict:?} is not allowed: use at least --agent-silent-after, which is {silent:?}"
+            );
+        }
+        Ok(agents::AgentSettings {
+            silent_after: silent,
+            evict_after: self.evict_from_silent_nodes.then_some(evict),
+            ..agents::AgentSettings::default()
+        })
+    }
 }
 
 /// How often the controller of ResourcePolicies writes.
@@ -138,6 +176,10 @@ async fn control(flags: &Flags) -> anyhow::Result<()> {
     let options = ControllersOptions {
         controllers: ALL,
         settings: Settings {
+            agents: flags
+                .agents
+                .settings()
+                .map_err(|why| error(Code::BadInput, why))?,
             resource_policy: flags.policies.settings(),
             tiers: flags
                 .tiers

@@ -110,6 +110,25 @@ fn granted() -> BTreeSet<Right> {
     rights
 }
 
+/// The agent of the node `spot`, where a reclaimed pod runs, and the agent of a node that is gone.
+fn silence_agents(api: &Api) {
+    let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+        "metadata": {"name": "gone"}});
+    let reports = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+    api.post(reports, &report).unwrap();
+    for node in ["spot", "gone"] {
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": format!("agent-{node}"), "labels": {"tidepool.io/agent": "true"}},
+            "spec": {"holderIdentity": node, "renewTime": "2026-01-01T00:00:00.000000Z"}});
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases";
+        api.post(leases, &lease).unwrap();
+    }
+    let annotations = json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"});
+    api.create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lent", "annotations": annotations},
+        "spec": {"nodeName": "spot", "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap();
+}
+
 /// The audit log has every permission of the manifest, and no other request.
 #[test]
 fn the_controllers_use_every_permission_that_they_have() {
@@ -141,9 +160,13 @@ fn the_controllers_use_every_permission_that_they_have() {
     .unwrap();
     let spec = json!({"units": units(&[("spot", 0, None)])});
     api.post(POLICIES, &policy("web", spec)).unwrap();
+    silence_agents(&api);
     let user = account(&control_plane);
     // As the manifest, on any port and in a hurry.
     let flags = [
+        "--agent-silent-after=1s",
+        "--evict-from-silent-nodes",
+        "--agent-evict-after=2s",
         "--bind-address=0.0.0.0",
         "--leader-elect-retry-period=200ms",
         "--policy-sync-interval=50ms",

@@ -20,6 +20,14 @@ pub(super) fn either<T: DeserializeOwned + Message + Default>(
     parsed.map_err(|error| format!("{kind} cannot be read: {error}"))
 }
 
+/// Decodes an object that was requested as JSON.
+pub(super) fn json<T: DeserializeOwned>(kind: &str, raw: &RawObject) -> Result<T, String> {
+    let RawObject::Json(bytes) = raw else {
+        return Err(format!("{kind} in protobuf: only JSON was requested"));
+    };
+    serde_json::from_slice(bytes).map_err(|error| format!("{kind} cannot be read: {error}"))
+}
+
 /// An object without problems; None if it has ended.
 pub(super) fn observed<T>(meta: &ObjectMeta, object: Option<T>) -> Observed<T, String> {
     Observed {

@@ -63,6 +63,10 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let state = Arc::new(TierState::new(queue.clone()));
     let resources = resources(context.settings.tiers.config);
     let progress = context.progress(resources);
+    let wake = queue.clone();
+    context
+        .silent_nodes
+        .listen(move |node| wake.add(Key::cluster(node)));
     let context = context.clone();
     async move {
         let mut reflectors = JoinSet::new();
@@ -112,7 +116,11 @@ impl TierReconciler {
         let now = now();
         let mut written = self.written().get(name).copied().unwrap_or_default();
         let no_overselling = self.context.settings.tiers.no_overselling;
-        let Some((uid, plan)) = self.state.plan(name, no_overselling, written.at, now) else {
+        let is_silent = self.context.silent_nodes.contains(name);
+        let plan = self
+            .state
+            .plan(name, no_overselling, is_silent, written.at, now);
+        let Some((uid, plan)) = plan else {
             self.written().remove(name);
             return Requeue::OnChange;
         };

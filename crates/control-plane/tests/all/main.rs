@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod agent_controller;
 mod attacks;
 mod backlog;
 mod cache;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
-use control_plane::controllers::{ALL, Controllers, ControllersOptions, Settings, resource_policy};
+use control_plane::controllers::{
+    ALL, Controllers, ControllersOptions, Settings, agents::AgentSettings, resource_policy,
+};
 use control_plane::election::Election;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -169,6 +171,11 @@ impl Running {
         let options = ControllersOptions {
             controllers: ALL,
             settings: Settings {
+                agents: AgentSettings {
+                    silent_after: Duration::from_secs(1),
+                    evict_after: Some(Duration::from_secs(1)),
+                    orphaned_after: Duration::from_millis(200),
+                },
                 resource_policy: settings,
                 ..Settings::default()
             },
@@ -513,10 +520,16 @@ async fn writes_are_limited_and_others_take_turns() {
     running.stop().await;
 }
 
+fn on(node: &str, mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = node.into();
+    pod
+}
+
 /// Everything that the controllers ever do. The event is written twice, which needs more than to create it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_granted_is_what_is_used() {
     let fixture = fixture().await;
+    crate::tier_controller::system_namespace(&fixture).await;
     let (client, used) = recording(&fixture);
     // A list is read in pages when the stream fails.
     for kind in [
@@ -526,6 +539,7 @@ async fn what_is_granted_is_what_is_used() {
         "nodemetrics",
         "customnoderesources",
         "configmaps",
+        "leases",
     ] {
         let watch = Matching::new("watch", kind);
         fixture.faults.next(1, watch, Fault::InternalError);
@@ -558,6 +572,14 @@ async fn what_is_granted_is_what_is_used() {
         .await;
         condition(&fixture, "web", "DeletionCostConflict", cost == "5").await;
     }
+    // An agent is silent, and the Node of another is gone.
+    let lent = crate::reclaimed::job("lent", "1");
+    fixture.create_pod(on("spot", lent)).await;
+    for node in ["spot", "reserved"] {
+        crate::agent_controller::renew(&fixture, node, jiff::Timestamp::now()).await;
+    }
+    let (nodes, now) = (fixture.nodes(), DeleteParams::default());
+    nodes.delete("reserved", &now).await.unwrap();
     let manifest = objects(MANIFEST);
     let is_ours = |role: &&Value| role["metadata"]["name"] == "tidepool-controllers";
     let roles = of_kind(&manifest, "ClusterRole").chain(of_kind(&manifest, "Role"));

@@ -66,7 +66,7 @@ pub(crate) async fn define_all(fixture: &Fixture, definitions: impl Iterator<Ite
     .await;
 }
 
-fn reports(fixture: &Fixture) -> Api<DynamicObject> {
+pub(crate) fn reports(fixture: &Fixture) -> Api<DynamicObject> {
     let group = "node.katalyst.kubewharf.io";
     dynamic(
         &fixture.client,

@@ -23,16 +23,20 @@ use crate::support::{Fixture, eventually, object};
 
 const GIB: i64 = 1 << 30;
 
-/// A cluster with the node `n1` of 10 cores and 10 GiB.
-async fn fixture() -> Fixture {
-    let fixture = Fixture::new().await;
-    define(&fixture).await;
+pub(crate) async fn system_namespace(fixture: &Fixture) {
     let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
     let namespace = json!({"metadata": {"name": "tidepool-system"}});
     let made = namespaces
         .create(&PostParams::default(), &object(namespace))
         .await;
     made.unwrap();
+}
+
+/// A cluster with the node `n1` of 10 cores and 10 GiB.
+async fn fixture() -> Fixture {
+    let fixture = Fixture::new().await;
+    define(&fixture).await;
+    system_namespace(&fixture).await;
     let amounts = json!({"cpu": "10", "memory": "10Gi", "pods": "110"});
     let node = json!({"metadata": {"name": "n1"}, "status": {"capacity": amounts, "allocatable": amounts}});
     let nodes = fixture.nodes();
@@ -82,10 +86,19 @@ fn metrics(fixture: &Fixture) -> Api<DynamicObject> {
     Api::all_with(fixture.client.clone(), &resource)
 }
 
+/// Writes the NodeMetric of a node on which nothing is reclaimable, as an agent does now.
+pub(crate) async fn metric_now(fixture: &Fixture, node: &str) {
+    report_of(fixture, node, "0", 0).await;
+}
+
 /// Writes the NodeMetric of `n1`, as an agent does now or did some minutes ago.
 async fn report(fixture: &Fixture, reclaimable: &str, minutes_ago: i64) {
+    report_of(fixture, "n1", reclaimable, minutes_ago).await;
+}
+
+async fn report_of(fixture: &Fixture, node: &str, reclaimable: &str, minutes_ago: i64) {
     let metrics = metrics(fixture);
-    let metric = json!({"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n1"}});
+    let metric = json!({"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": node}});
     // It may be there already.
     let _ = metrics
         .create(&PostParams::default(), &object(metric))
@@ -99,7 +112,7 @@ async fn report(fixture: &Fixture, reclaimable: &str, minutes_ago: i64) {
     }});
     let patch = Patch::Merge(status);
     let patched = metrics
-        .patch_status("n1", &PatchParams::default(), &patch)
+        .patch_status(node, &PatchParams::default(), &patch)
         .await;
     patched.unwrap();
 }

@@ -18,10 +18,9 @@ use engine::tiers::{
 };
 use reconcile::WorkQueue;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::watch::Sender;
 
-use crate::controllers::objects::{either, observed};
+use crate::controllers::objects::{either, json, observed};
 use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
 
 /// The key of the settings in `data`.
@@ -125,6 +124,7 @@ impl TierState {
         &self,
         name: &str,
         no_overselling: bool,
+        agent_silent: bool,
         written: Option<Timestamp>,
         now: Timestamp,
     ) -> Option<(Name, TierPlan)> {
@@ -142,7 +142,7 @@ impl TierState {
             pods: &pods,
             metric: contents.metrics.get(name),
             pool: contents.pools.get(name).copied(),
-            agent_silent: false,
+            agent_silent,
         };
         let plan = plan(
             &observed,
@@ -323,13 +323,6 @@ fn with_warnings(meta: &ObjectMeta, object: TierObject, warnings: &[String]) -> 
         problem,
         ..observed(meta, Some(object))
     })
-}
-
-fn json<T: DeserializeOwned>(kind: &str, raw: &RawObject) -> Result<T, String> {
-    let RawObject::Json(bytes) = raw else {
-        return Err(format!("{kind} in protobuf: only JSON was requested"));
-    };
-    serde_json::from_slice(bytes).map_err(|error| format!("{kind} cannot be read: {error}"))
 }
 
 /// A pod without a node concerns no node.
