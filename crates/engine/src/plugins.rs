@@ -13,6 +13,7 @@ pub mod dynamic_resources;
 pub mod elsewhere;
 pub mod image_locality;
 pub mod inter_pod_affinity;
+pub mod mid_prod_no_over_allocation;
 pub mod node_affinity;
 pub mod node_declared_features;
 pub mod node_name;
@@ -81,8 +82,10 @@ pub const ALL: &[Entry] = &[
     >(),
     Entry::of::<qos_aware_taint_toleration::QoSAwareTaintToleration>(),
     Entry::of::<qos_aware_preemption::QoSAwarePreemption>(),
-    // Not enabled by default: acts only where there are ResourcePolicies.
+    // Not enabled by default: mid and batch tiers.
     Entry::of::<tier_resources_fit::TierResourcesFit>(),
+    Entry::of::<mid_prod_no_over_allocation::MidProdNoOverAllocation>(),
+    // Not enabled by default: acts only where there are ResourcePolicies.
     Entry::of::<resource_policy::ResourcePolicyPlugin>(),
 ];
 

@@ -175,6 +175,19 @@ impl Plugins {
         &self.0[POINTS]
     }
 
+    /// Enables a plugin at all of its points, unless the profile names it itself.
+    pub fn enable(&mut self, name: &str) {
+        let is_named = |set: &PluginSet| {
+            set.disables(name) || set.enabled.iter().any(|plugin| plugin.name == name)
+        };
+        if !self.0.iter().any(is_named) {
+            self.0[POINTS].enabled.push(EnabledPlugin {
+                name: name.to_owned(),
+                weight: 0,
+            });
+        }
+    }
+
     /// Every set that has an effect, with the name of its field.
     pub(super) fn all(&self) -> impl Iterator<Item = (&'static str, &PluginSet)> {
         FIELDS.into_iter().zip(&self.0).take(POINTS + 1)

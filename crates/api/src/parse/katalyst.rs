@@ -102,6 +102,7 @@ pub fn custom_node_resource(
     let parsed = CustomNodeResource {
         node: name(&report.metadata.name),
         allocatable: Reclaimed::lent(milli_cpu, memory),
+        pool: reclaimed_capacity(report),
         taints: taints.collect(),
         refuses_mid_latency_sensitive: report
             .status

@@ -14,6 +14,9 @@ pub enum Part {
     Requested,
     /// What pods take, with defaults for containers that do not say; for cpu and memory only.
     NonZeroRequested,
+    /// The idle pool that reclaimed and batch pods share, less [`i64::MAX`]: 0 where there is no bound. For reclaimed
+    /// resources only.
+    Pool,
 }
 
 const CPU: usize = 0;
@@ -23,8 +26,9 @@ const PODS: usize = 8;
 const SCALARS: usize = 10;
 const REQUESTED: usize = 1;
 const NON_ZERO: usize = 2;
-/// Columns of the reclaimed account: three for cpu, then three for memory.
-const RECLAIMED: usize = 6;
+/// Columns of the reclaimed account: four for cpu, then four for memory.
+const RECLAIMED: usize = 8;
+const POOL: usize = 3;
 
 /// What a pod takes of the columns that every row has, kept where preemption looks at pod after pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +110,7 @@ impl Accounts {
             Part::Allocatable => Some(first),
             Part::Requested => Some(first + REQUESTED),
             Part::NonZeroRequested => non_zero.then_some(first + NON_ZERO),
+            Part::Pool => None,
         }
     }
 
@@ -125,6 +130,7 @@ impl Accounts {
             Part::Allocatable => 0,
             Part::Requested => REQUESTED,
             Part::NonZeroRequested => NON_ZERO,
+            Part::Pool => POOL,
         };
         Some(first + resource + part)
     }

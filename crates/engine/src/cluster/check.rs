@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
+use super::lending::lent_columns;
 use super::{Cluster, Part, PodClassId, Share, scalars};
 use crate::model::{Name, ReclaimedResource, Resource};
 
@@ -94,9 +95,10 @@ impl Cluster {
                 }
                 let report = self.reports.get(&entry.node.spec.name);
                 for resource in ReclaimedResource::ALL {
-                    let column = accounts.reclaimed_column(resource, Part::Allocatable);
-                    if let (Some(column), Some(report)) = (column, report) {
-                        row[column] = report.allocatable.get(resource);
+                    for (part, amount) in lent_columns(report.map(|it| &**it), resource) {
+                        if let Some(column) = accounts.reclaimed_column(resource, part) {
+                            row[column] = amount;
+                        }
                     }
                 }
                 same(

@@ -82,19 +82,17 @@ impl Cluster {
 
     /// Writes what the node lends into its row.
     pub(super) fn write_lent(&mut self, slot: usize) {
-        let lent = self.lent(slot);
-        for resource in ReclaimedResource::ALL {
-            let accounts = &self.catalog.accounts;
-            if let Some(column) = accounts.reclaimed_column(resource, Part::Allocatable) {
-                self.nodes.row_mut(slot)[column] = lent.get(resource);
-            }
-        }
-    }
-
-    pub(super) fn lent(&self, slot: usize) -> Reclaimed {
         let entry = self.nodes.get(slot);
         let report = entry.and_then(|entry| self.reports.get(&entry.node.spec.name));
-        report.map_or(Reclaimed::default(), |report| report.allocatable)
+        let report = report.cloned();
+        for resource in ReclaimedResource::ALL {
+            for (part, amount) in lent_columns(report.as_deref(), resource) {
+                let accounts = &self.catalog.accounts;
+                if let Some(column) = accounts.reclaimed_column(resource, part) {
+                    self.nodes.row_mut(slot)[column] = amount;
+                }
+            }
+        }
     }
 
     pub(super) fn open_lending(&mut self) {
@@ -130,7 +128,7 @@ impl Cluster {
             (Some(_), None) => vec![Actions::DELETE],
             (Some(old), Some(new)) => [
                 (
-                    new.allocatable.grew_from(old.allocatable),
+                    new.allocatable.grew_from(old.allocatable) || pool_grew(old, new),
                     Actions::NODE_ALLOCATABLE,
                 ),
                 (new.taints != old.taints, Actions::NODE_TAINT),
@@ -159,6 +157,24 @@ impl Cluster {
             },
         };
         actions.into_iter().map(event).collect()
+    }
+}
+
+/// What a report puts into the row of its node.
+pub(super) fn lent_columns(
+    report: Option<&CustomNodeResource>,
+    resource: ReclaimedResource,
+) -> [(Part, i64); 2] {
+    let lent = report.map_or(0, |report| report.allocatable.get(resource));
+    let bound = report.and_then(CustomNodeResource::pool_bound);
+    let pool = bound.map_or(0, |pool| pool.get(resource).wrapping_sub(i64::MAX));
+    [(Part::Allocatable, lent), (Part::Pool, pool)]
+}
+
+fn pool_grew(old: &CustomNodeResource, new: &CustomNodeResource) -> bool {
+    match (old.pool_bound(), new.pool_bound()) {
+        (Some(old), Some(new)) => new.grew_from(old),
+        (old, new) => old.is_some() && new.is_none(),
     }
 }
 

@@ -10,9 +10,19 @@ use crate::model::{Name, QosTaint, Reclaimed};
 pub struct CustomNodeResource {
     pub node: Name,
     pub allocatable: Reclaimed,
+    /// The whole idle pool, for reclaimed and batch pods together; None if the report has none.
+    pub pool: Option<Reclaimed>,
     pub taints: Vec<QosTaint>,
     /// The condition `MidLSUnsupported`.
     pub refuses_mid_latency_sensitive: bool,
+}
+
+impl CustomNodeResource {
+    /// The most that reclaimed and batch pods may request together. A node that lends its idle capacity as batch resources
+    /// alone reports a pool of nothing: the status of the Node bounds its pods.
+    pub fn pool_bound(&self) -> Option<Reclaimed> {
+        self.pool.filter(|pool| !pool.is_zero())
+    }
 }
 
 impl Watched for CustomNodeResource {

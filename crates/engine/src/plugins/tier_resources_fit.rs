@@ -3,16 +3,20 @@
 //!
 //! NodeResourcesFit checks whether the tier has enough left, as for every other resource. Its score sees only cpu and memory,
 //! of which a pod of a tier requests nothing.
+//!
+//! Reclaimed and batch resources can be two names for one idle pool. What is published of each follows the other with a
+//! delay, so this plugin bounds the sum of both requests by the pool.
 
 use serde::{Deserialize, Serialize};
 
 use super::node_resources_fit::RequestedToCapacityRatioParam;
 use super::resource_strategy::{Fullness, Strategy, WeightedResource, shape};
 use crate::framework::{
-    Actions, ArgsError, Catalog, Companion, ConfigRules, Configure, EventPattern, Fact, Kind,
-    NodeRule, Plan, Plugin, Point, Points,
+    Actions, ArgsError, Catalog, Changed, ColumnId, Companion, ConfigRules, Configure, Event,
+    EventPattern, Fact, Kind, NodeRule, Part, Plan, Plugin, Point, Points, Reason, RequestedAmount,
+    Row, RowFilter, Verdict,
 };
-use crate::model::{NodeSpec, Pod, QosClass};
+use crate::model::{NodeSpec, Pod, PodRequests, QosClass, ReclaimedResource, Resource};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -111,6 +115,10 @@ impl Plugin for TierResourcesFit {
                 "node(s) did not support Mid+LS pods",
             );
         }
+        let pool = Pool::of(&pod.requests, plan);
+        if !pool.0.is_empty() {
+            plan.filter_rows(pool);
+        }
         match pod.qos {
             QosClass::MidLatencySensitive | QosClass::MidBestEffort => self.mid.prepare(pod, plan),
             QosClass::Lent if !pod.is_reclaimed() => self.batch.prepare(pod, plan),
@@ -123,9 +131,125 @@ impl Plugin for TierResourcesFit {
             EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_ANNOTATION)),
             EventPattern::new(
                 Kind::CustomNodeResource,
-                Actions::NODE_CONDITION.and(Actions::DELETE),
+                Actions::NODE_CONDITION
+                    .and(Actions::DELETE)
+                    .and(Actions::NODE_ALLOCATABLE),
             ),
+            EventPattern::new(Kind::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
         ]
+    }
+
+    fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
+        if let Some((change, held)) = event.changed.pod() {
+            let gone = change.old.as_ref().filter(|_| held);
+            let frees = gone.is_some_and(|gone| uses_pool(&gone.requests));
+            return event.changed.is_update_of(pod) || frees && uses_pool(&pod.requests);
+        }
+        let grows = event.actions == Actions::NODE_ALLOCATABLE
+            && matches!(event.changed, Changed::Report { .. });
+        !grows || uses_pool(&pod.requests)
+    }
+}
+
+/// The batch resource that shares a pool with the reclaimed one.
+fn batch(resource: ReclaimedResource) -> Resource {
+    Resource::Scalar(match resource {
+        ReclaimedResource::Cpu => "kubernetes.io/batch-cpu".into(),
+        ReclaimedResource::Memory => "kubernetes.io/batch-memory".into(),
+    })
+}
+
+fn wanted(requests: &PodRequests, resource: ReclaimedResource) -> i64 {
+    let reclaimed = requests.wanted_reclaimed().get(resource);
+    reclaimed.saturating_add(requests.wanted.get(&batch(resource)))
+}
+
+fn uses_pool(requests: &PodRequests) -> bool {
+    ReclaimedResource::ALL
+        .into_iter()
+        .any(|resource| wanted(requests, resource) > 0)
+}
+
+/// Bounds what reclaimed and batch pods request together. A node without a pool has no bound.
+#[derive(PartialEq)]
+struct Pool(Vec<CheckedPool>);
+
+#[derive(PartialEq)]
+struct CheckedPool {
+    resource: ReclaimedResource,
+    amount: i64,
+    /// Less [`i64::MAX`].
+    pool: ColumnId,
+    reclaimed: ColumnId,
+    batch: ColumnId,
+}
+
+impl Pool {
+    fn of(requests: &PodRequests, plan: &mut Plan) -> Self {
+        let checked = ReclaimedResource::ALL.into_iter().filter_map(|resource| {
+            let amount = wanted(requests, resource);
+            (amount > 0).then(|| CheckedPool {
+                resource,
+                amount,
+                pool: plan.reclaimed_column(resource, Part::Pool),
+                reclaimed: plan.reclaimed_column(resource, Part::Requested),
+                batch: plan.column(&batch(resource), Part::Requested),
+            })
+        });
+        Self(checked.collect())
+    }
+}
+
+impl CheckedPool {
+    fn pool(&self, row: Row) -> i64 {
+        row.get(self.pool).wrapping_add(i64::MAX)
+    }
+
+    fn free(&self, row: Row) -> i64 {
+        let requested = row.get(self.reclaimed).saturating_add(row.get(self.batch));
+        self.pool(row).saturating_sub(requested)
+    }
+
+    fn is_insufficient(&self, row: Row) -> bool {
+        self.pool(row) != i64::MAX && self.amount > self.free(row)
+    }
+}
+
+const INSUFFICIENT: u8 = 1;
+
+impl RowFilter for Pool {
+    fn filter(&self, row: Row) -> Verdict {
+        match self.0.iter().any(|it| it.is_insufficient(row)) {
+            true => Verdict::unschedulable(INSUFFICIENT),
+            false => Verdict::FITS,
+        }
+    }
+
+    fn reasons(&self, row: Row, each: &mut dyn FnMut(u32)) {
+        for (code, it) in (0..).zip(&self.0) {
+            if it.is_insufficient(row) {
+                each(code);
+            }
+        }
+    }
+
+    fn reason(&self, code: u32) -> Reason {
+        let name = match self.0[code as usize].resource {
+            ReclaimedResource::Cpu => "cpu",
+            ReclaimedResource::Memory => "memory",
+        };
+        format!("Insufficient idle {name} for reclaimed and batch pods together").into()
+    }
+
+    fn amounts(&self, row: Row) -> Vec<RequestedAmount> {
+        let bounded = self.0.iter().filter(|it| it.pool(row) != i64::MAX);
+        let amounts = bounded.map(|it| RequestedAmount {
+            resource: Resource::Scalar(it.resource.name().into()),
+            requested: it.amount,
+            allocatable: it.pool(row),
+            free: it.free(row),
+        });
+        amounts.collect()
     }
 }
 
@@ -198,6 +322,56 @@ mod tests {
         let refuses = report("n").refuses_mid_latency_sensitive();
         assert!(lab.helps_report(&waiting, Some(refuses), Some(report("n"))));
         assert!(lab.helps_node(&waiting, None, Some(node("n").with_reservation())));
+    }
+
+    #[test]
+    fn reclaimed_and_batch_pods_share_one_pool() {
+        const MIB: i64 = 1 << 20;
+        let batch = |amount: &str| {
+            let container =
+                format!("kubernetes.io/batch-cpu={amount} kubernetes.io/batch-memory=100Mi");
+            pod("p").class(QosClass::Lent).container(&container)
+        };
+        let reclaimed = |amount: &str| {
+            pod("p").reclaimed().container(&format!(
+                "resource.katalyst.kubewharf.io/reclaimed_millicpu={amount}"
+            ))
+        };
+        // Each account alone has enough.
+        let lab = || {
+            let offers = "kubernetes.io/batch-cpu=4000 kubernetes.io/batch-memory=4Gi";
+            Lab::new(plugin("LeastAllocated", true))
+                .node(node("shared").allocatable(offers))
+                .node(node("batch").allocatable(offers))
+                .node(node("alone").allocatable(offers))
+                .object(
+                    report("shared")
+                        .lends(4000, 400 * MIB)
+                        .pool(4000, 400 * MIB),
+                )
+                .object(report("batch").pool(0, 0))
+                .placed(batch("1000").on("shared"))
+                .placed(reclaimed("1000").on("shared"))
+        };
+        let short = "U Insufficient idle cpu for reclaimed and batch pods together";
+        for (case, pod, want) in [
+            ("a batch pod fits", batch("2000"), "ok"),
+            ("a batch pod", batch("2001"), short),
+            ("a reclaimed pod fits", reclaimed("2000"), "ok"),
+            ("a reclaimed pod", reclaimed("2001"), short),
+            ("a service", pod("p").container("cpu=100"), "ok"),
+        ] {
+            assert_eq!(lab().filter(&pod), [want, "ok", "ok"], "{case}");
+        }
+        let waiting = batch("2001");
+        let grown = report("shared")
+            .lends(4000, 400 * MIB)
+            .pool(5000, 400 * MIB);
+        let old = report("shared")
+            .lends(4000, 400 * MIB)
+            .pool(4000, 400 * MIB);
+        assert!(lab().helps_report(&waiting, Some(old.clone()), Some(grown.clone())));
+        assert!(!lab().helps_report(&pod("web"), Some(old), Some(grown)));
     }
 
     #[test]

@@ -21,6 +21,12 @@ impl ReportBuilder {
         self
     }
 
+    /// With this capacity: the idle pool.
+    pub fn pool(mut self, milli_cpu: i64, memory: i64) -> Self {
+        self.0.pool = Some(Reclaimed::lent(milli_cpu, memory));
+        self
+    }
+
     pub fn taint(mut self, key: &str, value: &str, effect: &str, level: QosLevel) -> Self {
         let taint = Taint {
             key: key.into(),

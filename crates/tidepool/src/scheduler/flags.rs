@@ -5,7 +5,7 @@ mod ignored;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use api::config::{Configuration, LeaderElection};
 use clap::Args;
 use control_plane::election::Election;
@@ -53,9 +53,15 @@ pub(crate) struct Flags {
     /// Retry an unschedulable pod after this time, even without a change in the cluster [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pod_max_in_unschedulable_pods_duration: Option<Duration>,
+    /// Features to switch on or off. MidProdNoOverAllocation=true: services and mid pods never request more than a node has.
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    feature_gates: Vec<String>,
     #[command(flatten)]
     ignored: Ignored,
 }
+
+/// The feature gate, and the plugin that it enables.
+const NO_OVER_ALLOCATION: &str = "MidProdNoOverAllocation";
 
 impl Flags {
     /// Overrides the configuration with the given flags.
@@ -64,6 +70,11 @@ impl Flags {
             ensure!(!name.is_empty(), "--scheduler-name is empty: pass a name");
             profile.scheduler_name = name.clone();
             profile.is_named = true;
+        }
+        if self.forbids_over_allocation()? {
+            for profile in &mut configuration.profiles {
+                profile.plugins.enable(NO_OVER_ALLOCATION);
+            }
         }
         self.election.apply(
             self.leader_elect_resource_name.as_ref(),
@@ -84,9 +95,36 @@ impl Flags {
         self.pod_max_in_unschedulable_pods_duration
     }
 
+    /// The last one of the gate holds.
+    fn forbids_over_allocation(&self) -> anyhow::Result<bool> {
+        let mut forbids = false;
+        for gate in &self.feature_gates {
+            match gate.split_once('=').unwrap_or((gate, "")) {
+                (NO_OVER_ALLOCATION, "true") => forbids = true,
+                (NO_OVER_ALLOCATION, "false") => forbids = false,
+                (NO_OVER_ALLOCATION, other) => bail!(
+                    "--feature-gates: {NO_OVER_ALLOCATION} is {other:?}: use {NO_OVER_ALLOCATION}=true or {NO_OVER_ALLOCATION}=false"
+                ),
+                _ => {}
+            }
+        }
+        Ok(forbids)
+    }
+
     /// A warning for each flag that has no effect.
     pub(super) fn without_effect(&self) -> Vec<String> {
-        self.ignored.warnings()
+        let mut warnings = self.ignored.warnings();
+        let gates = self.feature_gates.iter().map(String::as_str);
+        let others: Vec<&str> = gates
+            .filter(|gate| !gate.starts_with(NO_OVER_ALLOCATION))
+            .collect();
+        if !others.is_empty() {
+            warnings.push(format!(
+                "--feature-gates has no effect: {}: the only feature gate of the scheduler is {NO_OVER_ALLOCATION}",
+                others.join(",")
+            ));
+        }
+        warnings
     }
 }
 
@@ -113,6 +151,32 @@ mod tests {
             .settle(&mut configuration)
             .map_err(|error| error.to_string())?;
         Ok(configuration)
+    }
+
+    #[test]
+    fn the_feature_gate_enables_its_plugin_in_every_profile() {
+        for (gates, want) in [
+            ("MidProdNoOverAllocation=true", Ok(1)),
+            ("A=true,MidProdNoOverAllocation=true", Ok(1)),
+            (
+                "MidProdNoOverAllocation=true,MidProdNoOverAllocation=false",
+                Ok(0),
+            ),
+            ("A=true", Ok(0)),
+            (
+                "MidProdNoOverAllocation=yes",
+                Err(
+                    "--feature-gates: MidProdNoOverAllocation is \"yes\": use MidProdNoOverAllocation=true or MidProdNoOverAllocation=false",
+                ),
+            ),
+        ] {
+            let flag = format!("--feature-gates={gates}");
+            let found = changed(&[&flag]).map(|configuration| {
+                let plugins = &configuration.profiles[0].plugins;
+                plugins.multi_point().enabled.len()
+            });
+            assert_eq!(found, want.map_err(str::to_owned), "{gates}");
+        }
     }
 
     #[test]
@@ -216,6 +280,6 @@ mod tests {
             }
         }
         let help = Cli::command().render_long_help().to_string();
-        assert!(!help.contains("--feature-gates"), "{help}");
+        assert!(!help.contains("--kube-api-qps"), "{help}");
     }
 }

@@ -33,7 +33,6 @@ const METRICS: &str = "the scheduler always serves all metrics with all labels";
 const PROFILING: &str = "the scheduler has no profiling endpoint";
 const REQUESTS: &str = "requests to the API server are not configurable";
 const LOG: &str = "log lines are written at once, and --log-level applies to all modules";
-const GATES: &str = "the scheduler has no feature gates";
 const TLS: &str = "the scheduler serves TLS 1.2 and 1.3 with secure ciphers only";
 const SERVER: &str = "the HTTP server does not share its port, and has fixed limits";
 const CERTIFICATES: &str = "a self-signed certificate is not stored";
@@ -70,7 +69,6 @@ const FLAGS: &[Flag] = &[
     flag("kube-api-qps", Value, REQUESTS),
     flag("log-flush-frequency", Value, LOG),
     flag("vmodule", Value, LOG),
-    flag("feature-gates", Value, GATES),
     flag("tls-cipher-suites", Value, TLS),
     flag("tls-min-version", Value, TLS),
     flag("http2-max-streams-per-connection", Value, SERVER),
