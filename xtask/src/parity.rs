@@ -4,7 +4,7 @@
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` has what is compared and `selection` the plugins, `coverage` what was exercised,
 //! `known` which differences stay, and `shrink` makes a difference small enough to read. `node` compares the figures of the node
-//! agent with those of the kubelet, Koordinator's agent and Katalyst's agent.
+//! agent with those of the kubelet, Koordinator's agent and Katalyst's agent, `tiers` the capacity of the tiers with Koordinator's.
 
 mod coverage;
 mod generate;
@@ -15,6 +15,7 @@ mod ours;
 mod random;
 mod selection;
 mod shrink;
+mod tiers;
 mod verdicts;
 mod webhook;
 
@@ -80,7 +81,8 @@ enum What {
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
     },
-    /// Compare our engine with Koordinator's NodeResourcesFitPlus and ScarceResourceAvoidance on random cases
+    /// Compare our engine with Koordinator's NodeResourcesFitPlus and ScarceResourceAvoidance, and our tier capacity with
+    /// its controller of node resources, on random cases
     Koordinator {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
@@ -259,7 +261,8 @@ fn koordinator(cases: u64, seed: u64) -> Result<bool> {
         floor: &coverage::KOORDINATOR,
         known: known::KOORDINATOR,
     };
-    run.compare(&mut Ours, &mut oracle::KOORDINATOR.start()?)
+    let plugins = run.compare(&mut Ours, &mut oracle::KOORDINATOR.start()?)?;
+    Ok(tiers::agrees(cases, seed)? && plugins)
 }
 
 fn one_case(case: &Case, selection: &Selection) -> Result<bool> {

@@ -9,6 +9,8 @@
 //! ```
 
 mod affinity;
+#[cfg(test)]
+mod dice;
 mod lab;
 mod objects;
 mod policy;
@@ -16,6 +18,8 @@ mod report;
 mod storage;
 
 pub use affinity::{TermBuilder, requirement, term};
+#[cfg(test)]
+pub(crate) use dice::Dice;
 pub use lab::Lab;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};
 pub use policy::{PolicyBuilder, policy};

@@ -98,7 +98,7 @@ pub struct TierPod {
     pub class: QosClass,
     /// QoS class LSE: its CPU counts by the request, whatever it uses.
     pub exclusive: bool,
-    /// Running or Pending and not terminating: it counts in the formulas. Every pod here counts in what is bound.
+    /// Running or Pending, terminating or not: it counts in the formulas. Every pod here counts in what is bound.
     pub active: bool,
     pub native: CpuMemory,
     pub mid: CpuMemory,

@@ -64,6 +64,13 @@ pub(crate) const KOORDINATOR: Program = Program {
     library: None,
 };
 
+pub(crate) const TIERS: Program = Program {
+    name: "oracle-tiers",
+    module: "e2e/oracle-koordinator",
+    package: "./tiers",
+    library: None,
+};
+
 pub(crate) const WEBHOOK: Program = Program {
     name: "oracle-webhook",
     module: "e2e/oracle-koordinator",

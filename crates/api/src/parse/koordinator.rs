@@ -126,7 +126,8 @@ pub fn tier_node(node: &wire::CapacityNode) -> (TierNodeObject, Vec<String>) {
         Some(Quantity::parse(&text.0).map_or(-1, Quantity::units))
     });
     let annotation = |key: &str| meta.annotations.get(key).map(String::as_str);
-    let reservation = annotation(RESERVATION).map(node_reservation).transpose();
+    // Whether or not it is taken off what the scheduler sees.
+    let reservation = annotation(RESERVATION).map(reserved_amounts).transpose();
     let overrides = annotation(COLOCATION_STRATEGY).map(colocation_strategy);
     let overrides = overrides.transpose();
     for (key, error) in [
@@ -179,7 +180,7 @@ pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
             .labels
             .get(KOORDINATOR_CLASS)
             .is_some_and(|it| it == "LSE"),
-        active: meta.deletion_timestamp.is_none(),
+        active: matches!(&pod.status.phase[..], "" | "Pending" | "Running"),
         native: CpuMemory::new(native(Resource::Cpu), native(Resource::Memory)),
         mid,
         batch,
@@ -247,20 +248,35 @@ pub fn colocation_strategy(text: &str) -> Result<StrategyOverrides, String> {
     Ok(overrides)
 }
 
-/// Reads the annotation [`RESERVATION`]: what the node keeps for processes outside of pods.
+/// Reads the annotation [`RESERVATION`]: what the scheduler takes off the node's allocatable.
 pub fn node_reservation(text: &str) -> Result<CpuMemory, String> {
+    let (reserved, is_taken_off) = reservation(text)?;
+    Ok(if is_taken_off {
+        reserved
+    } else {
+        CpuMemory::ZERO
+    })
+}
+
+/// Reads the annotation [`RESERVATION`]: what the node keeps for processes outside of pods.
+fn reserved_amounts(text: &str) -> Result<CpuMemory, String> {
+    reservation(text).map(|(reserved, _)| reserved)
+}
+
+/// The amounts, and whether the scheduler takes them off.
+fn reservation(text: &str) -> Result<(CpuMemory, bool), String> {
     let reservation: wire::NodeReservation =
         serde_json::from_str(text).map_err(|error| error.to_string())?;
-    match &*reservation.apply_policy {
-        "" | "Default" => {}
+    let is_taken_off = match &*reservation.apply_policy {
+        "" | "Default" => true,
         // The reserved CPUs are not used, and the amounts are not taken off.
-        "ReservedCPUsOnly" => return Ok(CpuMemory::ZERO),
+        "ReservedCPUsOnly" => false,
         other => {
             return Err(format!(
                 "applyPolicy: `{other}` is not allowed: use Default or ReservedCPUsOnly"
             ));
         }
-    }
+    };
     let mut warnings = Vec::new();
     let mut amount = |resource: Resource| {
         amount(
@@ -285,7 +301,7 @@ pub fn node_reservation(text: &str) -> Result<CpuMemory, String> {
         let count = i64::try_from(cpus.0.len()).unwrap_or(i64::MAX);
         reserved.milli_cpu = count.saturating_mul(1000);
     }
-    Ok(reserved)
+    Ok((reserved, is_taken_off))
 }
 
 #[cfg(test)]

@@ -150,7 +150,8 @@ fn mid(
             let usage = inputs.metric.node_usage.map(inputs.amount);
             let unused = usage.map_or(0, |usage| inputs.capacity().saturating_sub(usage));
             let prod = (inputs.amount)(inputs.pods.prod_active);
-            let unallocated = inputs.capacity() - inputs.system(PriorityBand::Prod);
+            let system = inputs.system(PriorityBand::Prod);
+            let unallocated = inputs.capacity().saturating_sub(system);
             let unallocated = unallocated.saturating_sub(prod).max(0);
             figure.add("reclaimable from services", reclaimable);
             figure.limit("unused", unused);
@@ -166,7 +167,8 @@ fn mid(
 fn batch(mut figure: Figure, inputs: &FormulaInputs<'_>) -> Figure {
     let capacity = inputs.capacity();
     figure.add("capacity", capacity);
-    figure.add("margin", -share(capacity, inputs.percents.margin));
+    let margin = share(capacity, inputs.percents.margin);
+    figure.add("margin", margin.saturating_neg());
     let pods = inputs.pods;
     let (system, name, used) = match inputs.percents.policy {
         CalculatePolicy::Usage => (
@@ -206,7 +208,7 @@ fn from_pool(mut figure: Figure, inputs: &FormulaInputs<'_>) -> Figure {
 /// What the pods of a node request and use.
 #[derive(Default)]
 struct PodSums {
-    /// Native requests of services that are bound, and of those that are not terminating.
+    /// Native requests of services that are bound, and of those that run or start.
     prod_bound: CpuMemory,
     prod_active: CpuMemory,
     reclaimed: CpuMemory,
@@ -225,7 +227,8 @@ impl PodSums {
             metrics.insert((&pod.namespace, &pod.name), pod);
         }
         for pod in pods {
-            let metric = metrics.remove(&(&*pod.namespace, &*pod.name));
+            let key = (&*pod.namespace, &*pod.name);
+            let metric = pod.active.then(|| metrics.remove(&key)).flatten();
             sums.add(pod, metric.map(|it| it.usage.positive()));
         }
         // Of pods that the watch does not show yet, or no more.

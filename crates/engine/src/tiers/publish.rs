@@ -1,6 +1,8 @@
 //! What is published of the tiers, and when it is written.
 
-use super::{ColocationStrategy, NodeMetric, TierNode, TierPod, capacities};
+use std::time::Duration;
+
+use super::{ColocationStrategy, NodeMetric, TIER_RESOURCES, TierNode, TierPod, capacities};
 use crate::model::Timestamp;
 use crate::node::{CpuMemory, Figure};
 
@@ -24,7 +26,7 @@ pub struct TierPlan {
     pub values: Published,
     /// What bound pods request; no value is lower.
     pub bound: [i64; 4],
-    /// The sums of the formulas; empty unless they count.
+    /// The sum behind each value, in the order of [`super::TIER_RESOURCES`].
     pub figures: Vec<Figure>,
     pub write: bool,
     /// The plan can change at this time although nothing is observed.
@@ -52,7 +54,12 @@ pub fn plan(
         is_current.then_some((metric, end))
     });
     let (phase, values, figures, end) = match current {
-        _ if !strategy.enable => (TierPhase::Disabled, bound.map(above_zero), Vec::new(), None),
+        _ if !strategy.enable => (
+            TierPhase::Disabled,
+            bound.map(above_zero),
+            held(bound),
+            None,
+        ),
         Some((metric, end)) => {
             let (values, figures) = by_formula(node, metric, strategy, no_overselling, bound);
             (TierPhase::Current, values, figures, Some(end))
@@ -63,15 +70,30 @@ pub fn plan(
                 // A key that is there stays: a node without it looks like one that never had the tier.
                 *value = value.or(published.map(|_| 0));
             }
-            (TierPhase::Stale, values, Vec::new(), None)
+            (TierPhase::Stale, values, held(bound), None)
         }
     };
-    let due = last_write.map(|at| at.plus(strategy.update_time_threshold));
-    let write = values != *published
-        && (due.is_none_or(|due| due <= now)
-            || must_write(&values, published, &bound, strategy.resource_diff_threshold));
-    let differs = values != *published && !write;
-    let again = [due.filter(|_| differs), end.map(|end| end.plus(TICK))];
+    // When the difference is written at the latest.
+    let due = last_write.map(|at| {
+        let urgency = urgency(
+            phase,
+            &values,
+            published,
+            &bound,
+            strategy.resource_diff_threshold,
+        );
+        at.plus(match urgency {
+            Urgency::Now => Duration::ZERO,
+            Urgency::Soon => LEAST_INTERVAL.min(strategy.update_time_threshold),
+            Urgency::Later => strategy.update_time_threshold,
+        })
+    });
+    let differs = values != *published;
+    let write = differs && due.is_none_or(|due| due <= now);
+    let again = [
+        due.filter(|_| differs && !write),
+        end.map(|end| end.plus(TICK)),
+    ];
     TierPlan {
         phase,
         values,
@@ -83,10 +105,20 @@ pub fn plan(
 }
 
 /// The smallest step: a metric is stale after its end, not at it.
-const TICK: std::time::Duration = std::time::Duration::from_nanos(1);
+const TICK: Duration = Duration::from_nanos(1);
 
 fn above_zero(amount: i64) -> Option<i64> {
     (amount > 0).then_some(amount)
+}
+
+/// The sums of a node whose formulas do not count.
+fn held(bound: [i64; 4]) -> Vec<Figure> {
+    let figures = TIER_RESOURCES.iter().zip(bound).map(|(resource, bound)| {
+        let mut figure = Figure::new(resource.name(), resource.unit());
+        figure.add("requests of bound pods", bound);
+        figure
+    });
+    figures.collect()
 }
 
 fn by_formula(
@@ -111,16 +143,40 @@ fn bound(pods: &[TierPod]) -> [i64; 4] {
     [mid.milli_cpu, mid.memory, batch.milli_cpu, batch.memory]
 }
 
-/// Whether a change cannot wait: a key appears or goes, a value is below what is bound, or it changes by more than the
-/// threshold.
-fn must_write(values: &Published, published: &Published, bound: &[i64; 4], threshold: f64) -> bool {
-    let all = values.iter().zip(published).zip(bound);
-    all.into_iter()
-        .any(|((value, published), bound)| match (value, published) {
-            (Some(value), Some(published)) => {
-                let change = value.abs_diff(*published) as f64;
-                *published < *bound || change > (*published as f64) * threshold
-            }
-            (value, published) => value != published,
-        })
+/// How long a difference may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Urgency {
+    /// A value is below what is bound, or the formulas do not count any more.
+    Now,
+    /// A key appears, or a value changes by more than the threshold.
+    Soon,
+    Later,
+}
+
+/// Usage is noisy: changes of it are written at most once in this time.
+const LEAST_INTERVAL: Duration = Duration::from_secs(10);
+
+fn urgency(
+    phase: TierPhase,
+    values: &Published,
+    published: &Published,
+    bound: &[i64; 4],
+    threshold: f64,
+) -> Urgency {
+    let is_below = |(published, bound): (&Option<i64>, &i64)| published.unwrap_or(0) < *bound;
+    if phase != TierPhase::Current || published.iter().zip(bound).any(is_below) {
+        return Urgency::Now;
+    }
+    let changes = |(value, published): (&Option<i64>, &Option<i64>)| match (value, published) {
+        (Some(value), Some(published)) => {
+            // In thousandths as Koordinator calculates it, so that both round alike at the threshold.
+            let change = value.abs_diff(*published).saturating_mul(1000) as f64;
+            change > published.saturating_mul(1000) as f64 * threshold
+        }
+        (value, published) => value != published,
+    };
+    match values.iter().zip(published).any(changes) {
+        true => Urgency::Soon,
+        false => Urgency::Later,
+    }
 }

@@ -2,6 +2,8 @@ use super::*;
 use crate::model::{Labels, Selector};
 use crate::node::{Figure, Lend};
 
+mod properties;
+
 const G: i64 = 1_000_000_000;
 
 fn cores(cores: i64, memory: i64) -> CpuMemory {
@@ -128,6 +130,30 @@ fn mid_as_koordinator_calculates_it() {
         };
         let found = mid(&node(&service), &metric(CpuMemory::ZERO, None), &strategy);
         assert_eq!(found, want, "static {percent}%");
+    }
+}
+
+/// The same node by both formulas: the proposal lends what services do not request.
+#[test]
+fn the_formulas_are_an_order_of_magnitude_apart() {
+    let service = [pod("web", QosClass::Online, cores(20, 40))];
+    let node = TierNode {
+        allocatable: cores(100, 200),
+        ..node(&service)
+    };
+    let metric = metric(cores(15, 30), Some(cores(30, 50)));
+    for (mid_formula, want) in [
+        (MidFormula::Koordinator, cores(10, 42)),
+        (MidFormula::Proposal, cores(90, 190)),
+    ] {
+        let strategy = ColocationStrategy {
+            mid_formula,
+            mid_unallocated_percent: 10,
+            mid_cpu_threshold_percent: 10,
+            mid_memory_threshold_percent: 20,
+            ..ColocationStrategy::default()
+        };
+        assert_eq!(mid(&node, &metric, &strategy), want, "{mid_formula:?}");
     }
 }
 
@@ -329,6 +355,7 @@ fn values_are_written_when_they_change_enough() {
         ..strategy.clone()
     };
     let just = Some(now);
+    let before = Some(Timestamp::from_secs(990));
     for (case, metric, strategy, published, written, at, silent, want, write) in [
         (
             "the first time",
@@ -390,18 +417,29 @@ fn values_are_written_when_they_change_enough() {
             Some(&fresh),
             &strategy,
             far,
-            just,
+            before,
             now,
             false,
             full,
             true,
         ),
         (
+            "a large change just after another",
+            Some(&fresh),
+            &strategy,
+            far,
+            just,
+            now,
+            false,
+            full,
+            false,
+        ),
+        (
             "from zero",
             Some(&fresh),
             &strategy,
             low,
-            just,
+            before,
             now,
             false,
             full,
@@ -467,6 +505,8 @@ fn values_are_written_when_they_change_enough() {
     };
     let waiting = plan(&node, &strategy, false, &near, just, now);
     assert_eq!(waiting.again, Some(Timestamp::from_secs(1300)));
+    let waiting = plan(&node, &strategy, false, &far, just, now);
+    assert_eq!(waiting.again, Some(Timestamp::from_secs(1010)));
 }
 
 #[test]

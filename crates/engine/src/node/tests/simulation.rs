@@ -3,31 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
+use crate::testing::Dice;
 
 /// Seconds between two samples.
 const PERIOD: i64 = 5;
 const DAY: i64 = 24 * 3600;
-
-/// A small generator of numbers, so that a failure can be repeated.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, bound: i64) -> i64 {
-        (self.next() % bound.unsigned_abs()) as i64
-    }
-
-    fn one_in(&mut self, chances: i64) -> bool {
-        self.below(chances) == 0
-    }
-}
 
 /// What the node must keep to at every step.
 struct Invariants {
