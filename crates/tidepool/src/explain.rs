@@ -5,6 +5,7 @@ mod names;
 mod nodes;
 mod other;
 mod report;
+mod tiers;
 
 use anyhow::Result;
 use api::http::{PodReport, STATUS, SchedulerStatus, explain_path};
@@ -23,8 +24,8 @@ use crate::{
 
 /// Explain why pods are pending or on their nodes, and what nodes lend
 ///
-/// Shows how the scheduler would decide about a pod now, for every node; or the sum behind each amount that a node lends, as its
-/// agent reported it. It changes nothing.
+/// Shows how the scheduler would decide about a pod now, for every node; or the sum behind each amount that a node lends: reclaimed
+/// resources as its agent reported them, mid and batch resources as the tier controller plans them now. It changes nothing.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {

@@ -1,4 +1,5 @@
-//! `tidepool explain node`: the sums behind what a node lends, as its agent wrote them into the CustomNodeResource.
+//! `tidepool explain node`: the sums behind what a node lends. Those of reclaimed resources are as its agent wrote them into the
+//! CustomNodeResource, those of the tiers are planned again from the objects.
 
 use anyhow::{Context, Result};
 use engine::node::{Figure, FigureTerm};
@@ -10,6 +11,8 @@ use crate::cluster::Source;
 use crate::exit::{Code, error};
 use crate::foreign::one_line;
 use crate::output::{self, Format, columns};
+
+use super::tiers::{self, TierSums};
 
 const KINDS: [&str; 3] = ["node", "nodes", "no"];
 /// The annotation of the CustomNodeResource.
@@ -28,11 +31,14 @@ pub(super) fn names(words: &[String]) -> Option<Vec<String>> {
     words.iter().map(of_kind).collect()
 }
 
-/// What the agent reported about a node.
+/// What a node lends.
 #[derive(Debug, Serialize, Deserialize)]
 struct LendingReport {
     node: String,
+    /// As the agent reported them; none if there is no agent.
     figures: Vec<Figure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tiers: Option<TierSums>,
     #[serde(default)]
     conditions: Vec<Value>,
     #[serde(default)]
@@ -77,38 +83,28 @@ pub(super) async fn explain(
 }
 
 async fn read(client: &Client, name: &str, context: &str) -> Result<LendingReport> {
-    let url = format!("/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources/{name}");
-    let request = http::Request::get(url).body(Vec::new())?;
+    let path = format!("/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources/{name}");
+    let what = format!("CustomNodeResource {name} in context {context}");
+    let cnr: Value = tiers::get(client, &path, &what).await?.unwrap_or_default();
     let failed = |why: String| error(Code::Failed, why);
-    let cnr: Value = match client.request(request).await {
-        Ok(cnr) => cnr,
-        Err(kube::Error::Api(status)) if status.is_not_found() => {
-            return Err(failed(format!(
-                "node {name} has no CustomNodeResource in context {context}: no agent reported about it; see docs/run-the-agent.md"
-            )));
-        }
-        Err(why) => {
-            let why = why.to_string();
-            let why = one_line(&why);
-            return Err(failed(format!(
-                "cannot read CustomNodeResource {name} in context {context}: {why}"
-            )));
-        }
-    };
-    let Some(text) = cnr["metadata"]["annotations"][TERMS].as_str() else {
+    let Some(tiers) = tiers::read(client, name, &cnr).await? else {
         return Err(failed(format!(
-            "CustomNodeResource {name} has no annotation {TERMS}: another agent reports about this node"
+            "there is no node {name} in context {context}"
         )));
     };
-    let figures = serde_json::from_str(text).map_err(|why| {
-        failed(format!(
-            "annotation {TERMS} of CustomNodeResource {name} is not valid: {why}"
-        ))
-    })?;
+    let figures = match cnr["metadata"]["annotations"][TERMS].as_str() {
+        Some(text) => serde_json::from_str(text).map_err(|why| {
+            failed(format!(
+                "annotation {TERMS} of CustomNodeResource {name} is not valid: {why}"
+            ))
+        })?,
+        None => Vec::new(),
+    };
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     Ok(LendingReport {
         node: name.to_owned(),
         figures,
+        tiers: Some(tiers),
         conditions: list(&cnr["status"]["conditions"]),
         taints: list(&cnr["spec"]["taints"]),
     })
@@ -117,23 +113,14 @@ async fn read(client: &Client, name: &str, context: &str) -> Result<LendingRepor
 /// Each figure with its terms, one below the other.
 fn table(report: &LendingReport) -> String {
     let mut text = format!("node       {}\n", report.node);
+    if report.figures.is_empty() {
+        text.push_str("agent      no sums from the agent of Tidepool; see docs/run-the-agent.md\n");
+    }
     for figure in &report.figures {
-        let value = amount(figure.value, &figure.unit);
-        text.push_str(&format!("\n{}  {value}\n", one_line(&figure.name)));
-        let rows: Vec<Vec<String>> = figure
-            .terms
-            .iter()
-            .map(|term| {
-                let name = format!("  {}", one_line(&term.name));
-                vec![name, term_amount(term, &figure.unit)]
-            })
-            .collect();
-        text.push_str(&columns(&rows));
-        // A report that was changed by hand must not pass for the agent's.
-        if figure.recompute() != figure.value {
-            let sum = amount(figure.recompute(), &figure.unit);
-            text.push_str(&format!("  the terms add up to {sum}, not to the value\n"));
-        }
+        text.push_str(&sum(figure));
+    }
+    if let Some(tiers) = &report.tiers {
+        text.push_str(&table_of_tiers(tiers));
     }
     let texts = |value: &Value, keys: [&str; 2]| {
         let part = |key| one_line(value[key].as_str().unwrap_or_default());
@@ -153,6 +140,52 @@ fn table(report: &LendingReport) -> String {
     for condition in report.conditions.iter().filter(is_true) {
         let condition = texts(condition, ["type", "message"]);
         text.push_str(&format!("condition  {condition}\n"));
+    }
+    text
+}
+
+/// A figure and its terms.
+fn sum(figure: &Figure) -> String {
+    let value = amount(figure.value, &figure.unit);
+    let mut text = format!("\n{}  {value}\n", one_line(&figure.name));
+    let rows: Vec<Vec<String>> = figure
+        .terms
+        .iter()
+        .map(|term| {
+            let name = format!("  {}", one_line(&term.name));
+            vec![name, term_amount(term, &figure.unit)]
+        })
+        .collect();
+    text.push_str(&columns(&rows));
+    // A report that was changed by hand must not pass for the agent's.
+    if figure.recompute() != figure.value {
+        let sum = amount(figure.recompute(), &figure.unit);
+        text.push_str(&format!("  the terms add up to {sum}, not to the value\n"));
+    }
+    text
+}
+
+fn table_of_tiers(tiers: &TierSums) -> String {
+    let phase = match &*tiers.phase {
+        "stale" => "stale: there is no current NodeMetric, so no new pod of a tier fits",
+        "disabled" => "disabled in the settings",
+        other => other,
+    };
+    let mut text = format!("\ntiers      {phase}\n");
+    if let Some(why) = &tiers.settings_error {
+        text.push_str(&format!(
+            "settings   not valid: {why}; the sums are those of the defaults\n"
+        ));
+    }
+    for tier in &tiers.figures {
+        text.push_str(&sum(&tier.figure));
+        let published = match tier.published {
+            Some(value) if value == tier.figure.value => continue,
+            Some(value) => amount(value, &tier.figure.unit),
+            None if tier.figure.value == 0 => continue,
+            None => "nothing".to_owned(),
+        };
+        text.push_str(&format!("  the Node publishes {published}\n"));
     }
     text
 }
@@ -177,6 +210,7 @@ fn amount(amount: i64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::explain::tiers::TierSum;
 
     #[test]
     fn nodes_are_named_as_for_kubectl() {
@@ -213,6 +247,7 @@ mod tests {
                     term("threshold", 1200, true),
                 ],
             }],
+            tiers: None,
             conditions: vec![json!({"type": "Lending", "status": "True", "message": "ok"})],
             taints: vec![json!({"key": "tidepool.io/pressure", "value": "memory"})],
         };
@@ -223,5 +258,18 @@ mod tests {
         );
         report.figures[0].value = 1300;
         assert!(table(&report).contains("add up to 1.200 cores, not to the value"));
+        report.figures[0].value = 1200;
+        report.tiers = Some(TierSums {
+            phase: "current".to_owned(),
+            settings_error: None,
+            figures: vec![TierSum {
+                figure: report.figures[0].clone(),
+                published: Some(1000),
+            }],
+        });
+        let table = table(&report);
+        assert!(table.contains("tiers      current\n"), "{table}");
+        let published = "threshold   at most 1.200 cores\n  the Node publishes 1.000 cores\n";
+        assert!(table.contains(published), "{table}");
     }
 }
