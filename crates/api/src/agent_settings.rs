@@ -64,6 +64,25 @@ pub fn agent_settings(
     }
 }
 
+/// Checks the three keys for every node: what the tier controller and the agents of any node would refuse.
+pub fn check(data: &BTreeMap<String, String>) -> Result<(), AgentSettingsError> {
+    let text = data.get(COLOCATION).map_or("", String::as_str);
+    let tiers = parse::koordinator::colocation_config(text);
+    // The tier controller reads every field of this key, agents only one.
+    let is_other = |fault: &String| !fault.starts_with(COLOCATION);
+    let agents = agent_settings(data, &Labels::default());
+    let agents = agents.err().map_or_else(Vec::new, |error| error.0);
+    let tiers = tiers.err().map(|error| format!("{COLOCATION}: {error}"));
+    let faults: Vec<String> = tiers
+        .into_iter()
+        .chain(agents.into_iter().filter(is_other))
+        .collect();
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(AgentSettingsError(faults)),
+    }
+}
+
 /// The keys of a settings file: a ConfigMap, or its `data` alone. The value of a key is text, or the object itself.
 pub fn agent_settings_file(text: &str) -> Result<BTreeMap<String, String>, AgentSettingsError> {
     #[derive(Deserialize)]
@@ -134,7 +153,7 @@ impl Faults {
     fn decode<T: DeserializeOwned + Default>(&mut self, text: &str, unknown_is_fault: bool) -> T {
         let (value, findings) = yaml::decode::<T>(text);
         for finding in &findings {
-            if unknown_is_fault || finding.text != "unknown or unused field" {
+            if unknown_is_fault || finding.text != yaml::UNKNOWN_FIELD {
                 self.add(finding);
             }
         }

@@ -16,6 +16,9 @@ use self::tree::{Value, YamlNode};
 /// The most faults that are reported for a file.
 const MOST_FAULTS: usize = 50;
 
+/// The text of a finding about a field that the type does not have.
+pub(crate) const UNKNOWN_FIELD: &str = "unknown or unused field";
+
 /// An error or a warning about a file.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
@@ -71,7 +74,7 @@ pub fn decode<T: DeserializeOwned>(text: &str) -> (Option<T>, Vec<Finding>) {
     findings.extend(read.unread.into_iter().map(|field| Finding {
         line: tree.line(&field),
         field,
-        text: "unknown or unused field".to_owned(),
+        text: UNKNOWN_FIELD.to_owned(),
     }));
     (read.value, findings)
 }

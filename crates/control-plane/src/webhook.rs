@@ -9,6 +9,7 @@
 //! | [`server`] | serves reviews over TLS |
 //! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
 //! | [`pods`] | the answers about pods and profiles |
+//! | [`settings`] | the answers about the settings of tiers and agents |
 //! | [`objects`] | watched objects that the answers depend on |
 //! | `in_process` | the webhook of a cluster in the same process |
 
@@ -18,6 +19,7 @@ pub mod objects;
 pub mod pods;
 pub mod review;
 pub mod server;
+pub mod settings;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,16 +6,18 @@ use engine::admission::keys::KOORDINATOR_CLASS;
 use engine::model::{Quantity, Resource};
 use engine::node::{CpuMemory, CpuSet};
 use engine::tiers::{
-    ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyOverrides,
-    TIER_RESOURCES, TierNodeObject, TierPod, TierResource,
+    ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyError,
+    StrategyOverrides, TIER_RESOURCES, TierNodeObject, TierPod, TierResource,
 };
 use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::selector::label_selector;
 use super::{ParseError, labels, name, object, time};
 use crate::wire::core;
 use crate::wire::koordinator as wire;
 use crate::wire::meta::{LabelSelector, ResourceList};
+use crate::yaml::{self, Finding};
 
 pub const RESERVATION: &str = "node.koordinator.sh/reservation";
 pub const COLOCATION_STRATEGY: &str = "node.koordinator.sh/colocation-strategy";
@@ -188,56 +190,79 @@ pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
     })
 }
 
-/// The value of the key `colocation-config`: the fields of the cluster, and those of groups of nodes.
-#[derive(Deserialize)]
-struct ConfigText {
-    #[serde(flatten)]
-    cluster: StrategyOverrides,
-    #[serde(
-        default,
-        rename = "nodeConfigs",
-        deserialize_with = "crate::wire::nullable"
-    )]
-    nodes: Vec<NodeText>,
-}
-
+/// The groups of nodes in `colocation-config`, with some of their fields.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeText {
-    #[serde(default, deserialize_with = "crate::wire::nullable")]
-    name: String,
-    node_selector: Option<LabelSelector>,
-    #[serde(flatten)]
-    overrides: StrategyOverrides,
+struct Groups<T> {
+    node_configs: Option<Vec<T>>,
 }
 
-/// Reads `colocation-config`. The error names the line or the field.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct GroupSelector {
+    #[serde(deserialize_with = "crate::wire::nullable")]
+    name: String,
+    node_selector: Option<LabelSelector>,
+}
+
+/// Reads `colocation-config`: the fields of the cluster, and those of groups of nodes. The error names the line and the field.
 pub fn colocation_config(text: &str) -> Result<ColocationConfig, String> {
     if text.trim().is_empty() {
         return Ok(ColocationConfig::default());
     }
-    let config: ConfigText = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    config.cluster.check().map_err(|error| error.to_string())?;
-    let node = |(index, node): (usize, NodeText)| {
-        let at = |problem: String| format!("nodeConfigs[{index}] ({}): {problem}", node.name);
-        node.overrides.check().map_err(|it| at(it.to_string()))?;
-        let selector = match &node.node_selector {
-            Some(selector) => Some(
-                label_selector(Some(selector)).map_err(|it| at(format!("nodeSelector: {it}")))?,
-            ),
-            None => None,
+    // Only JSON: Koordinator reads the same text.
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        return Err(format!("line {}: {error}", error.line()));
+    }
+    // The levels are read one by one, because only then every fault has its line.
+    let cluster: StrategyOverrides = known_fields(text)?;
+    let selectors: Groups<GroupSelector> = known_fields(text)?;
+    let overrides: Groups<StrategyOverrides> = known_fields(text)?;
+    let at = |field: String, text_: String| {
+        let finding = Finding {
+            line: yaml::line(text, &field),
+            field,
+            text: text_,
         };
-        Ok::<_, String>(NodeStrategy {
-            name: node.name,
-            selector,
-            overrides: node.overrides,
+        finding.to_string()
+    };
+    let check = |level: &StrategyOverrides, path: &str| {
+        level.check().map_err(|error| {
+            let StrategyError { found, allowed, .. } = &error;
+            let text = format!("{found} is not allowed: use {allowed}");
+            at(format!("{path}{}", error.field), text)
         })
     };
-    let nodes = config.nodes.into_iter().enumerate().map(node);
-    Ok(ColocationConfig {
-        cluster: config.cluster,
-        nodes: nodes.collect::<Result<_, _>>()?,
-    })
+    check(&cluster, "")?;
+    let mut nodes = Vec::new();
+    let selectors = selectors.node_configs.unwrap_or_default().into_iter();
+    let overrides = overrides.node_configs.unwrap_or_default();
+    for (index, (group, overrides)) in selectors.zip(overrides).enumerate() {
+        check(&overrides, &format!("nodeConfigs[{index}]."))?;
+        let selector = group.node_selector.as_ref().map(|selector| {
+            let field = format!("nodeConfigs[{index}].nodeSelector");
+            label_selector(Some(selector)).map_err(|error| at(field, error.to_string()))
+        });
+        nodes.push(NodeStrategy {
+            name: group.name,
+            selector: selector.transpose()?,
+            overrides,
+        });
+    }
+    Ok(ColocationConfig { cluster, nodes })
+}
+
+/// Decodes the fields that the type has: other components read others.
+fn known_fields<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let (value, findings) = yaml::decode::<T>(text);
+    let mut faults = findings
+        .into_iter()
+        .filter(|it| it.text != yaml::UNKNOWN_FIELD);
+    match (faults.next(), value) {
+        (Some(fault), _) => Err(fault.to_string()),
+        (None, Some(value)) => Ok(value),
+        (None, None) => Err("it is not an object".to_owned()),
+    }
 }
 
 /// Reads the annotation [`COLOCATION_STRATEGY`].
@@ -362,7 +387,9 @@ mod tests {
         assert!(config.nodes[1].selector.is_none());
         for (text, words) in [
             ("{", "line 1"),
-            (r#"{"lend": "all"}"#, "unknown variant `all`"),
+            (r#"{"lend": "all"}"#, "line 1: lend"),
+            ("enable: true", "line 1: expected value"),
+            ("[]", "line 1"),
             (
                 r#"{"midCPUThresholdPercent": 101}"#,
                 "midCPUThresholdPercent: 101 is not allowed: use 0 to 100",
@@ -373,11 +400,11 @@ mod tests {
             ),
             (
                 r#"{"nodeConfigs": [{"name": "a", "degradeTimeMinutes": -1}]}"#,
-                "nodeConfigs[0] (a): degradeTimeMinutes: -1 is not allowed",
+                "line 1: nodeConfigs[0].degradeTimeMinutes: -1 is not allowed",
             ),
             (
                 r#"{"nodeConfigs": [{"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}]}"#,
-                "nodeConfigs[0] (): nodeSelector",
+                "line 1: nodeConfigs[0].nodeSelector",
             ),
         ] {
             let error = colocation_config(text).unwrap_err();

@@ -9,6 +9,7 @@ use engine::admission::{
 use super::objects::AdmissionObjects;
 use super::review::{Review, ReviewAnswer};
 use super::server::Reviewer;
+use super::settings;
 
 pub const MUTATE_PODS: &str = "/mutate-pods";
 pub const VALIDATE_PODS: &str = "/validate-pods";
@@ -26,10 +27,13 @@ pub struct PodAdmission {
 /// The paths that a server answers, with their reviewers.
 pub fn paths(admission: &Arc<PodAdmission>) -> Vec<(&'static str, Reviewer)> {
     type Answer = fn(&PodAdmission, &Review) -> ReviewAnswer;
-    let all: [(_, Answer); 3] = [
+    let all: [(_, Answer); 4] = [
         (MUTATE_PODS, PodAdmission::mutate),
         (VALIDATE_PODS, PodAdmission::validate),
         (VALIDATE_PROFILES, PodAdmission::validate_profile),
+        (settings::VALIDATE_SETTINGS, |_, review| {
+            settings::validate(review)
+        }),
     ];
     let reviewer = |answer: Answer| -> Reviewer {
         let admission = admission.clone();

@@ -203,7 +203,7 @@ async fn tiers_follow_the_metric_the_settings_and_bound_pods() {
     let before = patches.load(Ordering::Relaxed);
     configure(&fixture, r#"{"midCPUThresholdPercent": 101}"#).await;
     let events: Api<Event> = Api::namespaced(fixture.client.clone(), "tidepool-system");
-    let message = "colocation-config: midCPUThresholdPercent: 101 is not allowed: use 0 to 100; the last valid settings stay in force";
+    let message = "colocation-config: line 1: midCPUThresholdPercent: 101 is not allowed: use 0 to 100; the last valid settings stay in force";
     eventually("an event names the field", || async {
         let events = events.list(&ListParams::default()).await.unwrap();
         let messages: Vec<_> = events.items.into_iter().map(|it| it.message).collect();

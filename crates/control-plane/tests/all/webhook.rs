@@ -2,14 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::{ServiceBackend, ServiceHandler};
 use control_plane::client::Connect;
+use control_plane::controllers::tiers::COLOCATION;
 use control_plane::serve::TlsFiles;
 use control_plane::webhook::certificates::{
     CertificateOptions, CertificatePeriods, ManagedCertificate,
 };
+use control_plane::webhook::server::{Reviewer, respond};
+use control_plane::webhook::settings;
 use control_plane::webhook::{NAME, Webhook, WebhookOptions};
+use futures::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use k8s_openapi::ByteString;
@@ -232,6 +238,46 @@ async fn reviews_and_bodies_that_are_none() {
     }
     let (status, _) = send("/elsewhere", valid).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+/// The cluster calls the webhook as deploy/webhook.yaml says.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_refused_at_the_write() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let reviewer: Reviewer = Arc::new(settings::validate);
+    let handler: ServiceHandler = Arc::new(move |request| {
+        assert_eq!(request.uri().path(), settings::VALIDATE_SETTINGS);
+        let (status, kind, body, _) = respond(&reviewer, request.body());
+        let response = http::Response::builder().status(status);
+        let response = response.header("content-type", kind).body(body.into());
+        async move { response.unwrap() }.boxed()
+    });
+    let backend = ServiceBackend::InProcess(handler);
+    let (namespace, name) = COLOCATION;
+    fixture.cluster.route_service(namespace, NAME, backend);
+    let object = json!({"metadata": {"name": namespace}});
+    post(&fixture, "/api/v1/namespaces", &object).await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let settings = |name: &str, percent: u32| {
+        let text = format!("{{\n\"midCPUThresholdPercent\": {percent}\n}}");
+        json!({"metadata": {"name": name}, "data": {"colocation-config": text}})
+    };
+    let send = async |method: &str, path: &str, object: Value| -> Result<Value, String> {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/json");
+        let request = request.body(object.to_string().into_bytes()).unwrap();
+        let response = fixture.client.request(request).await;
+        response.map_err(|error| error.to_string())
+    };
+    let why = "colocation-config: line 2: midCPUThresholdPercent: 101 is not allowed";
+    let refused = send("POST", &path, settings(name, 101)).await.unwrap_err();
+    assert!(refused.contains(why), "{refused}");
+    send("POST", &path, settings(name, 100)).await.unwrap();
+    let one = format!("{path}/{name}");
+    let refused = send("PUT", &one, settings(name, 101)).await.unwrap_err();
+    assert!(refused.contains(why), "{refused}");
+    send("POST", &path, settings("another", 101)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
