@@ -1,4 +1,5 @@
-//! The demo workload: services of a small shop that request far more than they use, and batch jobs beside them.
+//! The demo workload: services of a small shop that request far more than they use, batch jobs beside them, and jobs of the mid and
+//! batch tiers on what is idle.
 //!
 //! It creates the objects once and does not manage them afterwards.
 
@@ -16,7 +17,7 @@ use crate::nodes::RUN_FOR;
 
 /// The namespace of the demo.
 pub const NAMESPACE: &str = "demo";
-/// Annotation of a pod: the cpu it would use, for views of a cluster where no containers run.
+/// Annotation of a pod: the cpu it would use at most, for a cluster where no containers run.
 pub const CPU_USE: &str = "tidepool.io/cpu-use";
 
 const ACCOUNT: &str = "shop";
@@ -52,6 +53,9 @@ pub(crate) async fn load(
         .create::<PodDisruptionBudget>(there, &budget())
         .await?;
     for work in batch(nodes) {
+        requests.create::<Job>(there, &work.job(scheduler)).await?;
+    }
+    for work in tier_work(nodes) {
         requests.create::<Job>(there, &work.job(scheduler)).await?;
     }
     for work in unschedulable() {
@@ -231,6 +235,86 @@ fn batch(nodes: usize) -> Vec<Work> {
             place: json!({}),
         },
     ]
+}
+
+/// Work of a tier: it runs on what services leave idle.
+struct TierWork {
+    name: &'static str,
+    /// `mid` or `batch`.
+    tier: &'static str,
+    /// At the same time, and in all.
+    pods: (usize, usize),
+    milli_cpu: usize,
+    memory: &'static str,
+    uses: &'static str,
+    run_for: &'static str,
+}
+
+/// More than a cluster lends at high tide.
+fn tier_work(nodes: usize) -> [TierWork; 2] {
+    [
+        TierWork {
+            name: "recommend",
+            tier: "mid",
+            pods: (nodes, 40 * nodes),
+            milli_cpu: 1000,
+            memory: "1Gi",
+            uses: "900m",
+            run_for: "90s",
+        },
+        TierWork {
+            name: "render",
+            tier: "batch",
+            pods: (3 * nodes, 200 * nodes),
+            milli_cpu: 1500,
+            memory: "1Gi",
+            uses: "1400m",
+            run_for: "30s",
+        },
+    ]
+}
+
+impl TierWork {
+    fn job(&self, scheduler: &str) -> Value {
+        let Self { name, tier, .. } = self;
+        let (parallelism, completions) = self.pods;
+        let amounts = json!({
+            format!("kubernetes.io/{tier}-cpu"): self.milli_cpu.to_string(),
+            format!("kubernetes.io/{tier}-memory"): self.memory,
+        });
+        let labels = json!({
+            "app": name,
+            "tier": tier,
+            "koordinator.sh/qosClass": "BE",
+            "koordinator.sh/priority-class": format!("koord-{tier}"),
+        });
+        json!({
+            "metadata": {"name": name, "labels": {"app": name, "tier": tier}},
+            "spec": {
+                "parallelism": parallelism,
+                "completions": completions,
+                // Evicted pods must not fail the job.
+                "backoffLimit": i32::MAX,
+                "template": {
+                    "metadata": {
+                        "labels": labels,
+                        "annotations": {CPU_USE: self.uses, RUN_FOR: self.run_for},
+                    },
+                    "spec": {
+                        "schedulerName": scheduler,
+                        "serviceAccountName": ACCOUNT,
+                        "priorityClassName": BATCH,
+                        "restartPolicy": "Never",
+                        "containers": [{
+                            "name": name,
+                            "image": format!("registry.example/shop/{name}:1.0"),
+                            "resources": {"requests": amounts, "limits": amounts},
+                        }],
+                    },
+                },
+            },
+        })
+    }
 }
 
 /// Pods that no node can run, to show explanations.

@@ -37,6 +37,7 @@
 //! | `scaled_value` | numbers that may be percentages |
 //! | `stateful_sets` | the StatefulSet controller |
 //! | `taint_eviction` | eviction of pods by NoExecute taints |
+//! | [`tide`] | the load of simulated nodes, as their agents measure it |
 //! | `volumes` | binding, provisioning, reclaiming and protection of claims and volumes |
 
 mod budgets;
@@ -62,6 +63,7 @@ mod revisions;
 mod scaled_value;
 mod stateful_sets;
 mod taint_eviction;
+pub mod tide;
 mod volumes;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! `tidepool up`: a cluster in one process.
 
+mod agents;
 mod board;
 mod contents;
 mod controllers;
@@ -34,7 +35,10 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 
-use self::{controllers::RunningControllers, terminal::Terminal, view::View, welcome::Welcome};
+use self::{
+    agents::SimulatedAgents, controllers::RunningControllers, terminal::Terminal, view::View,
+    welcome::Welcome,
+};
 use crate::{
     config,
     kubeconfig::{self, USER},
@@ -159,6 +163,8 @@ async fn up(flags: Flags, background: &Handle) -> anyhow::Result<()> {
 struct Running {
     scheduler: scheduler::Running,
     controllers: RunningControllers,
+    /// Of the nodes of the demo; other nodes have none, so that users can report for them.
+    agents: Option<SimulatedAgents>,
     local: Local,
     serving: Serving,
     client: Client,
@@ -225,6 +231,10 @@ impl Running {
             let loaded = local.load_demo(nodes, name).await;
             loaded.context("cannot load the demo workload")?;
         }
+        let agents = demo.then(|| {
+            let client = Client::new(cluster.service(), "default");
+            SimulatedAgents::start(client, background)
+        });
         if let Some(address) = scheduler.server()
             && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address), &serving.url())
         {
@@ -234,6 +244,7 @@ impl Running {
         Ok(Self {
             scheduler,
             controllers,
+            agents,
             local,
             serving,
             client,
@@ -263,7 +274,7 @@ impl Running {
             scores,
             program: program.as_deref().unwrap_or("tidepool"),
         };
-        let mut view = View::new(self.client.clone(), welcome.frame());
+        let mut view = View::new(self.client.clone(), welcome.frame(), self.shown.demo);
         // The log is held back while the page is on the terminal.
         let held = logs::hold();
         let terminal = if plain { None } else { Terminal::open() };
@@ -294,6 +305,9 @@ impl Running {
     async fn stop(self) {
         if let Some(address) = self.scheduler.server() {
             kubeconfig::remove_server(&self.shown.kubeconfig, &url(address));
+        }
+        if let Some(agents) = self.agents {
+            agents.stop();
         }
         self.controllers.stop().await;
         self.scheduler.stop().await;

@@ -35,7 +35,15 @@ pub(super) struct Board {
     listed_pods: HashSet<String>,
     changes: VecDeque<PodChange>,
     placed: u64,
+    /// The part of their peak that services do not use now.
+    ebb: f64,
 }
+
+/// The tiers whose resources are shown, with the names of their cpu.
+pub(super) const TIERS: [(&str, &str); 2] = [
+    ("mid", "kubernetes.io/mid-cpu"),
+    ("batch", "kubernetes.io/batch-cpu"),
+];
 
 /// Cores in thousandths, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,6 +58,8 @@ struct NodeRow {
     /// Why no pods are scheduled here, such as `cordoned`; empty if they are.
     trouble: &'static str,
     allocatable: Amount,
+    /// What it lends to each of [`TIERS`], in thousandths of cores.
+    lent: [i64; 2],
 }
 
 struct PodRow {
@@ -58,7 +68,9 @@ struct PodRow {
     node: String,
     stage: Stage,
     asks: Amount,
-    /// Cores in thousandths that it uses, by its annotation.
+    /// What it requests of each of [`TIERS`], in thousandths of cores.
+    borrows: [i64; 2],
+    /// Cores in thousandths that it uses at most, by its annotation.
     uses: i64,
     preempted: bool,
 }
@@ -120,6 +132,9 @@ pub(super) struct NodeView<'a> {
     pub(super) allocatable: Amount,
     pub(super) asked: Amount,
     pub(super) used: i64,
+    /// By [`TIERS`]: what the node lends, and what its pods request of it.
+    pub(super) lent: [i64; 2],
+    pub(super) borrowed: [i64; 2],
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -140,6 +155,11 @@ impl Board {
             schedulers,
             ..Self::default()
         }
+    }
+
+    /// Sets the part of their peak that services use now.
+    pub(super) fn set_tide(&mut self, tide: f64) {
+        self.ebb = 1.0 - tide;
     }
 
     /// Applies an event of the watch of nodes.
@@ -186,6 +206,7 @@ impl Board {
             zone: zone.unwrap_or_default(),
             trouble,
             allocatable: Amount::of(&parsed.allocatable),
+            lent: by_tier(&parsed.allocatable),
         };
         self.nodes.insert(text(&node.metadata.name), row);
     }
@@ -288,16 +309,22 @@ impl Board {
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeView<'_>> {
-        let mut sums: HashMap<&str, (usize, Amount, i64)> = HashMap::new();
+        let mut sums: HashMap<&str, (usize, Amount, i64, [i64; 2])> = HashMap::new();
         for pod in self.pods.values().filter(|pod| pod.takes_capacity()) {
-            let (pods, asked, used) = sums.entry(&pod.node).or_default();
+            let (pods, asked, used, borrowed) = sums.entry(&pod.node).or_default();
             *pods += 1;
             asked.cpu += pod.asks.cpu;
             asked.memory += pod.asks.memory;
-            *used += pod.uses;
+            *used += match pod.borrows {
+                [0, 0] => (pod.uses as f64 * (1.0 - self.ebb)) as i64,
+                _ => pod.uses,
+            };
+            for (sum, amount) in borrowed.iter_mut().zip(pod.borrows) {
+                *sum += amount;
+            }
         }
         let nodes = self.nodes.iter().map(|(name, row)| {
-            let (pods, asked, used) = sums.get(&name[..]).copied().unwrap_or_default();
+            let (pods, asked, used, borrowed) = sums.get(&name[..]).copied().unwrap_or_default();
             NodeView {
                 name,
                 zone: &row.zone,
@@ -306,10 +333,16 @@ impl Board {
                 allocatable: row.allocatable,
                 asked,
                 used,
+                lent: row.lent,
+                borrowed,
             }
         });
         nodes.collect()
     }
+}
+
+fn by_tier(amounts: &Amounts) -> [i64; 2] {
+    TIERS.map(|(_, name)| amounts.get(&Resource::Scalar(name.into())))
 }
 
 fn no_scheduler(name: &str) -> String {
@@ -360,12 +393,14 @@ impl PodRow {
             ..wire::Pod::default()
         };
         // An invalid pod requests nothing here; the scheduler reports it.
-        let parsed = api::parse::pod(&wire);
+        let parsed = api::parse::pod(&wire).ok();
+        let requests = parsed.as_ref().map(|it| &it.requests.placed);
         Self {
             name: format!("{}/{name}", text(&meta.namespace)),
             node: wire.spec.node_name,
             stage,
-            asks: parsed.map_or_else(|_| Amount::default(), |it| Amount::of(&it.requests.placed)),
+            asks: requests.map_or_else(Amount::default, Amount::of),
+            borrows: requests.map_or([0; 2], by_tier),
             uses: use_.map_or(0, Quantity::milli),
             preempted,
         }

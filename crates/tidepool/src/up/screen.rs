@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, fmt::Write as _, time::Duration};
 
-use super::board::{Board, NodeView};
+use super::board::{Board, NodeView, TIERS};
 use crate::output::count;
 
 /// The parts that do not change while the cluster is up.
@@ -185,6 +185,9 @@ pub(super) fn add_sums(
     page.add(Look::Heading, title);
     page.add(Look::Plain, pods_line(board, uptime));
     page.add(Look::Plain, cpu_line(nodes));
+    if let Some(line) = tier_line(nodes) {
+        page.add(Look::Plain, line);
+    }
 }
 
 fn pods_line(board: &Board, uptime: Duration) -> String {
@@ -219,6 +222,21 @@ fn cpu_line(nodes: &[NodeView]) -> String {
         cores(used),
         share(used)
     )
+}
+
+/// What the nodes lend to the tiers; none if they lend nothing.
+fn tier_line(nodes: &[NodeView]) -> Option<String> {
+    let sum = |of: &dyn Fn(&NodeView) -> i64| nodes.iter().map(of).sum::<i64>();
+    let tiers = (0..).zip(TIERS).map(|(index, (tier, _)): (usize, _)| {
+        let (lent, used) = (sum(&|it| it.lent[index]), sum(&|it| it.borrowed[index]));
+        (tier, lent, used)
+    });
+    let tiers: Vec<_> = tiers.filter(|(_, lent, _)| *lent > 0).collect();
+    let texts = tiers
+        .iter()
+        .map(|(tier, lent, used)| format!("{tier} {} cores, {} used", cores(*lent), cores(*used)));
+    let text = texts.collect::<Vec<_>>().join("; ");
+    (!tiers.is_empty()).then(|| format!("lent: {text}"))
 }
 
 fn cores(milli: i64) -> String {
@@ -363,6 +381,32 @@ pub(super) mod tests {
         let lines = draw(board, &frame(), &[], Duration::from_millis(61_500), size);
         let lines: Vec<String> = lines.into_iter().map(|line| line.text).collect();
         lines.join("\n")
+    }
+
+    #[test]
+    fn what_tiers_borrow_is_shown_where_nodes_lend() {
+        let mut board = board(1, 2);
+        assert!(!text(&board, 80, 24).contains("lent:"));
+        let node = json!({
+            "metadata": {"name": "node-001"},
+            "status": {"allocatable": {"cpu": "10", "kubernetes.io/mid-cpu": "4500", "kubernetes.io/batch-cpu": "0"}},
+        });
+        board.node_event(Event::Apply(serde_json::from_value(node).unwrap()));
+        let pod = json!({
+            "metadata": {"name": "job", "namespace": "demo", "uid": "job", "annotations": {"tidepool.io/cpu-use": "1"}},
+            "spec": {"nodeName": "node-001", "containers": [
+                {"name": "c", "resources": {"requests": {"kubernetes.io/mid-cpu": "1500"}}}]},
+            "status": {"phase": "Running"},
+        });
+        board.pod_event(
+            Event::Apply(serde_json::from_value(pod).unwrap()),
+            "12:00:00",
+        );
+        // The tide is for services only.
+        board.set_tide(0.2);
+        let page = text(&board, 80, 24);
+        assert!(page.contains("lent: mid 4.5 cores, 1.5 used\n"), "{page}");
+        assert!(page.contains("1.0 used (10%)"), "{page}");
     }
 
     #[test]

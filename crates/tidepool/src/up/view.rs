@@ -39,10 +39,12 @@ pub(super) struct View {
     board: Board,
     frame: Frame,
     begun: Instant,
+    /// The use of services follows the tide of the demo.
+    has_tide: bool,
 }
 
 impl View {
-    pub(super) fn new(client: Client, frame: Frame) -> Self {
+    pub(super) fn new(client: Client, frame: Frame, has_tide: bool) -> Self {
         let pods = ApiResource::erase::<core::Pod>(&());
         let nodes = ApiResource::erase::<core::Node>(&());
         Self {
@@ -51,6 +53,7 @@ impl View {
             board: Board::new(frame.schedulers.clone()),
             frame,
             begun: Instant::now(),
+            has_tide,
         }
     }
 
@@ -113,6 +116,9 @@ impl View {
                 }
             };
             if due {
+                if self.has_tide {
+                    self.board.set_tide(local::tide::level(since));
+                }
                 let size = terminal.size().context("the terminal is gone")?;
                 let (board, frame) = (&self.board, &self.frame);
                 let page = match scroll.draw(board, frame, since, size) {

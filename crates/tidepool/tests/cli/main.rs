@@ -7,6 +7,7 @@ mod asking;
 mod explaining;
 mod load;
 mod terminal;
+mod tiers;
 
 use std::{
     io::{BufRead, BufReader, Read},
