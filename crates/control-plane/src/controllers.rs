@@ -6,6 +6,7 @@
 pub mod agents;
 mod objects;
 pub mod resource_policy;
+pub mod schedulers;
 mod silent_nodes;
 pub mod tiers;
 
@@ -42,6 +43,7 @@ pub const PORT: u16 = 10267;
 pub const ALL: &[Controller] = &[
     agents::CONTROLLER,
     resource_policy::CONTROLLER,
+    schedulers::CONTROLLER,
     tiers::CONTROLLER,
 ];
 
@@ -50,6 +52,7 @@ pub const ALL: &[Controller] = &[
 pub struct Settings {
     pub agents: agents::AgentSettings,
     pub resource_policy: resource_policy::PolicySettings,
+    pub schedulers: schedulers::RegistrySettings,
     pub tiers: tiers::TierSettings,
 }
 

@@ -30,6 +30,8 @@ pub struct Resource {
     pub path: &'static str,
     /// Percent-encoded; empty for all objects.
     pub field_selector: &'static str,
+    /// Percent-encoded; empty for all objects.
+    pub label_selector: &'static str,
     /// Whether to ask for protobuf.
     pub protobuf: bool,
     /// Whether the component runs without the kind if it has no permission to read it, or if the first list takes too long.
@@ -41,9 +43,21 @@ impl Resource {
         Self {
             path,
             field_selector: "",
+            label_selector: "",
             protobuf: false,
             optional: false,
         }
+    }
+
+    /// The selectors as the rest of a query.
+    fn selectors(&self) -> String {
+        let selectors = [
+            ("fieldSelector", self.field_selector),
+            ("labelSelector", self.label_selector),
+        ];
+        let set = selectors.iter().filter(|(_, value)| !value.is_empty());
+        set.map(|(name, value)| format!("&{name}={value}"))
+            .collect()
     }
 
     /// The plural, for messages: `csinodes`.

@@ -23,6 +23,7 @@
 //! | [`admission`] | what admission changes in a pod and which pods it refuses: colocation profiles, tier resources, the panorama |
 //! | [`agents`] | which agents are silent, and what the controller of agents does about their nodes |
 //! | [`eviction_rate`] | how many pods a controller evicts in a span of time |
+//! | [`schedulers`] | which schedulers run, by their Leases, and pods that wait for one that does not |
 //! | [`tiers`] | the capacity of the mid and batch tiers of a node, and when the tier controller writes it |
 //! | [`node`] | one node: what its agent measures, and the cgroup settings that the agent applies |
 //! | [`testing`] | short ways to write clusters and pods in tests and benchmarks |
@@ -46,5 +47,6 @@ pub mod profile;
 pub mod queue;
 pub mod resource_policy;
 pub mod scheduler;
+pub mod schedulers;
 pub mod testing;
 pub mod tiers;

@@ -9,7 +9,7 @@ use clap::Args;
 use control_plane::client::Connect;
 use control_plane::controllers::{
     ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, agents, resource_policy,
-    tiers,
+    schedulers, tiers,
 };
 use control_plane::election::Election;
 
@@ -21,6 +21,8 @@ use crate::exit::{Code, error};
 /// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
 /// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
 /// makes and removes CustomNodeResources with their nodes, and taints nodes whose agents are silent.
+/// The registry of schedulers writes the names of those that run into the ConfigMap tidepool-system/schedulers, and marks pods whose
+/// scheduler does not run.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].
@@ -43,6 +45,9 @@ pub(crate) struct Flags {
     policies: PolicyFlags,
     #[command(flatten)]
     tiers: TierFlags,
+    /// Time after which a pod whose scheduler does not run gets an event and a condition.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = component::duration, help_heading = "Schedulers")]
+    scheduler_not_found_after: Duration,
     #[command(flatten)]
     serving: ServingFlags,
     /// Port to serve on; 0 disables the server [default: 10267, or a free port if it is in use].
@@ -181,6 +186,9 @@ async fn control(flags: &Flags) -> anyhow::Result<()> {
                 .settings()
                 .map_err(|why| error(Code::BadInput, why))?,
             resource_policy: flags.policies.settings(),
+            schedulers: schedulers::RegistrySettings {
+                patience: flags.scheduler_not_found_after,
+            },
             tiers: flags
                 .tiers
                 .settings()

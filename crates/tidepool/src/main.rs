@@ -19,6 +19,7 @@ mod nodes;
 mod output;
 mod replay;
 mod scheduler;
+mod schedulers;
 mod signals;
 mod sim;
 mod status;
@@ -50,6 +51,7 @@ enum Command {
     Up(up::Flags),
     Status(status::Flags),
     Explain(explain::Flags),
+    Schedulers(schedulers::Flags),
     Debug(debug::Flags),
     Admit(admit::Flags),
     Config(config::Flags),
@@ -84,6 +86,7 @@ fn main() -> ExitCode {
         Command::Up(flags) => up::run(flags),
         Command::Status(flags) => status::run(&flags),
         Command::Explain(flags) => explain::run(&flags),
+        Command::Schedulers(flags) => schedulers::run(&flags),
         Command::Debug(flags) => debug::run(&flags),
         Command::Admit(flags) => admit::run(&flags),
         Command::Config(flags) => config::run(flags),

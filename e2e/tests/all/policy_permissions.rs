@@ -171,9 +171,32 @@ fn the_controllers_use_every_permission_that_they_have() {
         "--leader-elect-retry-period=200ms",
         "--policy-sync-interval=50ms",
         "--policy-status-interval=50ms",
+        "--scheduler-not-found-after=1s",
     ];
     let mut controllers = control_as(&control_plane, &user, &flags);
     costs_become(&api, &controllers, &[("1 web/spot=1", 1)]);
+    // The registry of schedulers creates its ConfigMap, then patches it; it marks a pod that no scheduler serves.
+    let names = |want: &str| {
+        let path = "/api/v1/namespaces/tidepool-system/configmaps/schedulers";
+        eventually(&format!("the names are {want}"), LONG, || {
+            let map = api.get(path).map_err(|error| format!("{error:#}"))?;
+            let found = map["data"]["names"].as_str().unwrap_or_default();
+            if found == want {
+                Ok(())
+            } else {
+                Err(found.to_owned())
+            }
+        });
+    };
+    names("default-scheduler");
+    api.create(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "volcano", "namespace": "kube-public", "annotations": {"tidepool.io/scheduler-names": "volcano"}},
+        "spec": {"holderIdentity": "them", "leaseDurationSeconds": 300}}))
+        .unwrap();
+    names("default-scheduler,volcano");
+    api.create(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "misspelt", "namespace": "kube-public"},
+        "spec": {"schedulerName": "volcanoo", "containers": [{"name": "c", "image": "i"}]}}))
+        .unwrap();
     // An event that repeats is patched.
     for (cost, conflicts) in [("5", "True"), ("1", "False"), ("5", "True")] {
         let set = json!({"metadata": {"annotations": {COST: cost}}});

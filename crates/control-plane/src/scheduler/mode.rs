@@ -4,9 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use api::config::Configuration;
+pub use engine::schedulers::DEFAULT_SCHEDULER;
 
-/// The scheduler name of kube-scheduler's pods.
-pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// The scheduler name in [`Mode::Second`], unless the configuration has another.
 pub const SECOND_SCHEDULER: &str = "tidepool";
 /// kube-scheduler's Lease, and its namespace.

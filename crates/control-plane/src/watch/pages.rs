@@ -46,9 +46,7 @@ impl<H: Handler> Reflector<H> {
 
     async fn page(&self, token: &str) -> Result<(Bytes, bool), WatchError> {
         let mut uri = format!("{}?limit={PAGE}", self.resource.path);
-        if !self.resource.field_selector.is_empty() {
-            uri += &format!("&fieldSelector={}", self.resource.field_selector);
-        }
+        uri += &self.resource.selectors();
         if !token.is_empty() {
             // Tokens are base64 for URLs, but the API does not promise it.
             uri += &format!("&continue={}", percent(token));

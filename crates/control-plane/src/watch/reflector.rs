@@ -368,9 +368,7 @@ impl<H: Handler> Reflector<H> {
             Some(_) => uri += "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
             None => uri += &format!("&resourceVersion={}", percent(&self.resource_version)),
         }
-        if !self.resource.field_selector.is_empty() {
-            uri += &format!("&fieldSelector={}", self.resource.field_selector);
-        }
+        uri += &self.resource.selectors();
         let accept = if self.resource.protobuf {
             PROTOBUF_WATCH
         } else {

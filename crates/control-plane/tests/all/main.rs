@@ -19,6 +19,7 @@ mod policies;
 mod policy_controller;
 mod preemption;
 mod reclaimed;
+mod scheduler_registry;
 mod scheduling;
 mod streaming;
 mod support;

@@ -12,11 +12,9 @@ use crate::model::{
     Labels, Name, PreemptionPolicy, PriorityClass, QosLabels, Selector, is_label_value,
     is_qualified_name,
 };
+use crate::schedulers::DEFAULT_SCHEDULER;
 
 pub type KeyMap = BTreeMap<String, String>;
-
-/// The scheduler of pods that name none.
-const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// A profile. One with faults matches no pods.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,0 +1,176 @@
+//! Which schedulers run, and what to write on pods whose scheduler does not.
+//!
+//! A scheduler registers with the Lease that it holds: an annotation lists its names. A Lease counts while it changes, on the
+//! clock of the observer; the times that are written on it do not matter. `default-scheduler` is always registered, because
+//! kube-scheduler has no such annotation.
+//!
+//! Time is the duration since the observer started.
+
+mod names;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::model::Name;
+pub use names::{
+    DEFAULT_SCHEDULER, LeaseNames, is_scheduler_name, join_names, read_names, unknown_scheduler,
+};
+
+/// The reason of the event about a pod whose scheduler does not run.
+pub const NO_SUCH_SCHEDULER: &str = "NoSuchScheduler";
+/// The reason of its condition PodScheduled.
+pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
+
+/// Lease durations beyond this count as this: a name must not stay for ever.
+const LONGEST_LEASE: Duration = Duration::from_secs(300);
+/// Of a Lease that has none; kube-scheduler's default.
+const USUAL_LEASE: Duration = Duration::from_secs(15);
+/// After the duration of the Lease; a renewal takes its time to be seen.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A Lease that names schedulers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchedulerLease {
+    /// Its resource version: another one is a renewal.
+    pub version: Name,
+    /// Empty for a Lease that was released.
+    pub holder: String,
+    pub duration: Option<Duration>,
+    pub names: LeaseNames,
+}
+
+/// A pod without a node and without the condition PodScheduled: no scheduler has looked at it yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnseenPod {
+    pub namespace: Name,
+    pub name: Name,
+    pub uid: Name,
+    pub version: Name,
+    pub scheduler: Name,
+}
+
+/// All that is observed: Leases by NAMESPACE/NAME, and pods.
+#[derive(Debug, Default)]
+pub struct SchedulerRegistry {
+    leases: BTreeMap<Name, Observed<SchedulerLease>>,
+    /// By scheduler name, then by uid.
+    pods: BTreeMap<Name, BTreeMap<Name, Observed<UnseenPod>>>,
+    /// The scheduler name of each pod, by uid.
+    schedulers: BTreeMap<Name, Name>,
+}
+
+#[derive(Debug)]
+struct Observed<T> {
+    object: T,
+    /// A Lease: when it last changed. A pod: when it was first seen.
+    at: Duration,
+}
+
+/// What is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistryPlan {
+    /// The names of all schedulers that run, sorted.
+    pub names: Vec<Name>,
+    /// Pods that wait for a scheduler that does not run, with the message for each.
+    pub waiting: Vec<(UnseenPod, String)>,
+    /// Faults of Leases, one sentence each.
+    pub faults: Vec<String>,
+}
+
+impl SchedulerRegistry {
+    pub fn set_lease(&mut self, key: Name, lease: SchedulerLease, now: Duration) {
+        let known = self.leases.get(&key);
+        let at = match known {
+            Some(known) if known.object.version == lease.version => known.at,
+            _ => now,
+        };
+        self.leases.insert(key, Observed { object: lease, at });
+    }
+
+    pub fn delete_lease(&mut self, key: &str) {
+        self.leases.remove(key);
+    }
+
+    pub fn set_pod(&mut self, pod: UnseenPod, now: Duration) {
+        let (uid, scheduler) = (pod.uid.clone(), pod.scheduler.clone());
+        self.schedulers.insert(uid.clone(), scheduler.clone());
+        let pods = self.pods.entry(scheduler).or_default();
+        let at = pods.get(&uid).map_or(now, |known| known.at);
+        pods.insert(uid, Observed { object: pod, at });
+    }
+
+    /// The pod is bound or gone, or a scheduler has looked at it.
+    pub fn delete_pod(&mut self, uid: &str) {
+        let Some(scheduler) = self.schedulers.remove(uid) else {
+            return;
+        };
+        if let Some(pods) = self.pods.get_mut(&scheduler) {
+            pods.remove(uid);
+            if pods.is_empty() {
+                self.pods.remove(&scheduler);
+            }
+        }
+    }
+
+    /// The pod cannot be written now: it is planned again as if it were first seen now.
+    pub fn postpone_pod(&mut self, uid: &str, now: Duration) {
+        let scheduler = self.schedulers.get(uid);
+        let pods = scheduler.and_then(|scheduler| self.pods.get_mut(scheduler));
+        if let Some(pod) = pods.and_then(|pods| pods.get_mut(uid)) {
+            pod.at = now;
+        }
+    }
+
+    /// Pods of a scheduler that does not run are named `patience` after they were first seen, at most `most` of them.
+    pub fn plan(&self, patience: Duration, most: usize, now: Duration) -> RegistryPlan {
+        let mut names = BTreeSet::from([Name::from(DEFAULT_SCHEDULER)]);
+        let mut served_by: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
+        let mut faults = Vec::new();
+        for (key, lease) in &self.leases {
+            for name in &lease.object.names.invalid {
+                faults.push(format!(
+                    "Lease {key}: annotation tidepool.io/scheduler-names has {name:?}, which is no name of a scheduler"
+                ));
+            }
+            let end = lease.at + lease.object.lifetime();
+            if lease.object.holder.is_empty() || end <= now {
+                continue;
+            }
+            for name in &lease.object.names.valid {
+                names.insert(name.clone());
+                served_by.entry(name).or_default().push(key);
+            }
+        }
+        for (name, leases) in served_by.into_iter().filter(|(_, all)| all.len() > 1) {
+            let leases: Vec<&str> = leases.into_iter().map(|it| &**it).collect();
+            faults.push(format!(
+                "schedulers on Leases {} all serve the name {name}: they compete for its pods",
+                leases.join(" and ")
+            ));
+        }
+        let mut waiting = Vec::new();
+        for (scheduler, pods) in self.pods.iter().filter(|(name, _)| !names.contains(*name)) {
+            let message = unknown_scheduler(scheduler, names.iter().map(|it| &**it));
+            let due = |pod: &&Observed<UnseenPod>| pod.at.saturating_add(patience) <= now;
+            let left = most.saturating_sub(waiting.len());
+            let pods = pods.values().filter(due).take(left);
+            waiting.extend(pods.map(|pod| (pod.object.clone(), message.clone())));
+        }
+        RegistryPlan {
+            names: names.into_iter().collect(),
+            waiting,
+            faults,
+        }
+    }
+}
+
+impl SchedulerLease {
+    /// How long it counts after it changed.
+    fn lifetime(&self) -> Duration {
+        let duration = self.duration.unwrap_or(USUAL_LEASE);
+        duration.min(LONGEST_LEASE) + GRACE
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn lease(version: u32, holder: &str, names: &str) -> SchedulerLease {
+    SchedulerLease {
+        version: version.to_string().into(),
+        holder: holder.to_owned(),
+        duration: Some(at(15)),
+        names: read_names(names),
+    }
+}
+
+fn pod(uid: &str, scheduler: &str) -> UnseenPod {
+    UnseenPod {
+        namespace: "shop".into(),
+        name: uid.into(),
+        uid: uid.into(),
+        version: "1".into(),
+        scheduler: scheduler.into(),
+    }
+}
+
+fn names(registry: &SchedulerRegistry, now: u64) -> String {
+    join_names(&registry.plan(PATIENCE, 10, at(now)).names)
+}
+
+fn told(registry: &SchedulerRegistry, now: u64) -> Vec<String> {
+    let plan = registry.plan(PATIENCE, 10, at(now));
+    plan.waiting
+        .iter()
+        .map(|(pod, _)| pod.uid.to_string())
+        .collect()
+}
+
+#[test]
+fn a_lease_counts_while_it_changes() {
+    let mut registry = SchedulerRegistry::default();
+    assert_eq!(names(&registry, 0), "default-scheduler");
+    registry.set_lease("a/b".into(), lease(1, "me", "tidepool,batch"), at(10));
+    let all = "batch,default-scheduler,tidepool";
+    assert_eq!(names(&registry, 10), all);
+    // A relist shows the same version: that is no renewal.
+    registry.set_lease("a/b".into(), lease(1, "me", "tidepool,batch"), at(20));
+    assert_eq!(names(&registry, 29), all);
+    assert_eq!(names(&registry, 30), "default-scheduler");
+    registry.set_lease("a/b".into(), lease(2, "me", "tidepool,batch"), at(40));
+    assert_eq!(names(&registry, 59), all);
+    registry.set_lease("a/b".into(), lease(3, "", "tidepool,batch"), at(41));
+    assert_eq!(names(&registry, 41), "default-scheduler", "it was released");
+    registry.set_lease("a/b".into(), lease(4, "me", "tidepool"), at(42));
+    assert_eq!(names(&registry, 42), "default-scheduler,tidepool");
+    registry.delete_lease("a/b");
+    assert_eq!(names(&registry, 42), "default-scheduler");
+}
+
+#[test]
+fn durations_of_leases_are_bounded() {
+    let mut registry = SchedulerRegistry::default();
+    for (duration, end) in [(None, 20), (Some(Duration::MAX), 305), (Some(at(0)), 5)] {
+        let lease = SchedulerLease {
+            duration,
+            ..lease(1, "me", "x")
+        };
+        registry.delete_lease("a/b");
+        registry.set_lease("a/b".into(), lease, at(0));
+        assert_eq!(
+            names(&registry, end - 1),
+            "default-scheduler,x",
+            "{duration:?}"
+        );
+        assert_eq!(names(&registry, end), "default-scheduler", "{duration:?}");
+    }
+}
+
+#[test]
+fn pods_of_an_unknown_scheduler_are_named_after_a_minute() {
+    let mut registry = SchedulerRegistry::default();
+    registry.set_lease("a/b".into(), lease(1, "me", "tidepool"), at(0));
+    registry.set_pod(pod("misspelt", "tidepol"), at(5));
+    registry.set_pod(pod("ours", "tidepool"), at(5));
+    registry.set_pod(pod("native", DEFAULT_SCHEDULER), at(5));
+    assert!(told(&registry, 64).is_empty());
+    registry.set_lease("a/b".into(), lease(2, "me", "tidepool"), at(60));
+    let plan = registry.plan(PATIENCE, 10, at(65));
+    let message = "no scheduler \"tidepol\" is running; did you mean \"tidepool\"?".to_owned();
+    assert_eq!(plan.waiting, [(pod("misspelt", "tidepol"), message)]);
+    // Another version of the pod does not begin the wait again.
+    registry.set_pod(
+        UnseenPod {
+            version: "2".into(),
+            ..pod("misspelt", "tidepol")
+        },
+        at(66),
+    );
+    assert_eq!(told(&registry, 66), ["misspelt"]);
+    registry.delete_pod("misspelt");
+    assert!(told(&registry, 66).is_empty());
+    assert_eq!(told(&registry, 80), ["ours"], "its scheduler is gone");
+    for uid in ["ours", "native", "never-seen"] {
+        registry.delete_pod(uid);
+    }
+    assert!(registry.pods.is_empty() && registry.schedulers.is_empty());
+}
+
+#[test]
+fn a_flood_of_pods_is_named_in_parts() {
+    let mut registry = SchedulerRegistry::default();
+    for number in 0..25 {
+        registry.set_pod(pod(&format!("pod-{number:02}"), "x"), at(0));
+    }
+    let plan = registry.plan(PATIENCE, 10, at(60));
+    assert_eq!(plan.waiting.len(), 10);
+    for (pod, _) in &plan.waiting {
+        registry.delete_pod(&pod.uid);
+    }
+    registry.postpone_pod("pod-24", at(60));
+    assert_eq!(registry.plan(PATIENCE, 100, at(119)).waiting.len(), 14);
+    assert_eq!(registry.plan(PATIENCE, 100, at(120)).waiting.len(), 15);
+}
+
+#[test]
+fn faults_of_leases_are_reported() {
+    let mut registry = SchedulerRegistry::default();
+    registry.set_lease("a/one".into(), lease(1, "me", "x,y"), at(0));
+    registry.set_lease("b/two".into(), lease(1, "you", "y,no name"), at(0));
+    registry.set_lease("c/released".into(), lease(1, "", "x"), at(0));
+    let plan = registry.plan(PATIENCE, 10, at(0));
+    assert_eq!(
+        plan.faults,
+        [
+            "Lease b/two: annotation tidepool.io/scheduler-names has \"no name\", which is no name of a scheduler",
+            "schedulers on Leases a/one and b/two all serve the name y: they compete for its pods",
+        ]
+    );
+}
