@@ -1,6 +1,6 @@
 //! Admission of pods: what the webhook changes in a pod, and which pods it refuses.
 //!
-//! [`mutate`] applies colocation profiles and turns cpu and memory into the resources of the pod's tier. [`validate`] judges
+//! [`mutate`] applies colocation profiles, names the scheduler and turns cpu and memory into the resources of the pod's tier. [`validate`] judges
 //! the pod that results, after all other admission plugins. [`admit`] does both, and between them what the API server does,
 //! for a pod that is not in a cluster. Pods are JSON, because everything that is not translated must stay as it is.
 //!
@@ -17,6 +17,7 @@ mod merge;
 mod profile;
 mod qos_class;
 mod resources;
+mod scheduler_name;
 mod translate;
 mod validate;
 
@@ -29,6 +30,7 @@ pub use diff::json_patch;
 pub use limit_range::{LimitKind, LimitRange, LimitRangeItem};
 pub use profile::{ColocationProfile, KeyMap, Probability, validate_profile};
 pub use qos_class::pod_qos;
+pub use scheduler_name::{KnownSchedulers, check_scheduler, keeps_scheduler};
 pub use validate::{validate, validate_update};
 
 /// A pod to admit, and what it depends on in its namespace.
@@ -49,6 +51,7 @@ pub struct AdmissionSettings {
     /// In the order of their names.
     pub profiles: Vec<ColocationProfile>,
     pub priority_classes: BTreeMap<Name, PriorityClass>,
+    pub schedulers: KnownSchedulers,
 }
 
 /// An admitted pod.
@@ -101,6 +104,12 @@ pub fn mutate(
             });
         }
     };
+    scheduler_name::choose(
+        request.pod,
+        request.namespace,
+        &settings.schedulers,
+        &mut change,
+    );
     if applied.keeps_resources {
         let reason = format!(
             "a matching profile has the annotation {}: resources stay",
@@ -135,6 +144,8 @@ pub fn admit(
         pod: &change.pod,
         ..*request
     })?;
+    let warnings = check_scheduler(&change.pod, request.namespace, &settings.schedulers)?;
+    change.warnings.extend(warnings);
     Ok(change)
 }
 

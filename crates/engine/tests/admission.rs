@@ -365,6 +365,7 @@ impl World {
                     .map(|i| profile(&mut random, &format!("p{i}")))
                     .collect(),
                 priority_classes: BANDS[..3].iter().map(|name| class(name)).collect(),
+                ..AdmissionSettings::default()
             },
             ranges: (0..usize::from(random.one_in(4)))
                 .map(|_| limit_range(&mut random))

@@ -1,4 +1,5 @@
-//! The watched objects that admission depends on: profiles, PriorityClasses, namespaces and LimitRanges.
+//! The watched objects that admission depends on: profiles, PriorityClasses, namespaces, LimitRanges and the registry of
+//! schedulers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::wire;
-use engine::admission::{AdmissionSettings, LimitRange};
+use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange};
 use engine::model::Labels;
+use engine::schedulers::{is_scheduler_name, read_names};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +20,8 @@ use reconcile::{Cache, Key, Object, Watches, by_owner};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::controllers::{self, schedulers};
 
 /// A ClusterColocationProfile as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -71,6 +75,8 @@ pub struct AdmissionObjects {
     limit_ranges: Arc<Cache<core::LimitRange>>,
     classes: Arc<Cache<PriorityClass>>,
     profiles: Arc<Cache<StoredProfile>>,
+    /// At most the registry of schedulers.
+    schedulers: Arc<Cache<core::ConfigMap>>,
     snapshot: RwLock<Arc<AdmissionSnapshot>>,
     /// The snapshot is older than the caches.
     is_stale: Arc<AtomicBool>,
@@ -81,21 +87,34 @@ impl AdmissionObjects {
     pub fn watch(client: &kube::Client, watches: &Watches) -> Self {
         let is_stale = Arc::new(AtomicBool::new(true));
         fn add<K: Object>(
-            client: &kube::Client,
+            api: Api<K>,
+            config: watcher::Config,
             watches: &Watches,
             is_stale: &Arc<AtomicBool>,
         ) -> Arc<Cache<K>> {
             let cache = Cache::new(by_owner::<K>);
             let is_stale = is_stale.clone();
             cache.listen(move |_| is_stale.store(true, Ordering::Release));
-            watches.add(&cache, Api::all(client.clone()), watcher::Config::default());
+            watches.add(&cache, api, config);
             cache
         }
+        fn all<K: Object>(
+            client: &kube::Client,
+            watches: &Watches,
+            is_stale: &Arc<AtomicBool>,
+        ) -> Arc<Cache<K>> {
+            let api = Api::all(client.clone());
+            add(api, watcher::Config::default(), watches, is_stale)
+        }
+        let registry = Api::namespaced(client.clone(), controllers::NAMESPACE);
+        let its_name = format!("metadata.name={}", schedulers::CONFIG_MAP);
+        let its_name = watcher::Config::default().fields(&its_name);
         Self {
-            namespaces: add(client, watches, &is_stale),
-            limit_ranges: add(client, watches, &is_stale),
-            classes: add(client, watches, &is_stale),
-            profiles: add(client, watches, &is_stale),
+            namespaces: all(client, watches, &is_stale),
+            limit_ranges: all(client, watches, &is_stale),
+            classes: all(client, watches, &is_stale),
+            profiles: all(client, watches, &is_stale),
+            schedulers: add(registry, its_name, watches, &is_stale),
             snapshot: RwLock::default(),
             is_stale,
         }
@@ -159,8 +178,35 @@ impl AdmissionObjects {
             settings: AdmissionSettings {
                 profiles: profiles.collect(),
                 priority_classes: classes.collect(),
+                schedulers: self.known_schedulers(),
             },
             limit_ranges,
+        }
+    }
+}
+
+impl AdmissionObjects {
+    /// Nothing is known before the controllers wrote their first names.
+    fn known_schedulers(&self) -> KnownSchedulers {
+        let maps = self.schedulers.all();
+        let data = maps.first().and_then(|map| map.data.as_ref());
+        let value = |key| data.and_then(|data| data.get(key));
+        let default = value("default").filter(|it| !it.is_empty());
+        let (default, invalid) = match default {
+            Some(name) if is_scheduler_name(name) => (Some(name.as_str().into()), None),
+            other => (None, other),
+        };
+        if let Some(name) = invalid {
+            let shown: String = name.chars().take(63).collect();
+            tracing::warn!(
+                configmap = schedulers::CONFIG_MAP,
+                "ignoring key `default`: {shown:?} is no name of a scheduler"
+            );
+        }
+        let running = value(schedulers::NAMES_KEY).map(|names| read_names(names).valid);
+        KnownSchedulers {
+            running: running.unwrap_or_default(),
+            default,
         }
     }
 }

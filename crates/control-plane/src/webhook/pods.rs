@@ -1,9 +1,10 @@
-//! The answers to reviews of pods and colocation profiles.
+//! The answers to reviews of pods, workloads and colocation profiles.
 
 use std::sync::Arc;
 
 use engine::admission::{
-    AdmissionRequest, Refused, json_patch, mutate, validate, validate_profile, validate_update,
+    AdmissionRequest, Refused, check_scheduler, json_patch, keeps_scheduler, mutate, validate,
+    validate_profile, validate_update,
 };
 
 use super::objects::AdmissionObjects;
@@ -14,6 +15,7 @@ use super::settings;
 pub const MUTATE_PODS: &str = "/mutate-pods";
 pub const VALIDATE_PODS: &str = "/validate-pods";
 pub const VALIDATE_PROFILES: &str = "/validate-profiles";
+pub const VALIDATE_WORKLOADS: &str = "/validate-workloads";
 
 /// The configurations do not send pods of these namespaces; if one is sent, it passes.
 const NEVER: [&str; 2] = ["kube-system", "kube-node-lease"];
@@ -27,13 +29,14 @@ pub struct PodAdmission {
 /// The paths that a server answers, with their reviewers.
 pub fn paths(admission: &Arc<PodAdmission>) -> Vec<(&'static str, Reviewer)> {
     type Answer = fn(&PodAdmission, &Review) -> ReviewAnswer;
-    let all: [(_, Answer); 4] = [
+    let all: [(_, Answer); 5] = [
         (MUTATE_PODS, PodAdmission::mutate),
         (VALIDATE_PODS, PodAdmission::validate),
         (VALIDATE_PROFILES, PodAdmission::validate_profile),
         (settings::VALIDATE_SETTINGS, |_, review| {
             settings::validate(review)
         }),
+        (VALIDATE_WORKLOADS, PodAdmission::validate_workload),
     ];
     let reviewer = |answer: Answer| -> Reviewer {
         let admission = admission.clone();
@@ -78,17 +81,32 @@ impl PodAdmission {
         if !self.is_ours(review) || review.sub_resource.is_some() && !is_resize {
             return ReviewAnswer::default();
         }
-        self.with_request(review, |request, _| {
+        self.with_request(review, |request, settings| {
             let result = match &review.operation[..] {
-                "CREATE" => validate(request),
-                "UPDATE" => validate_update(request, &review.old_object),
-                _ => Ok(()),
+                "CREATE" => validate(request).and_then(|()| {
+                    check_scheduler(request.pod, request.namespace, &settings.schedulers)
+                }),
+                "UPDATE" => validate_update(request, &review.old_object).map(|()| Vec::new()),
+                _ => Ok(Vec::new()),
             };
-            match result {
-                Ok(()) => ReviewAnswer::default(),
-                Err(refused) => refuse(review, &refused),
-            }
+            warn_or_refuse(review, result)
         })
+    }
+
+    /// Whether the pods of a workload name a scheduler that runs. Warnings about the pods themselves reach only their controller.
+    pub fn validate_workload(&self, review: &Review) -> ReviewAnswer {
+        let is_template_new = match &review.operation[..] {
+            "CREATE" => true,
+            "UPDATE" => !keeps_scheduler(&review.old_object, &review.object),
+            _ => false,
+        };
+        if !self.is_judged(&review.namespace) || review.sub_resource.is_some() || !is_template_new {
+            return ReviewAnswer::default();
+        }
+        let labels = self.objects.namespace_labels(&review.namespace);
+        let known = &self.objects.snapshot().settings.schedulers;
+        let result = check_scheduler(&review.object, labels.as_ref(), known);
+        warn_or_refuse(review, result)
     }
 
     pub fn validate_profile(&self, review: &Review) -> ReviewAnswer {
@@ -114,11 +132,13 @@ impl PodAdmission {
     }
 
     fn is_ours(&self, review: &Review) -> bool {
-        let namespace = &review.namespace[..];
         review.resource.group.is_empty()
             && review.resource.resource == "pods"
-            && !NEVER.contains(&namespace)
-            && namespace != self.own_namespace
+            && self.is_judged(&review.namespace)
+    }
+
+    fn is_judged(&self, namespace: &str) -> bool {
+        !NEVER.contains(&namespace) && namespace != self.own_namespace
     }
 
     fn with_request(
@@ -138,6 +158,16 @@ impl PodAdmission {
             pod: &review.object,
         };
         answer(&request, &snapshot.settings)
+    }
+}
+
+fn warn_or_refuse(review: &Review, result: Result<Vec<String>, Refused>) -> ReviewAnswer {
+    match result {
+        Ok(warnings) => ReviewAnswer {
+            warnings,
+            ..ReviewAnswer::default()
+        },
+        Err(refused) => refuse(review, &refused),
     }
 }
 

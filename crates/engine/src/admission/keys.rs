@@ -22,5 +22,13 @@ pub const EXTENDED_RESOURCES: &str = "node.koordinator.sh/extended-resource-spec
 pub const PROFILES: &str = "tidepool.io/profiles";
 /// Annotation of a profile: pods that it matches keep their resources.
 pub const SKIP_RESOURCES: &str = "config.koordinator.sh/skip-update-resources";
+/// Annotation: the scheduler of a pod, from before `spec.schedulerName`.
+pub const SCHEDULER_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/name";
+/// Label of a pod: `true` if its scheduler is not to be changed.
+pub const KEEP_SCHEDULER: &str = "tidepool.io/keep-scheduler";
+/// Label of a namespace: the scheduler of its pods that name none.
+pub const NAMESPACE_SCHEDULER: &str = "tidepool.io/scheduler";
+/// Label of a namespace: `deny` if pods of a scheduler that does not run are refused.
+pub const SCHEDULER_CHECK: &str = "tidepool.io/scheduler-check";
 /// Annotation: what the API server filled in from LimitRanges.
 pub(super) const LIMIT_RANGER: &str = "kubernetes.io/limit-ranger";

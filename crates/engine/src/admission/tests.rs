@@ -52,8 +52,8 @@ fn settings() -> AdmissionSettings {
         (class.name.clone(), class)
     };
     AdmissionSettings {
-        profiles: Vec::new(),
         priority_classes: [class("koord-mid", 7000), class("koord-batch", 5000)].into(),
+        ..AdmissionSettings::default()
     }
 }
 
