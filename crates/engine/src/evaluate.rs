@@ -6,6 +6,7 @@
 //! one node with other pods on it (`suppose.rs`), and for the dry runs of preemption (`trial.rs`).
 
 mod checks;
+mod cursor;
 mod evaluations;
 mod explain;
 mod figures;
@@ -19,6 +20,7 @@ mod tally;
 mod tier;
 mod trial;
 
+pub use cursor::Cursor;
 pub(crate) use evaluations::Evaluations;
 pub use explain::{NodeExplanation, NodeVerdict, PluginScore, PreFilterAnswer};
 pub use figures::{NodeAmount, Shortage};
@@ -31,22 +33,6 @@ pub(crate) use score::WeightedScores;
 pub use suppose::NodeChange;
 pub use tier::{Tier, by_tier};
 pub use trial::Trial;
-
-/// The slot from which the search for the best node starts, so that equal nodes take turns. There is one per scheduler.
-/// It moves past the chosen node when a decision is committed, and only then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cursor(usize);
-
-impl Cursor {
-    pub fn commit(&mut self, slot: usize) {
-        self.0 = slot + 1;
-    }
-
-    /// Slots at or after the cursor come first, then those before it.
-    fn rotated(self, slot: usize) -> (bool, usize) {
-        (slot < self.0, slot)
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -63,6 +63,8 @@ pub struct Settings {
     pub extenders: Vec<Extender>,
     pub hooks: Hooks,
     pub event_hooks: EventHooks,
+    /// How to choose among the best nodes.
+    pub cursor: Cursor,
     /// For tests: panics after a step if [`Scheduler::check`] fails.
     pub checks_itself: bool,
 }
@@ -73,7 +75,7 @@ pub struct Scheduler {
     profiles: Profiles,
     extenders: Arc<[Extender]>,
     event_hooks: EventHooks,
-    /// Where the search for the best node starts.
+    /// Which of the best nodes is next.
     cursor: Cursor,
     /// Pods that have a node and that the API server does not show there yet.
     binding: IndexMap<Name, BindingCycle>,
@@ -108,7 +110,7 @@ impl Scheduler {
             profiles: Profiles::new(profiles)?.with_hooks(settings.hooks),
             extenders: settings.extenders.into(),
             event_hooks: settings.event_hooks,
-            cursor: Cursor::default(),
+            cursor: settings.cursor,
             binding: IndexMap::new(),
             held: BTreeSet::new(),
             conversation: None,

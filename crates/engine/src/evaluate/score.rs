@@ -1,5 +1,6 @@
 //! Scores of every plugin for the nodes that fit, and the best node.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::Cursor;
@@ -14,8 +15,9 @@ use crate::model::Pod;
 pub(crate) type WeightedScores = Vec<(&'static str, Vec<i64>)>;
 
 impl Scan<'_> {
-    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. `extra` is added to
-    /// the totals, in the order of the nodes, unless it is empty.
+    /// The best of several feasible nodes: lowest tier, highest total, first from the cursor on. If the cursor says so, one of
+    /// several that are best in this order and have the lowest tier. `extra` is added to the totals, in the order of the nodes,
+    /// unless it is empty.
     pub(super) fn best(
         &mut self,
         feasible: &[(u32, u32)],
@@ -34,12 +36,18 @@ impl Scan<'_> {
         }
         let rotated = |index: usize| cursor.rotated(feasible[index].0 as usize);
         let tiers = self.tiers(feasible);
-        let best = if tiers.is_empty() {
+        let tier = |index: usize| tiers.iter().map(move |column| column[index]);
+        let best = if cursor.is_random() {
+            let nodes = 0..totals.len();
+            let lowest = nodes.clone().min_by(|a, b| tier(*a).cmp(tier(*b)));
+            let nodes = nodes.filter(|index| lowest.is_some_and(|it| tier(*index).eq(tier(it))));
+            let key = |index: &usize| (Reverse(totals[*index]), rotated(*index));
+            cursor.pick(nodes.collect(), |a, b| key(a).cmp(&key(b)))
+        } else if tiers.is_empty() {
             let highest = totals.iter().copied().max().unwrap_or(0);
             let highest = (0..totals.len()).filter(|index| totals[*index] == highest);
             highest.min_by_key(|index| rotated(*index))
         } else {
-            let tier = |index: usize| tiers.iter().map(move |column| column[index]);
             let order = |a: &usize, b: &usize| {
                 let by_total = || totals[*b].cmp(&totals[*a]);
                 let by_slot = || rotated(*a).cmp(&rotated(*b));

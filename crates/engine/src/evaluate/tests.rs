@@ -391,6 +391,14 @@ fn tiers_go_before_scores() {
         chosen(decide(&cluster, &tiered, &wants, Cursor::default())).0,
         "full"
     );
+    // A random choice stays in the best tier.
+    let among = std::num::NonZero::new(2).unwrap();
+    let random = |profile: &Profile, seed| {
+        let cursor = Cursor::random(among, seed);
+        chosen(decide(&cluster, profile, &wants, cursor)).0
+    };
+    assert!((0..20).all(|seed| random(&tiered, seed) == "full"));
+    assert!((0..20).any(|seed| random(&plain, seed) == "full"));
     // A tier belongs to the scores: Filter alone does not make it.
     let unscored = tiered.with_order(Point::Score, vec![0]);
     assert_eq!(

@@ -293,6 +293,42 @@ fn a_refused_reservation_is_undone_in_reverse_for_everybody() {
 }
 
 #[test]
+fn several_schedulers_choose_among_the_best_nodes() {
+    let nodes: Vec<String> = (0..20).map(|number| format!("n{number:02}")).collect();
+    let nodes: Vec<&str> = nodes.iter().map(|it| &**it).collect();
+    let choices = |seed: u64| -> Vec<String> {
+        let cursor = Cursor::random(std::num::NonZero::new(4).unwrap(), seed);
+        let settings = Settings {
+            cursor,
+            ..Settings::default()
+        };
+        let mut bench = Bench::with(settings).nodes(&nodes);
+        let mut decide = |number: usize| {
+            bench.pod(&pod(&format!("p{number}")));
+            bench
+                .step()
+                .rsplit(' ')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        (0..30).map(&mut decide).collect()
+    };
+    assert_eq!(choices(1), choices(1));
+    assert_ne!(choices(1), choices(2));
+    // Nodes without pods are equal, so the best four are the next four. Five decisions do not reach a node with a pod.
+    let mut from = 0;
+    for (before, chosen) in choices(7).iter().take(5).enumerate() {
+        let at: usize = chosen[1..].parse().unwrap();
+        assert!(
+            (at + 20 - from) % 20 < 4,
+            "decision {before}: {chosen}, from {from}"
+        );
+        from = (at + 1) % 20;
+    }
+}
+
+#[test]
 fn ties_move_on_with_decisions_that_hold() {
     let mut bench = Bench::new().nodes(&["x", "y", "z"]);
     let before = bench.scheduler.cursor();
