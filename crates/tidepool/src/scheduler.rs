@@ -3,11 +3,15 @@
 //! Flags have kube-scheduler's names where it has them, and override the configuration file.
 
 mod flags;
+mod manifests;
+
+use std::hash::BuildHasher;
 
 use anyhow::{Context, bail};
 use api::config::Configuration;
 use control_plane::client::Connect;
 use control_plane::scheduler::{Mode, Options, Running};
+use engine::evaluate::Cursor;
 
 use crate::component::{self, STOPPED_TWICE, StopSignals};
 use crate::config;
@@ -16,6 +20,9 @@ use crate::signals::StatusSignal;
 pub(crate) use flags::Flags;
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
+    if let Some(name) = flags.manifests_of() {
+        return crate::say(&manifests_of(name, &flags)?);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -38,6 +45,23 @@ async fn schedule(flags: Flags) -> anyhow::Result<()> {
         () = running.stop() => Ok(()),
         () = signals.next() => bail!(STOPPED_TWICE),
     }
+}
+
+/// The objects that run a scheduler of this name.
+fn manifests_of(name: &str, flags: &Flags) -> anyhow::Result<String> {
+    let file = flags.config.as_deref();
+    let text = file.map(crate::read_input).transpose()?;
+    let (mut configuration, _) = match (file, &text) {
+        (Some(file), Some(text)) => {
+            api::config::load(text).map_err(|errors| config::refused(file, &errors))?
+        }
+        _ => (Configuration::default(), Vec::new()),
+    };
+    Mode::Second
+        .settle(&mut configuration)
+        .map_err(|why| error(Code::BadInput, why))?;
+    let file = file.zip(text.as_deref());
+    manifests::print(name, file, &configuration).map_err(|why| error(Code::BadInput, why))
 }
 
 /// The configuration of file and flags.
@@ -75,6 +99,16 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     options.mode = mode;
     options.serve = flags.serve();
     options.debug_scores = flags.debug_scores;
+    if let Some(among) = flags.random_nodes() {
+        // Seeded by the operating system, so that no two processes make the same choices.
+        let seed = std::hash::RandomState::new().hash_one(among);
+        tracing::info!(
+            nodes = among,
+            seed,
+            "choosing at random among the best nodes"
+        );
+        options.settings.cursor = Cursor::random(among, seed);
+    }
     if let Some(longest) = flags.longest_parked() {
         options.settings.timing.longest_parked = longest;
     }

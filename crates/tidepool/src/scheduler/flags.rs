@@ -2,6 +2,7 @@
 
 mod ignored;
 
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,11 +30,17 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "URL")]
     pub(super) master: Option<http::Uri>,
     /// A KubeSchedulerConfiguration file; the scheduler schedules the pods whose spec.schedulerName is that of a profile.
-    #[arg(long, value_name = "PATH", conflicts_with = "scheduler_name")]
+    #[arg(long, value_name = "PATH")]
     pub(super) config: Option<PathBuf>,
     /// Schedule pods with this spec.schedulerName [default: tidepool with --mode second, otherwise default-scheduler].
     #[arg(long, value_name = "NAME")]
     scheduler_name: Option<String>,
+    /// Print the objects that run another scheduler of that name in a cluster, for `kubectl apply -f -`, and exit.
+    #[arg(long, requires = "scheduler_name")]
+    print_manifests: bool,
+    /// Choose at random among the best COUNT nodes, so that schedulers with the same nodes and scores rarely choose the same one.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = among)]
+    randomize_node_selection: NonZero<usize>,
     #[command(flatten)]
     election: ElectionFlags,
     /// Name of the Lease [default: tidepool-scheduler; kube-scheduler with --mode primary].
@@ -63,9 +70,34 @@ pub(crate) struct Flags {
 /// The feature gate, and the plugin that it enables.
 const NO_OVER_ALLOCATION: &str = "MidProdNoOverAllocation";
 
+/// More nodes than this are no choice by score.
+const MOST_NODES: usize = 1_000;
+
+fn among(text: &str) -> Result<NonZero<usize>, String> {
+    let count = text.parse().ok();
+    let count = count.filter(|count: &NonZero<usize>| count.get() <= MOST_NODES);
+    count.ok_or_else(|| format!("use a whole number from 1 to {MOST_NODES}"))
+}
+
 impl Flags {
+    /// The name of the scheduler whose manifests are requested.
+    pub(super) fn manifests_of(&self) -> Option<&str> {
+        let name = self.scheduler_name.as_deref();
+        name.filter(|_| self.print_manifests)
+    }
+
+    /// The number of nodes to choose among at random; none for the best node.
+    pub(super) fn random_nodes(&self) -> Option<NonZero<usize>> {
+        let count = self.randomize_node_selection;
+        (count.get() > 1).then_some(count)
+    }
+
     /// Overrides the configuration with the given flags.
     pub(super) fn change(&self, configuration: &mut Configuration) -> anyhow::Result<()> {
+        ensure!(
+            self.config.is_none() || self.scheduler_name.is_none(),
+            "--scheduler-name cannot be used with --config, whose profiles have names; only --print-manifests takes both"
+        );
         if let (Some(name), [profile]) = (&self.scheduler_name, &mut configuration.profiles[..]) {
             ensure!(!name.is_empty(), "--scheduler-name is empty: pass a name");
             profile.scheduler_name = name.clone();
@@ -231,6 +263,9 @@ mod tests {
             (&["--leader-elect-resource-lock=endpoints"], "use leases"),
             (&["--tls-cert-file=a"], "--tls-private-key-file"),
             (&["--scheduler-name=a", "--config=b"], "cannot be used with"),
+            (&["--print-manifests"], "--scheduler-name <NAME>"),
+            (&["--randomize-node-selection=0"], "from 1 to 1000"),
+            (&["--randomize-node-selection=x"], "from 1 to 1000"),
             (&["--write-config-to=a"], "tidepool config show"),
             (&["--profiling=perhaps"], "'perhaps' for '--profiling"),
         ] {
