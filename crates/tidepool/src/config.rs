@@ -1,5 +1,6 @@
 //! `tidepool config`: checks, shows and converts a configuration.
 
+mod kubelet;
 mod nodes;
 
 use std::fmt::Write as _;
@@ -101,6 +102,7 @@ fn check(flags: &CheckFlags) -> Result<()> {
     let name = flags.input.file.display().to_string();
     let configuration = crate::read_input(&flags.input.file)?;
     let mut found = config::check(&configuration, plugins::ALL);
+    found.warnings.extend(kubelet::unfiltered(&configuration));
     if let Some(nodes) = &flags.nodes {
         found
             .warnings
