@@ -16,6 +16,7 @@ mod gpu;
 mod granted;
 mod harness;
 mod kube_controllers;
+mod many_schedulers;
 mod modes;
 mod nodes;
 mod permissions;
