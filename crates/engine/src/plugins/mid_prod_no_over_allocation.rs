@@ -1,7 +1,7 @@
 //! Rejects nodes where the native requests of all pods and the mid requests together exceed what is allocatable.
 //!
 //! Without it, mid pods run on what services request and do not use: both together may request more than the node has. The
-//! feature gate of the same name enables it in every profile. A service that needs the room can then evict mid pods.
+//! feature gate of the same name enables it in every profile. A service that needs the capacity can then evict mid pods.
 
 use crate::framework::{
     Actions, ArgsError, Catalog, ColumnId, Configure, Event, EventPattern, Kind, NoArgs, Part,

@@ -327,13 +327,13 @@ mod tests {
     #[test]
     fn reclaimed_and_batch_pods_share_one_pool() {
         const MIB: i64 = 1 << 20;
-        let batch = |amount: &str| {
+        let batch = |name: &str, amount: &str| {
             let container =
                 format!("kubernetes.io/batch-cpu={amount} kubernetes.io/batch-memory=100Mi");
-            pod("p").class(QosClass::Lent).container(&container)
+            pod(name).class(QosClass::Lent).container(&container)
         };
-        let reclaimed = |amount: &str| {
-            pod("p").reclaimed().container(&format!(
+        let reclaimed = |name: &str, amount: &str| {
+            pod(name).reclaimed().container(&format!(
                 "resource.katalyst.kubewharf.io/reclaimed_millicpu={amount}"
             ))
         };
@@ -350,20 +350,20 @@ mod tests {
                         .pool(4000, 400 * MIB),
                 )
                 .object(report("batch").pool(0, 0))
-                .placed(batch("1000").on("shared"))
-                .placed(reclaimed("1000").on("shared"))
+                .placed(batch("b", "1000").on("shared"))
+                .placed(reclaimed("r", "1000").on("shared"))
         };
         let short = "U Insufficient idle cpu for reclaimed and batch pods together";
         for (case, pod, want) in [
-            ("a batch pod fits", batch("2000"), "ok"),
-            ("a batch pod", batch("2001"), short),
-            ("a reclaimed pod fits", reclaimed("2000"), "ok"),
-            ("a reclaimed pod", reclaimed("2001"), short),
+            ("a batch pod fits", batch("p", "2000"), "ok"),
+            ("a batch pod", batch("p", "2001"), short),
+            ("a reclaimed pod fits", reclaimed("p", "2000"), "ok"),
+            ("a reclaimed pod", reclaimed("p", "2001"), short),
             ("a service", pod("p").container("cpu=100"), "ok"),
         ] {
             assert_eq!(lab().filter(&pod), [want, "ok", "ok"], "{case}");
         }
-        let waiting = batch("2001");
+        let waiting = batch("p", "2001");
         let grown = report("shared")
             .lends(4000, 400 * MIB)
             .pool(5000, 400 * MIB);
