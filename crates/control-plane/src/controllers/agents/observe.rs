@@ -110,7 +110,7 @@ struct AgentContents {
     /// Name and uid of the Lease, by node.
     lease_of: HashMap<Name, (Name, Name)>,
     agents: Agents,
-    judged: HashMap<Name, Liveness>,
+    judged: BTreeMap<Name, Liveness>,
     judgement: Judgement,
     are_reports_known: bool,
     /// Reclaimed pods by node, then by uid.
@@ -167,7 +167,7 @@ impl AgentState {
         let mut judgement = contents.agents.judge(exists, after, now);
         judgement.brake |= !is_followed;
         let was = std::mem::replace(&mut contents.judgement, judgement);
-        let judged: HashMap<Name, Liveness> = contents
+        let judged: BTreeMap<Name, Liveness> = contents
             .agents
             .nodes()
             .filter_map(|node| {
