@@ -52,15 +52,15 @@ pub struct UnseenPod {
 /// All that is observed: Leases by NAMESPACE/NAME, and pods.
 #[derive(Debug, Default)]
 pub struct SchedulerRegistry {
-    leases: BTreeMap<Name, Observed<SchedulerLease>>,
+    leases: BTreeMap<Name, Tracked<SchedulerLease>>,
     /// By scheduler name, then by uid.
-    pods: BTreeMap<Name, BTreeMap<Name, Observed<UnseenPod>>>,
+    pods: BTreeMap<Name, BTreeMap<Name, Tracked<UnseenPod>>>,
     /// The scheduler name of each pod, by uid.
     schedulers: BTreeMap<Name, Name>,
 }
 
 #[derive(Debug)]
-struct Observed<T> {
+struct Tracked<T> {
     object: T,
     /// A Lease: when it last changed. A pod: when it was first seen.
     at: Duration,
@@ -84,7 +84,7 @@ impl SchedulerRegistry {
             Some(known) if known.object.version == lease.version => known.at,
             _ => now,
         };
-        self.leases.insert(key, Observed { object: lease, at });
+        self.leases.insert(key, Tracked { object: lease, at });
     }
 
     pub fn delete_lease(&mut self, key: &str) {
@@ -96,7 +96,7 @@ impl SchedulerRegistry {
         self.schedulers.insert(uid.clone(), scheduler.clone());
         let pods = self.pods.entry(scheduler).or_default();
         let at = pods.get(&uid).map_or(now, |known| known.at);
-        pods.insert(uid, Observed { object: pod, at });
+        pods.insert(uid, Tracked { object: pod, at });
     }
 
     /// The pod is bound or gone, or a scheduler has looked at it.
@@ -151,7 +151,7 @@ impl SchedulerRegistry {
         let mut waiting = Vec::new();
         for (scheduler, pods) in self.pods.iter().filter(|(name, _)| !names.contains(*name)) {
             let message = unknown_scheduler(scheduler, names.iter().map(|it| &**it));
-            let due = |pod: &&Observed<UnseenPod>| pod.at.saturating_add(patience) <= now;
+            let due = |pod: &&Tracked<UnseenPod>| pod.at.saturating_add(patience) <= now;
             let left = most.saturating_sub(waiting.len());
             let pods = pods.values().filter(due).take(left);
             waiting.extend(pods.map(|pod| (pod.object.clone(), message.clone())));

@@ -194,7 +194,8 @@ fn admission_sets_and_checks_the_name_of_the_scheduler() {
     fixture.namespace("strict", json!({"tidepool.io/scheduler-check": "deny"}));
     let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
         "metadata": {"name": "profile"}, "spec": {"selector": {"matchLabels": {"profile": "yes"}}, "schedulerName": "of-profile"}});
-    fixture.api.create(&profile).unwrap();
+    let profiles = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
+    fixture.create_at(profiles, &profile);
     let with = |pod: Value, labels: Value| {
         let mut pod = pod;
         pod["metadata"]["labels"] = labels;
