@@ -21,6 +21,7 @@ mod resource_policy;
 mod taint;
 mod tier;
 mod time;
+mod topology;
 
 pub use crate::kinds::models::*;
 pub use affinity::{PodTerm, PreferredPodTerm};
@@ -54,6 +55,9 @@ pub use resource_policy::{
 pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
 pub use tier::TierAccount;
 pub use time::{DurationError, Timestamp, parse_duration, write_duration};
+pub use topology::{
+    Allocation, MOST_ZONES, NUMA_ZONES, NumaBinding, Topology, TopologyPolicy, Zone, ZoneSet,
+};
 
 /// Text that is shared and never changed: names, keys, values.
 pub type Name = std::sync::Arc<str>;

@@ -2,11 +2,14 @@
 //!
 //! Invalid settings are ignored with a warning; they never make an object invalid.
 
+mod zones;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use engine::model::{
-    CustomNodeResource, Effect, Enhancements, QosLevel, QosTaint, Quantity, RECLAIMED_GROUPS,
-    Reclaimed, ReclaimedResource, Resource, Taint,
+    CustomNodeResource, Effect, Enhancements, NUMA_ZONES, QosLevel, QosTaint, Quantity,
+    RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
 };
 
 pub(super) use engine::admission::keys::LEVEL;
@@ -43,10 +46,41 @@ pub(super) fn enhancements(pod: &core::Pod, warnings: &mut Vec<String>) -> Enhan
         ));
         BTreeMap::new()
     });
-    let is_on = |name: &str| given.get(name).is_some_and(|value| value == "true");
+    let mut flag = |name: &str| match &given.get(name)?[..] {
+        "true" => Some(true),
+        "false" => Some(false),
+        other => {
+            warnings.push(format!(
+                "ignoring {name} in annotation {MEMORY_ENHANCEMENT}: found `{other}`; use \"true\" or \"false\""
+            ));
+            None
+        }
+    };
     Enhancements {
-        numa_binding: is_on("numa_binding"),
-        numa_exclusive: is_on("numa_exclusive"),
+        numa_binding: flag("numa_binding") == Some(true),
+        numa_exclusive: flag("numa_exclusive"),
+    }
+}
+
+/// The NUMA zones in the annotation of a bound pod. What is there before the pod is bound is not ours.
+pub(super) fn zones(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<ZoneSet> {
+    if pod.spec.node_name.is_empty() {
+        return None;
+    }
+    let text = pod.metadata.annotations.get(NUMA_ZONES)?;
+    let parsed = ZoneSet::parse(text);
+    let warn = |error: &String| {
+        warnings.push(format!("ignoring invalid annotation {NUMA_ZONES}: {error}"))
+    };
+    parsed.inspect_err(warn).ok()
+}
+
+/// Warns about a pod that wants NUMA zones and gets none because of its QoS level.
+pub(super) fn warn_of_binding(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
+    if pod.enhancements.numa_binding && pod.numa_binding().is_none() {
+        warnings.push(format!(
+            "numa_binding in annotation {MEMORY_ENHANCEMENT} has no effect: it needs {LEVEL}: dedicated_cores"
+        ));
     }
 }
 
@@ -109,6 +143,7 @@ pub fn custom_node_resource(
             .conditions
             .iter()
             .any(|it| it.kind == "MidLSUnsupported" && it.status == "True"),
+        topology: zones::topology(status, &mut warnings).map(Arc::new),
     };
     let whose = object("customnoderesource", &report.metadata);
     let warnings = warnings.into_iter().map(|text| format!("{whose}: {text}"));

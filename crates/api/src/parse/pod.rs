@@ -6,9 +6,9 @@ use engine::admission::keys::{KOORDINATOR_BAND, KOORDINATOR_CLASS};
 use engine::model::{
     ContainerResources, DELETION_COST, Disk, Effect, HostPort, Inclusion, OpenPriority, Pod,
     PodKind, PodRequests, PodResources, PodTerm, PreferredNodeTerm, PreferredPodTerm, QosLabels,
-    Quantities, RequiredNodes, Requirement, Selector, SelectorError, SpreadConstraint,
-    StatusResources, TierAccount, Toleration, TolerationOperator, Unsatisfiable, Volume,
-    VolumeSource,
+    Quantities, Quantity, RequiredNodes, Requirement, Resource, Selector, SelectorError,
+    SpreadConstraint, StatusResources, TierAccount, Toleration, TolerationOperator, Unsatisfiable,
+    Volume, VolumeSource,
 };
 use engine::scheduler::score_count;
 
@@ -113,6 +113,8 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         qos: qos.class(),
         level,
         enhancements: katalyst::enhancements(pod, &mut warnings),
+        pinned_cores: pinned_cores(pod),
+        zones: katalyst::zones(pod, &mut warnings),
         created: meta.creation_timestamp.map(time).unwrap_or_default(),
         started: status.start_time.map(time),
         preempted: meta.deletion_timestamp.is_some()
@@ -128,10 +130,22 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         warnings: Vec::new(),
         kind: Arc::new(kind),
     };
+    katalyst::warn_of_binding(&parsed, &mut warnings);
     katalyst::warn_of_native_requests(&parsed, &mut warnings);
     katalyst::warn_of_unknown_requests(&parsed, &mut warnings);
     parsed.warnings = warnings;
     Ok(parsed)
+}
+
+/// Whether the kubelet may give its containers cores of their own: Guaranteed, and whole cores only.
+fn pinned_cores(pod: &core::Pod) -> bool {
+    let mut containers = pod.spec.init_containers.iter().chain(&pod.spec.containers);
+    let is_whole = |container: &core::Container| {
+        let cpu = container.resources.requests.get("cpu");
+        let cpu = cpu.and_then(|text| Quantity::parse(&text.0).ok());
+        cpu.is_some_and(|cpu| Resource::Cpu.integer(cpu) % 1000 == 0)
+    };
+    pod.status.qos_class == "Guaranteed" && containers.all(is_whole)
 }
 
 fn show_scores(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<u16> {

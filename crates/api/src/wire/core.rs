@@ -497,6 +497,9 @@ pub struct PodStatus {
     #[serde(deserialize_with = "nullable")]
     #[prost(string, tag = "11")]
     pub nominated_node_name: String,
+    #[serde(deserialize_with = "nullable")]
+    #[prost(string, tag = "9")]
+    pub qos_class: String,
     #[prost(message, optional, tag = "7")]
     pub start_time: Option<Time>,
     #[serde(deserialize_with = "nullable")]

@@ -48,6 +48,49 @@ pub struct CustomNodeResourceStatus {
     #[serde(deserialize_with = "nullable")]
     pub conditions: Vec<ReportCondition>,
     pub resource_capacity: Option<ResourceList>,
+    #[serde(deserialize_with = "nullable")]
+    pub topology_policy: String,
+    #[serde(deserialize_with = "nullable")]
+    pub topology_zone: Vec<TopologyZone>,
+}
+
+/// A socket, a NUMA node or a device.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct TopologyZone {
+    #[serde(rename = "type", deserialize_with = "nullable")]
+    pub kind: String,
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub resources: Resources,
+    #[serde(deserialize_with = "nullable")]
+    pub attributes: Vec<Attribute>,
+    #[serde(deserialize_with = "nullable")]
+    pub allocations: Vec<Allocation>,
+    /// The API server does not validate them: each is decoded on its own.
+    #[serde(deserialize_with = "nullable")]
+    pub children: Vec<serde_json::Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Attribute {
+    #[serde(deserialize_with = "nullable")]
+    pub name: String,
+    #[serde(deserialize_with = "nullable")]
+    pub value: String,
+}
+
+/// What a pod uses of a zone.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Allocation {
+    /// `namespace/name/uid`.
+    #[serde(deserialize_with = "nullable")]
+    pub consumer: String,
+    #[serde(deserialize_with = "nullable")]
+    pub requests: ResourceList,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

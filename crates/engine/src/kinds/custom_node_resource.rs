@@ -1,9 +1,11 @@
 //! CustomNodeResources: what the agent of a node reports. The cluster keeps them beside the nodes, because they come and go
 //! on their own.
 
+use std::sync::Arc;
+
 use super::{Applied, Key, Watched};
 use crate::cluster::Cluster;
-use crate::model::{Name, QosTaint, Reclaimed};
+use crate::model::{Name, QosTaint, Reclaimed, Topology};
 
 /// What a node's agent reports about it. It never ages: who watches over agents taints it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,6 +17,8 @@ pub struct CustomNodeResource {
     pub taints: Vec<QosTaint>,
     /// The condition `MidLSUnsupported`.
     pub refuses_mid_latency_sensitive: bool,
+    /// The NUMA zones, if any are reported.
+    pub topology: Option<Arc<Topology>>,
 }
 
 impl CustomNodeResource {

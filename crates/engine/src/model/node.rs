@@ -1,6 +1,8 @@
 //! A node as its object describes it. The cluster knows what pods take of it.
 
-use super::{Amounts, Labels, Name, QosTaint, Taint};
+use std::sync::Arc;
+
+use super::{Amounts, Labels, Name, QosTaint, Taint, Topology};
 
 /// A node as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,6 +41,8 @@ pub struct NodeSpec {
     pub qos_taints: Vec<QosTaint>,
     /// Its CustomNodeResource has the condition `MidLSUnsupported`.
     pub refuses_mid_latency_sensitive: bool,
+    /// The NUMA zones in its CustomNodeResource.
+    pub topology: Option<Arc<Topology>>,
     /// It has the annotation `node.koordinator.sh/reservation`. The reserved amounts are not in `allocatable`.
     pub has_reservation: bool,
 }

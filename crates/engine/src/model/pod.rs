@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Labels, Name, OpenPriority, PodRequests, PodTerm, PreferredNodeTerm, PreferredPodTerm,
-    QosClass, QosLevel, RequiredNodes, Selector, Timestamp, Toleration,
+    Labels, Name, NumaBinding, OpenPriority, PodRequests, PodTerm, PreferredNodeTerm,
+    PreferredPodTerm, QosClass, QosLevel, RequiredNodes, Selector, Timestamp, Toleration, ZoneSet,
 };
 
 /// The controller of a pod or claim.
@@ -52,6 +52,10 @@ pub struct Pod {
     /// As the annotation says; the same in `requests`.
     pub level: QosLevel,
     pub enhancements: Enhancements,
+    /// Guaranteed by Kubernetes, and every container requests whole cores: the kubelet may pin it.
+    pub pinned_cores: bool,
+    /// The NUMA zones that it was given; `None` before it has a node.
+    pub zones: Option<ZoneSet>,
     pub created: Timestamp,
     /// `status.startTime`.
     pub started: Option<Timestamp>,
@@ -72,10 +76,10 @@ pub struct Pod {
 /// What a pod requests beyond its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Enhancements {
-    /// All its cores and memory from as few NUMA nodes as possible.
+    /// All its cores and memory from as few NUMA zones as possible.
     pub numa_binding: bool,
-    /// No other pod on those.
-    pub numa_exclusive: bool,
+    /// No other pod in those; `None` if the pod does not say.
+    pub numa_exclusive: Option<bool>,
 }
 
 /// All that counting over pods may look at. Pods of one workload usually share one.
@@ -109,6 +113,15 @@ impl Pod {
     /// Runs on what others leave idle.
     pub fn is_reclaimed(&self) -> bool {
         self.level == QosLevel::Reclaimed
+    }
+
+    /// How it uses NUMA zones, if it wants zones at all. Zones are exclusive unless the pod says otherwise.
+    pub fn numa_binding(&self) -> Option<NumaBinding> {
+        let wants = self.level == QosLevel::Dedicated && self.enhancements.numa_binding;
+        wants.then_some(match self.enhancements.numa_exclusive {
+            Some(false) => NumaBinding::Shared,
+            Some(true) | None => NumaBinding::Exclusive,
+        })
     }
 
     /// A reclaimed pod can evict only reclaimed pods, and a mid, batch or free pod none of a stronger class, whatever the

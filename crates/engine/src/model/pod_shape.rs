@@ -89,6 +89,8 @@ impl PartialEq for PodShape {
             qos,
             level,
             enhancements,
+            pinned_cores,
+            zones: _,
             preempted,
             affinity_errors,
             spread_errors,
@@ -119,6 +121,7 @@ impl PartialEq for PodShape {
             && *qos == b.qos
             && *level == b.level
             && *enhancements == b.enhancements
+            && *pinned_cores == b.pinned_cores
             && *preempted == b.preempted
             && *affinity_errors == b.affinity_errors
             && *spread_errors == b.spread_errors

@@ -1,6 +1,6 @@
 //! Pods as an API server writes them.
 
-use engine::model::{Name, PreemptionPolicy, PriorityClass, QosClass, QosLevel, Resource};
+use engine::model::{Name, NumaBinding, PreemptionPolicy, PriorityClass, QosClass, QosLevel};
 
 use super::*;
 
@@ -205,7 +205,11 @@ fn words_of_katalyst() {
         .unwrap()
     };
     let level = |value: &str| format!(r#""katalyst.kubewharf.io/qos_level":"{value}""#);
-    let binding = r#""katalyst.kubewharf.io/memory_enhancement":"{\"numa_binding\":\"true\",\"numa_exclusive\":\"false\"}""#;
+    let binding = |exclusive: &str| {
+        format!(
+            r#""katalyst.kubewharf.io/memory_enhancement":"{{\"numa_binding\":\"true\",\"numa_exclusive\":\"{exclusive}\"}}""#
+        )
+    };
     let broken = r#""katalyst.kubewharf.io/memory_enhancement":"{\"numa_binding\":true}""#;
     // (annotations, container, level, numa binding, what the warning names)
     for (annotations, container, want, is_bound, warning) in [
@@ -240,7 +244,29 @@ fn words_of_katalyst() {
             false,
             Some("`` is not a QoS level"),
         ),
-        (binding.to_owned(), "", QosLevel::Shared, true, None),
+        (
+            binding("false"),
+            "",
+            QosLevel::Shared,
+            true,
+            Some("has no effect: it needs katalyst.kubewharf.io/qos_level: dedicated_cores"),
+        ),
+        (
+            format!("{},{}", level("reclaimed_cores"), binding("true")),
+            "",
+            QosLevel::Reclaimed,
+            true,
+            Some(
+                "numa_binding in annotation katalyst.kubewharf.io/memory_enhancement has no effect",
+            ),
+        ),
+        (
+            format!("{},{}", level("dedicated_cores"), binding("True")),
+            "",
+            QosLevel::Dedicated,
+            true,
+            Some("found `True`; use \"true\" or \"false\""),
+        ),
         (
             broken.to_owned(),
             "",
@@ -268,7 +294,6 @@ fn words_of_katalyst() {
         let pod = annotated(&annotations, container);
         assert_eq!(pod.level, want, "{annotations}");
         assert_eq!(pod.enhancements.numa_binding, is_bound, "{annotations}");
-        assert!(!pod.enhancements.numa_exclusive, "{annotations}");
         match warning {
             None => assert_eq!(pod.warnings, Vec::<String>::new(), "{annotations}"),
             Some(text) => assert!(
@@ -277,5 +302,59 @@ fn words_of_katalyst() {
                 pod.warnings
             ),
         }
+    }
+}
+
+#[test]
+fn zones_are_exclusive_unless_the_pod_says_otherwise() {
+    let of = |options: &str, node: &str, zones: &str| {
+        let options = options.replace('"', "\\\"");
+        parsed(&format!(
+            r#"{{"metadata":{{"name":"p","annotations":{{"katalyst.kubewharf.io/qos_level":"dedicated_cores",
+            "katalyst.kubewharf.io/memory_enhancement":"{options}","tidepool.io/numa-zones":"{zones}"}}}},
+            "spec":{{"nodeName":"{node}","containers":[{{"name":"c"}}]}}}}"#
+        ))
+        .unwrap()
+    };
+    for (options, want) in [
+        (r#"{"numa_binding":"true"}"#, Some(NumaBinding::Exclusive)),
+        (
+            r#"{"numa_binding":"true","numa_exclusive":"true"}"#,
+            Some(NumaBinding::Exclusive),
+        ),
+        (
+            r#"{"numa_binding":"true","numa_exclusive":"false"}"#,
+            Some(NumaBinding::Shared),
+        ),
+        (r#"{"numa_binding":"false","numa_exclusive":"true"}"#, None),
+        (r#"{"numa_exclusive":"true"}"#, None),
+        ("{}", None),
+    ] {
+        assert_eq!(of(options, "", "0").numa_binding(), want, "{options}");
+    }
+    let on = r#"{"numa_binding":"true"}"#;
+    assert_eq!(of(on, "", "1").zones, None, "a pod that waits has no zones");
+    let bound = of(on, "n", "1,0");
+    assert_eq!(bound.zones.unwrap().to_string(), "0,1");
+    let edited = of(on, "n", "0-3");
+    assert_eq!(edited.zones, None);
+    let want = "ignoring invalid annotation tidepool.io/numa-zones: `0-3` is not a NUMA zone: use ids from 0 to 63, separated by commas";
+    assert_eq!(edited.warnings, [want]);
+}
+
+#[test]
+fn the_kubelet_may_pin_guaranteed_pods_with_whole_cores() {
+    for (class, cpu, want) in [
+        ("Guaranteed", "2", true),
+        ("Guaranteed", "2000m", true),
+        ("Guaranteed", "1500m", false),
+        ("Burstable", "2", false),
+        ("", "2", false),
+    ] {
+        let pod = parsed(&format!(
+            r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{{"name":"c","resources":{{"requests":{{"cpu":"{cpu}"}}}}}}]}},
+            "status":{{"qosClass":"{class}"}}}}"#
+        ));
+        assert_eq!(pod.unwrap().pinned_cores, want, "{class} {cpu}");
     }
 }

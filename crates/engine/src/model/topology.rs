@@ -1,0 +1,275 @@
+//! The NUMA zones of a node as its agent reports them, and sets of them.
+//!
+//! Which pod has which zone is known to the cluster.
+
+use std::fmt;
+
+use super::{Amounts, Name, Reclaimed, Resource};
+
+/// The annotation that a Binding carries: the zones that the scheduler chose, such as `0,1`.
+pub const NUMA_ZONES: &str = "tidepool.io/numa-zones";
+
+/// Ids are below this, as the kernel's and Katalyst's are.
+pub const MOST_ZONES: usize = 64;
+
+/// NUMA zones by id.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ZoneSet(u64);
+
+impl ZoneSet {
+    pub const EMPTY: Self = Self(0);
+
+    /// `None` for an id that no zone can have.
+    pub fn of(id: u8) -> Option<Self> {
+        (usize::from(id) < MOST_ZONES).then(|| Self(1 << id))
+    }
+
+    /// The text of [`NUMA_ZONES`].
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut all = Self::EMPTY;
+        for part in text.split(',') {
+            let one = part.trim().parse().ok().and_then(Self::of);
+            let one = one.ok_or_else(|| {
+                format!("`{part}` is not a NUMA zone: use ids from 0 to 63, separated by commas")
+            })?;
+            all = all.with(one);
+        }
+        Ok(all)
+    }
+
+    pub fn contains(self, id: u8) -> bool {
+        Self::of(id).is_some_and(|one| self.0 & one.0 != 0)
+    }
+
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    #[must_use]
+    pub fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Ids in their order.
+    pub fn iter(self) -> impl Iterator<Item = u8> {
+        (0..MOST_ZONES as u8).filter(move |id| self.contains(*id))
+    }
+}
+
+impl fmt::Display for ZoneSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, id) in self.iter().enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(f, "{comma}{id}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ZoneSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{self}}}")
+    }
+}
+
+/// How a pod with `numa_binding` uses its zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NumaBinding {
+    /// Whole zones that no other pod may use.
+    Exclusive,
+    /// One zone, with others in it.
+    Shared,
+}
+
+/// The kubelet's topology manager policy, as far as it limits the choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TopologyPolicy {
+    /// `SingleNUMANodeContainerLevel`.
+    SingleContainer,
+    /// `SingleNUMANodePodLevel`.
+    SinglePod,
+    /// All others: a pod may get several zones.
+    #[default]
+    Several,
+}
+
+impl TopologyPolicy {
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "SingleNUMANodeContainerLevel" => Self::SingleContainer,
+            "SingleNUMANodePodLevel" => Self::SinglePod,
+            _ => Self::Several,
+        }
+    }
+
+    pub fn is_single(self) -> bool {
+        self != Self::Several
+    }
+}
+
+/// A NUMA zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    pub id: u8,
+    pub socket: Name,
+    pub allocatable: Amounts,
+    pub capacity: Amounts,
+    /// What the zone lends, if it is reported by zone.
+    pub reclaimed: Option<Reclaimed>,
+    /// To each zone of the node, in the order of their ids. Empty if it is not reported.
+    pub distances: Vec<u32>,
+    /// `reserved_cpu_list`, as written.
+    pub reserved_cpus: Name,
+    pub allocations: Vec<Allocation>,
+}
+
+impl Zone {
+    pub fn as_set(&self) -> ZoneSet {
+        ZoneSet::of(self.id).unwrap_or_default()
+    }
+}
+
+/// What the agent saw a pod use of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allocation {
+    pub uid: Name,
+    pub requests: Amounts,
+}
+
+/// All zones of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Topology {
+    pub policy: TopologyPolicy,
+    /// By id, each once.
+    zones: Vec<Zone>,
+    /// Of each socket.
+    sockets: Vec<ZoneSet>,
+}
+
+impl Topology {
+    /// Of several zones with one id, the first counts.
+    pub fn new(policy: TopologyPolicy, mut zones: Vec<Zone>) -> Self {
+        zones.sort_by_key(|zone| zone.id);
+        zones.dedup_by_key(|zone| zone.id);
+        let mut sockets: Vec<(Name, ZoneSet)> = Vec::new();
+        for zone in &zones {
+            match sockets.iter_mut().find(|(name, _)| *name == zone.socket) {
+                Some((_, set)) => *set = set.with(zone.as_set()),
+                None => sockets.push((zone.socket.clone(), zone.as_set())),
+            }
+        }
+        Self {
+            policy,
+            zones,
+            sockets: sockets.into_iter().map(|(_, set)| set).collect(),
+        }
+    }
+
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
+    pub fn sockets(&self) -> &[ZoneSet] {
+        &self.sockets
+    }
+
+    pub fn all(&self) -> ZoneSet {
+        let sockets = self.sockets.iter();
+        sockets.fold(ZoneSet::EMPTY, |all, socket| all.with(*socket))
+    }
+
+    pub fn zone(&self, id: u8) -> Option<&Zone> {
+        let position = self.zones.binary_search_by_key(&id, |zone| zone.id).ok()?;
+        self.zones.get(position)
+    }
+
+    /// The sum over some zones.
+    pub fn allocatable(&self, zones: ZoneSet, resource: &Resource) -> i64 {
+        let zones = self.zones.iter().filter(|zone| zones.contains(zone.id));
+        zones.map(|zone| zone.allocatable.get(resource)).sum()
+    }
+
+    /// Whether a pod is seen to use some of a zone.
+    pub fn uses(&self, uid: &str) -> bool {
+        let allocations = self.zones.iter().flat_map(|zone| &zone.allocations);
+        allocations.into_iter().any(|found| *found.uid == *uid)
+    }
+
+    /// The sum of the distances between each two of the zones; a distance that is not reported counts as the kernel's
+    /// default for remote zones.
+    pub fn distance(&self, zones: ZoneSet) -> u64 {
+        const REMOTE: u32 = 20;
+        let chosen = || self.zones.iter().filter(|zone| zones.contains(zone.id));
+        let mut sum = 0;
+        for from in chosen() {
+            for to in chosen().filter(|to| to.id > from.id) {
+                let position = self.zones.iter().position(|zone| zone.id == to.id);
+                let found = position.and_then(|position| from.distances.get(position));
+                sum += u64::from(found.copied().unwrap_or(REMOTE));
+            }
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_written_as_lists_of_ids() {
+        for (text, want) in [
+            ("0", Ok("0")),
+            ("1,0", Ok("0,1")),
+            ("63, 2,2", Ok("2,63")),
+            ("64", Err("64")),
+            ("", Err("")),
+            ("0,", Err("")),
+            ("-1", Err("-1")),
+            ("a", Err("a")),
+        ] {
+            let found = ZoneSet::parse(text).map(|set| set.to_string());
+            let want = want.map(ToOwned::to_owned).map_err(|part| {
+                format!("`{part}` is not a NUMA zone: use ids from 0 to 63, separated by commas")
+            });
+            assert_eq!(found, want, "{text}");
+        }
+    }
+
+    #[test]
+    fn distances_that_are_missing_are_remote() {
+        let zone = |id, distances: &[u32]| Zone {
+            id,
+            socket: "0".into(),
+            allocatable: Amounts::default(),
+            capacity: Amounts::default(),
+            reclaimed: None,
+            distances: distances.to_vec(),
+            reserved_cpus: "".into(),
+            allocations: Vec::new(),
+        };
+        let zones = vec![zone(0, &[10, 12, 32]), zone(5, &[12, 10, 11]), zone(9, &[])];
+        let topology = Topology::new(TopologyPolicy::Several, zones);
+        for (set, want) in [("0", 0), ("0,5", 12), ("5,9", 11), ("0,5,9", 55)] {
+            let set = ZoneSet::parse(set).unwrap();
+            assert_eq!(topology.distance(set), want, "{set}");
+        }
+        let zones = vec![zone(1, &[]), zone(2, &[])];
+        let topology = Topology::new(TopologyPolicy::Several, zones);
+        assert_eq!(topology.distance(topology.all()), 20);
+    }
+}
