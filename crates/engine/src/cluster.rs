@@ -16,6 +16,7 @@ mod pod_classes;
 mod storage;
 mod terms;
 mod view;
+mod zones;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 pub use terms::{TermRole, Terms};
 pub use view::{AccountState, NodeState, PodRef, ReclaimedState, Snapshot, UnknownNode};
+pub(crate) use zones::Lost;
+pub use zones::{NodeZones, ZoneHolder};
 
 use crate::capacity::{is_excessive, shrink_map};
 use crate::framework::Event;
@@ -55,6 +58,8 @@ pub struct Placed {
     pub(crate) priority: i32,
     pub(crate) started: Option<Timestamp>,
     pub(crate) share: Share,
+    /// What its NUMA zones have beyond its requests.
+    pub(crate) lost: Lost,
     class: PodClassId,
 }
 
@@ -262,6 +267,7 @@ impl Cluster {
                 self.arrive(id, slot);
             }
         }
+        self.settle_zones(slot);
         self.catalog.node_count = self.nodes.len();
     }
 
@@ -355,7 +361,8 @@ impl Cluster {
             entry.pods.remove(position);
         }
         self.by_uid.remove(uid);
-        let placed = self.pods[id.0].take()?;
+        let mut placed = self.pods[id.0].take()?;
+        let lost = std::mem::take(&mut placed.lost);
         let lifted = Lifted {
             id,
             placed,
@@ -363,6 +370,11 @@ impl Cluster {
             position,
         };
         self.charge_lifted(&lifted, true);
+        if let Some(slot) = slot {
+            let row = self.nodes.row_mut(slot);
+            self.catalog.accounts.charge_lost(row, &lost, -1);
+            self.settle_zones(slot);
+        }
         Some(lifted)
     }
 
@@ -376,6 +388,9 @@ impl Cluster {
         }
         self.by_uid.insert(lifted.placed.pod.uid.clone(), id);
         self.pods[id.0] = Some(lifted.placed);
+        if let Some(slot) = lifted.slot {
+            self.settle_zones(slot);
+        }
     }
 
     fn charge_lifted(&mut self, lifted: &Lifted, is_lifted: bool) {
@@ -472,6 +487,7 @@ impl Cluster {
             priority: pod.priority,
             started: pod.started,
             share: Share::of(&pod.requests),
+            lost: Lost::default(),
             class,
             pod,
         });
@@ -503,19 +519,23 @@ impl Cluster {
         if let Some(entry) = self.nodes.entry_mut(slot) {
             entry.pods.push(id);
         }
+        self.settle_zones(slot);
     }
 
     fn depart(&mut self, id: PodId, slot: usize) {
-        let Some(placed) = self.pods[id.0].as_ref() else {
+        let Some(placed) = self.pods[id.0].as_mut() else {
             return;
         };
+        let lost = std::mem::take(&mut placed.lost);
         self.classes.depart(placed.class, slot);
-        self.catalog
-            .accounts
-            .charge(self.nodes.row_mut(slot), &placed.pod.requests, -1);
+        let row = self.nodes.row_mut(slot);
+        let accounts = &self.catalog.accounts;
+        accounts.charge(row, &placed.pod.requests, -1);
+        accounts.charge_lost(row, &lost, -1);
         if let Some(entry) = self.nodes.entry_mut(slot) {
             entry.pods.retain(|other| *other != id);
         }
+        self.settle_zones(slot);
     }
 
     /// Gives the table of pods the size that it needs.

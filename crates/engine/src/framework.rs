@@ -10,6 +10,7 @@
 //! | gate | [`Plan::gate`] | a [`Fact`] of the node's object that must be 0: selectors, taints, flags |
 //! | row | [`Plan::filter_rows`], [`Plan::score_rows`] | numbers of the node's own accounts ([`Plan::column`]) |
 //! | place | [`Plan::filter_places`], [`Plan::score_places`], [`Plan::tier`] | facts ([`Plan::fact`]) and counts of pods ([`Plan::count`]), scores that are normalised |
+//! | zone | [`Plan::filter_zones`], [`Plan::score_zones`] | the NUMA zones of the node and the pods that have them |
 //! | opaque | [`Plan::filter_nodes`], [`Plan::score_nodes`] | last resort: sees a whole node, so its results cannot be cached |
 //!
 //! A *place* is one node, or a group of nodes that are equal in everything declared; a check cannot distinguish them.
@@ -40,8 +41,9 @@ mod registry;
 mod row;
 mod rule;
 mod verdict;
+mod zone;
 
-pub use crate::cluster::{Catalog, ImageState, Part, Storage, TermRole};
+pub use crate::cluster::{Catalog, ImageState, NodeZones, Part, Storage, TermRole, ZoneHolder};
 pub use config_rules::{AddedArg, ArgOverride, Companion, ConfigRules, ConfigVersion, Successor};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Kind};
 pub use opaque::{NodeFilter, NodeScore, NodeView};
@@ -52,12 +54,13 @@ pub use registry::{ArgsError, Configure, ConfigureError, Entry, NoArgs, Point, P
 pub use row::{BLOCK, Block, ColumnId, RequestedAmount, Row, RowFilter, RowScore};
 pub use rule::{Carriers, Count, Fact, NodeRule, PodRule, PodSet, Within};
 pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
+pub use zone::{ZoneFilter, ZoneScore};
 
 pub(crate) use place::ErasedPlaceTier;
 pub(crate) use plan::Need;
 pub(crate) use rule::{NodeFacts, bit_of};
 
-use crate::model::{NodeSpec, Pod, Resource, Timestamp};
+use crate::model::{NodeSpec, Pod, Resource, Timestamp, ZoneSet};
 
 /// A configured scheduling plugin. Every method but `prepare` has a default that does nothing.
 pub trait Plugin: Send + Sync {
@@ -87,6 +90,12 @@ pub trait Plugin: Send + Sync {
     /// QueueSort: whether `a` comes before `b`; each has the time at which it was queued.
     fn goes_before(&self, _a: (&Pod, Timestamp), _b: (&Pod, Timestamp)) -> bool {
         false
+    }
+
+    /// Reserve: the NUMA zones that the pod gets on the node, `None` if the plugin gives it none. The pod has them from then
+    /// on, for as long as it is on the node.
+    fn zones(&self, _pod: &Pod, _node: Option<&NodeZones>) -> Option<ZoneSet> {
+        None
     }
 
     /// Reserve: reserves what only this plugin tracks (volumes, devices) for the pod on the node.

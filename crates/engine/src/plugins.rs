@@ -18,6 +18,7 @@ pub mod node_affinity;
 pub mod node_declared_features;
 pub mod node_name;
 pub mod node_ports;
+pub mod node_resource_topology;
 pub mod node_resources_balanced_allocation;
 pub mod node_resources_fit;
 pub mod node_resources_fit_plus;
@@ -82,6 +83,7 @@ pub const ALL: &[Entry] = &[
     >(),
     Entry::of::<qos_aware_taint_toleration::QoSAwareTaintToleration>(),
     Entry::of::<qos_aware_preemption::QoSAwarePreemption>(),
+    Entry::of::<node_resource_topology::NodeResourceTopology>(),
     // Not enabled by default: mid and batch tiers.
     Entry::of::<tier_resources_fit::TierResourcesFit>(),
     Entry::of::<mid_prod_no_over_allocation::MidProdNoOverAllocation>(),

@@ -5,8 +5,8 @@ mod unoffered;
 
 use std::sync::Arc;
 
-use crate::framework::{ConfigureError, Entry, Plugin, Point, Points};
-use crate::model::Name;
+use crate::framework::{ConfigureError, Entry, NodeZones, Plugin, Point, Points};
+use crate::model::{Name, Pod, ZoneSet};
 
 pub use profiles::{EXTENDER, Hint, Profiles, ProfilesError};
 pub use unoffered::Unoffered;
@@ -63,6 +63,12 @@ impl Profile {
     /// Indexes of the plugins that run at a point.
     pub fn at(&self, point: Point) -> &[usize] {
         &self.order[point as usize]
+    }
+
+    /// The NUMA zones that the pod gets on a node, by the first plugin of Reserve that gives it some.
+    pub(crate) fn zones(&self, pod: &Pod, node: Option<&NodeZones>) -> Option<ZoneSet> {
+        let mut plugins = self.at(Point::Reserve).iter();
+        plugins.find_map(|index| self.plugins[*index].plugin.zones(pod, node))
     }
 }
 

@@ -20,6 +20,7 @@ mod priority;
 mod scores;
 #[cfg(test)]
 mod tests;
+mod zones;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ pub use outcome::{
 };
 pub use post_filter::PostFilterResult;
 pub use scores::{NodeScores, ScoreCountError, Scores, score_count};
+pub use zones::ZonesReport;
 
 use crate::cluster::Cluster;
 pub use crate::evaluate::{NodeAmount, Shortage};

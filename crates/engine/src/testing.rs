@@ -12,6 +12,7 @@ mod affinity;
 #[cfg(test)]
 mod dice;
 mod lab;
+mod numbers;
 mod objects;
 mod policy;
 mod report;
@@ -21,6 +22,7 @@ pub use affinity::{TermBuilder, requirement, term};
 #[cfg(test)]
 pub(crate) use dice::Dice;
 pub use lab::Lab;
+pub use numbers::Numbers;
 pub use objects::{NodeBuilder, PodBuilder, SpreadBuilder, node, pod, spread};
 pub use policy::{PolicyBuilder, policy};
 pub use report::{ReportBuilder, report};

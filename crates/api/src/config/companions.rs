@@ -43,7 +43,10 @@ pub(super) fn add_companions(profile: &Profile, plugins: &[Entry], chosen: &mut 
             }
             let Some((replaced, decides)) = companion.replaces else {
                 if !has_own {
-                    names.push(name.to_owned());
+                    let next = names
+                        .iter()
+                        .position(|known| companion.before == Some(&**known));
+                    names.insert(next.unwrap_or(names.len()), name.to_owned());
                 }
                 continue;
             };

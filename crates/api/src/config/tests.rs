@@ -505,6 +505,16 @@ fn companions_can_be_disabled_by_name() {
     let plain = body("");
     assert!(on(&plain, Point::Filter, "QoSAwareTaintToleration"));
     assert!(on(&plain, Point::PostFilter, "QoSAwarePreemption"));
+    let filters = profile(&plain);
+    let filters = at(&filters, Point::Filter);
+    let place = |name: &str| filters.iter().position(|known| *known == name);
+    assert!(place("NodeResourceTopology") < place("NodeResourcesFit"));
+    let zones = [Point::Filter, Point::Score, Point::Reserve, Point::PreBind];
+    let off = body("    multiPoint: {disabled: [{name: NodeResourceTopology}]}\n");
+    for point in zones {
+        assert!(on(&plain, point, "NodeResourceTopology"), "{point:?}");
+        assert!(!on(&off, point, "NodeResourceTopology"), "{point:?}");
+    }
     let off = body("    postFilter: {disabled: [{name: QoSAwarePreemption}]}\n");
     assert!(on(&off, Point::PostFilter, "DefaultPreemption"));
     assert!(!on(&off, Point::PostFilter, "QoSAwarePreemption"));

@@ -21,10 +21,11 @@ const RECLAIMED_CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const RECLAIMED_MEMORY: &str = "resource.katalyst.kubewharf.io/reclaimed_memory";
 /// Plugins that co-location replaces.
 const REPLACED: [&str; 2] = ["NodeResourcesBalancedAllocation", "DefaultPreemption"];
-const COLOCATION: [(&str, i64); 4] = [
+const COLOCATION: [(&str, i64); 5] = [
     ("QoSAwareNodeResourcesFit", 4),
     ("QoSAwareNodeResourcesBalancedAllocation", 1),
     ("QoSAwareTaintToleration", 1),
+    ("NodeResourceTopology", 1),
     ("QoSAwarePreemption", 0),
 ];
 /// Preemption evicts only pods of lower priority than these.
@@ -60,6 +61,10 @@ pub(crate) enum Workload {
     Policy,
     /// The same policy and other pods: the cost of the plugin for pods without a policy.
     WithoutPolicy,
+    /// Every pod gets a whole NUMA zone; nodes have four.
+    Numa,
+    /// The pods of `Basic` on such nodes, with the same profile.
+    WithoutNuma,
     /// The time of an explanation of a waiting pod.
     Explain,
     /// The same of a pod that has a node.
@@ -82,7 +87,7 @@ pub(crate) enum Expected {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -100,6 +105,8 @@ impl Workload {
         Self::Reclaimed,
         Self::Policy,
         Self::WithoutPolicy,
+        Self::Numa,
+        Self::WithoutNuma,
         Self::Explain,
         Self::ExplainPlaced,
         Self::Dump,
@@ -124,6 +131,8 @@ impl Workload {
             Self::Reclaimed => "reclaimed",
             Self::Policy => "policy",
             Self::WithoutPolicy => "without-policy",
+            Self::Numa => "numa",
+            Self::WithoutNuma => "without-numa",
             Self::Explain => "explain",
             Self::ExplainPlaced => "explain-placed",
             Self::Dump => "dump",
@@ -192,6 +201,9 @@ impl Workload {
         if self == Self::Reclaimed {
             inputs.extend((0..nodes).map(|at| lends(at, &mut random)));
         }
+        if matches!(self, Self::Numa | Self::WithoutNuma) {
+            inputs.extend((0..nodes).map(four_zones));
+        }
         match self {
             // The first pod needs a pod to be near to.
             Self::PodAffinity => {
@@ -238,6 +250,7 @@ impl Workload {
                 | Self::Scorer(_)
                 | Self::Policy
                 | Self::WithoutPolicy
+                | Self::WithoutNuma
                 | Self::Explain
                 | Self::ExplainPlaced
                 | Self::Dump => small(),
@@ -254,6 +267,7 @@ impl Workload {
                 Self::Unschedulable => plain.container(&format!("cpu={}m", 64_000 + at)),
                 Self::UnschedulableEqual => plain.container("cpu=64 memory=128Mi"),
                 Self::Preemption => plain.container("cpu=8 memory=8Gi").priority(PRIORITY),
+                Self::Numa => plain.dedicated(None).container("cpu=6 memory=8Gi"),
                 Self::Reclaimed if at.is_multiple_of(2) => small(),
                 Self::Reclaimed => plain
                     .reclaimed()
@@ -268,7 +282,7 @@ impl Workload {
 pub(crate) fn scheduler(workload: Workload, hooks: Hooks) -> Scheduler {
     let profile = match workload {
         Workload::Scorer(name) => one_scorer(name),
-        Workload::Reclaimed => colocation_profile(),
+        Workload::Reclaimed | Workload::Numa | Workload::WithoutNuma => colocation_profile(),
         Workload::Policy | Workload::WithoutPolicy => {
             let mut names = plugins::DEFAULT.to_vec();
             names.push(("resourcepolicy", 1));
@@ -383,6 +397,14 @@ fn lends(node: usize, random: &mut Random) -> Input {
     let cores = 8 + random.below(8) as i64;
     let report = report(&node_name(node)).lends(1_000 * cores, cores << 32);
     Input::Object(report.into())
+}
+
+/// A quarter of the node in each of two sockets' two zones.
+fn four_zones(node: usize) -> Input {
+    let zones = (0..4).fold(report(&node_name(node)), |found, id| {
+        found.zone(&(id / 2).to_string(), id, "cpu=8 memory=32Gi")
+    });
+    Input::Object(zones.into())
 }
 
 fn near(pod: PodBuilder) -> PodBuilder {

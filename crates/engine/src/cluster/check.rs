@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 
 use super::lending::lent_columns;
-use super::{Cluster, Part, PodClassId, Share, scalars};
+use super::{Cluster, Lost, Part, PodClassId, Share, scalars};
 use crate::model::{Name, ReclaimedResource, Resource};
 
 /// A count that does not follow from the objects.
@@ -107,15 +107,18 @@ impl Cluster {
                         entry.node.spec.reports,
                         &entry.node.spec.qos_taints[..],
                         entry.node.spec.refuses_mid_latency_sensitive,
+                        &entry.node.spec.topology,
                     ),
                     (
                         report.is_some(),
                         report.map_or(&[][..], |report| &report.taints),
                         report.is_some_and(|report| report.refuses_mid_latency_sensitive),
+                        report.map_or(&None, |report| &report.topology),
                     ),
                 )?;
                 self.pods_on(slot)
                     .for_each(|placed| accounts.charge(&mut row, &placed.pod.requests, 1));
+                self.check_zones(slot, &mut row)?;
             }
             same(
                 || format!("row of slot {slot}"),
@@ -130,6 +133,25 @@ impl Cluster {
                 .column(&Resource::Cpu, Part::Allocatable)
                 .map_or(0, |_| accounts.width()),
         )
+    }
+
+    /// Checks who has which zones, and adds what is lost to the row.
+    fn check_zones(&self, slot: usize, row: &mut [i64]) -> Result<(), Corruption> {
+        let zones = self.zones_from_pods(slot);
+        let known = self.zones_of(slot);
+        same(|| format!("zones of slot {slot}"), known, zones.as_ref())?;
+        let lost = self.lost_from(slot, zones.as_ref());
+        for placed in self.pods_on(slot) {
+            let found = lost.iter().find(|(uid, _)| *uid == placed.pod.uid);
+            let want = found.map_or(Lost::default(), |(_, lost)| *lost);
+            same(
+                || format!("what pod {} takes beyond its requests", placed.pod.uid),
+                placed.lost,
+                want,
+            )?;
+            self.catalog.accounts.charge_lost(row, &want, 1);
+        }
+        Ok(())
     }
 
     fn check_pods(&self) -> Result<(), Corruption> {

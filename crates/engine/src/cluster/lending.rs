@@ -59,6 +59,7 @@ impl Cluster {
         if is_visible(&change) {
             self.rewrite(slot);
         }
+        self.settle_zones(slot);
         self.report_events(slot, change)
     }
 
@@ -69,6 +70,7 @@ impl Cluster {
         spec.qos_taints = report.map_or_else(Vec::new, |report| report.taints.clone());
         spec.refuses_mid_latency_sensitive =
             report.is_some_and(|report| report.refuses_mid_latency_sensitive);
+        spec.topology = report.and_then(|report| report.topology.clone());
     }
 
     fn rewrite(&mut self, slot: usize) {
@@ -128,7 +130,9 @@ impl Cluster {
             (Some(_), None) => vec![Actions::DELETE],
             (Some(old), Some(new)) => [
                 (
-                    new.allocatable.grew_from(old.allocatable) || pool_grew(old, new),
+                    new.allocatable.grew_from(old.allocatable)
+                        || pool_grew(old, new)
+                        || new.topology != old.topology,
                     Actions::NODE_ALLOCATABLE,
                 ),
                 (new.taints != old.taints, Actions::NODE_TAINT),
@@ -184,6 +188,7 @@ fn is_visible(change: &Change<CustomNodeResource>) -> bool {
         (Some(old), Some(new)) => {
             old.taints != new.taints
                 || old.refuses_mid_latency_sensitive != new.refuses_mid_latency_sensitive
+                || old.topology != new.topology
         }
         (old, new) => old.is_some() != new.is_some(),
     }

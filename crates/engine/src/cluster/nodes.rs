@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::PodId;
 use super::accounts::{Accounts, Part};
 use super::domains::Domains;
+use super::zones::NodeZones;
 use crate::framework::NodeFacts;
 use crate::model::{Name, Node, NodeSpec};
 
@@ -28,6 +29,8 @@ pub struct NodeEntry {
     /// Ids of the labels' values, in the order of the labels.
     domains: Vec<u32>,
     pub pods: Vec<PodId>,
+    /// Who has which NUMA zones; `None` if none are reported.
+    pub(super) zones: Option<Box<NodeZones>>,
 }
 
 impl NodeFacts for NodeEntry {
@@ -108,6 +111,7 @@ impl Nodes {
             node,
             domains,
             pods: Vec::new(),
+            zones: None,
         });
         slot
     }

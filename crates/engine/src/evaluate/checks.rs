@@ -1,8 +1,10 @@
 //! Runs the checks of the filters, in their order, on one node or on a block of nodes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::scan::Scan;
+use crate::cluster::NodeZones;
 use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Verdict};
 use crate::model::Pod;
 
@@ -12,6 +14,8 @@ pub(super) trait CheckInput {
     fn places(&self) -> (&Places, usize);
     /// The rows. Only called if a check reads them.
     fn rows(&mut self) -> &Block;
+    /// The NUMA zones of a lane, if it has any. Only called for zone checks.
+    fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>>;
     /// The slot of a lane, and the pods on the node. Only called for opaque checks.
     fn node(&self, lane: usize) -> (usize, Vec<&Arc<Pod>>);
 }
@@ -71,6 +75,12 @@ impl Scan<'_> {
                     let (places, from) = input.places();
                     filter.filter_range(places, from, verdicts);
                 }
+                Check::Zones(filter) => {
+                    verdicts.fill(Verdict::FITS);
+                    for lane in lanes_of(alive) {
+                        verdicts[lane] = filter.filter(input.zones(lane).as_deref());
+                    }
+                }
                 Check::Nodes(filter) => {
                     verdicts.fill(Verdict::FITS);
                     for lane in lanes_of(alive) {
@@ -103,6 +113,25 @@ impl Scan<'_> {
             }
         }
         alive
+    }
+
+    /// The NUMA zones of a node with these pods on it. Those that were added and have no zones yet get theirs first.
+    pub(super) fn zones_with(
+        &self,
+        slot: usize,
+        pods: Vec<&Arc<Pod>>,
+        added: &[&Arc<Pod>],
+    ) -> Option<Cow<'_, NodeZones>> {
+        let entry = self.cluster.nodes().get(slot)?;
+        let topology = entry.node.spec.topology.as_ref()?;
+        let is_new = |pod: &Pod| pod.zones.is_none() && added.iter().any(|new| new.uid == pod.uid);
+        let known = pods.into_iter().filter(|pod| !is_new(pod));
+        let mut zones = NodeZones::of(topology, known);
+        for pod in added.iter().filter(|pod| pod.zones.is_none()) {
+            let given = self.profile.zones(pod, Some(&zones)).unwrap_or_default();
+            zones.add(pod, given);
+        }
+        Some(Cow::Owned(zones))
     }
 
     /// The same for one node.

@@ -81,7 +81,7 @@ impl Scan<'_> {
                         let text = check.explain(verdict.code())?;
                         Some(text.into_owned())
                     }
-                    Check::Rows(_) | Check::Nodes(_) => None,
+                    Check::Rows(_) | Check::Zones(_) | Check::Nodes(_) => None,
                 }
             }
         }

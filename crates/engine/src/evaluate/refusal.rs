@@ -113,7 +113,7 @@ impl Scan<'_> {
         let (plugin, check) = self.filters[filter];
         match &self.plan.plugins[plugin].filters[check] {
             Check::Rows(rows) => rows.reasons(row, each),
-            Check::Gate(_) | Check::Places(_) => each(u32::from(verdict.code())),
+            Check::Gate(_) | Check::Places(_) | Check::Zones(_) => each(u32::from(verdict.code())),
             Check::Nodes(_) => {}
         }
     }
@@ -135,6 +135,7 @@ impl Scan<'_> {
             Check::Gate(gate) => gate.reason.clone(),
             Check::Rows(rows) => rows.reason(code),
             Check::Places(filter) => filter.reason(u8::try_from(code).unwrap_or(u8::MAX)),
+            Check::Zones(filter) => filter.reason(u8::try_from(code).unwrap_or(u8::MAX)),
             // Opaque checks have a message of their own.
             Check::Nodes(_) => Reason::default(),
         }

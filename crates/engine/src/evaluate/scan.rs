@@ -1,5 +1,6 @@
 //! The evaluator that runs every check on every node, from the cluster state, without results of earlier decisions.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -9,7 +10,7 @@ use super::points::FeasibleNodes;
 use super::prepare::{PreFilterResult, narrow, prepare};
 use super::suppose::NodeChange;
 use super::tally::{CountState, evaluate};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NodeZones};
 use crate::framework::{
     BLOCK, Block, Need, Places, Plan, Point, Reason, Rejection, Row, Status, Verdict,
 };
@@ -411,6 +412,11 @@ impl CheckInput for NodeInput<'_> {
             self.is_filled = true;
         }
         self.block
+    }
+
+    fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>> {
+        let zones = self.scan.cluster.zones_of(self.from + lane);
+        zones.map(Cow::Borrowed)
     }
 
     fn node(&self, lane: usize) -> (usize, Vec<&Arc<Pod>>) {

@@ -131,6 +131,11 @@ impl Scan<'_> {
                     }
                     // Row scores are not normalised.
                     Score::Rows(_) => raw = by_rows.next().unwrap_or_default(),
+                    Score::Zones(check) => {
+                        let slots = feasible.iter().map(|(slot, _)| *slot as usize);
+                        raw.extend(slots.map(|slot| check.score(self.cluster.zones_of(slot))));
+                        scores.extend_from_slice(&raw);
+                    }
                     Score::Nodes(_) => {
                         self.score_nodes(index, which, feasible, &mut raw, &mut scores);
                     }
@@ -175,7 +180,7 @@ impl Scan<'_> {
             .flat_map(|index| &self.plan.plugins[index].scores)
             .filter_map(|score| match score {
                 Score::Rows(check) => Some(&**check),
-                Score::Places(_) | Score::Nodes(_) => None,
+                Score::Places(_) | Score::Zones(_) | Score::Nodes(_) => None,
             })
             .collect();
         let mut all: Vec<Vec<i64>> = checks

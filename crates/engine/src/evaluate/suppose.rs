@@ -1,9 +1,11 @@
 //! Whether the pod fits on a node with some pods added to it and others removed. The cluster is not changed.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::checks::{CheckFailure, CheckInput};
 use super::scan::Scan;
+use crate::cluster::NodeZones;
 use crate::framework::{BLOCK, Block, Places, Rejection};
 use crate::model::Pod;
 
@@ -30,6 +32,11 @@ impl CheckInput for ChangedNode<'_> {
 
     fn rows(&mut self) -> &Block {
         &self.block
+    }
+
+    fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>> {
+        let (slot, pods) = self.node(lane);
+        self.scan.zones_with(slot, pods, self.change.added)
     }
 
     fn node(&self, _: usize) -> (usize, Vec<&Arc<Pod>>) {
@@ -114,9 +121,12 @@ impl Scan<'_> {
         added
             .iter()
             .for_each(|pod| accounts.charge(&mut row, &pod.requests, 1));
-        removed
-            .iter()
-            .for_each(|pod| accounts.charge(&mut row, &pod.requests, -1));
+        for pod in removed {
+            accounts.charge(&mut row, &pod.requests, -1);
+            if let Some(placed) = self.cluster.placed(&pod.uid) {
+                accounts.charge_lost(&mut row, &placed.lost, -1);
+            }
+        }
         let columns = self.plan.columns.iter().map(|column| {
             let mut lanes = [0; BLOCK];
             lanes[0] = column.map_or(0, |column| row[column]);

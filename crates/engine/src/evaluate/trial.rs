@@ -2,12 +2,13 @@
 //!
 //! Gives the same answers as [`Scan::fits_if`], from buffers that are filled once per node and changed in place.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::checks::{CheckFailure, CheckInput};
 use super::refusal::Refusal;
 use super::scan::Scan;
-use crate::cluster::{Placed, Share};
+use crate::cluster::{Lost, NodeZones, Placed, Share};
 use crate::framework::{BLOCK, Block, Check, Places};
 use crate::model::Pod;
 
@@ -44,6 +45,11 @@ impl CheckInput for TriedNode<'_, '_, '_> {
 
     fn rows(&mut self) -> &Block {
         &self.trial.block
+    }
+
+    fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>> {
+        let (slot, pods) = self.node(lane);
+        self.trial.scan.zones_with(slot, pods, self.added)
     }
 
     fn node(&self, _: usize) -> (usize, Vec<&Arc<Pod>>) {
@@ -94,6 +100,7 @@ impl<'s, 'a> Trial<'s, 'a> {
         self.shares.clear();
         for placed in pods {
             self.push_share(&placed.pod, &placed.share);
+            self.add_lost(&placed.lost);
         }
         let row = scan.cluster.nodes().row(slot);
         let columns = scan.plan.columns.iter();
@@ -175,6 +182,23 @@ impl<'s, 'a> Trial<'s, 'a> {
             let counts = scan.plan.counts.iter();
             self.shares
                 .extend(counts.map(|planned| planned.count.pods.moves(&pod.kind)));
+        }
+    }
+
+    /// Adds what a pod takes beyond its requests to the share that was pushed last.
+    fn add_lost(&mut self, lost: &Lost) {
+        if *lost == Lost::default() {
+            return;
+        }
+        let scan = self.scan;
+        let mut row = vec![0; scan.cluster.nodes().width()];
+        scan.cluster
+            .catalog()
+            .accounts()
+            .charge_lost(&mut row, lost, 1);
+        let from = self.shares.len() - self.width();
+        for (share, column) in self.shares[from..].iter_mut().zip(&scan.plan.columns) {
+            *share = share.wrapping_add(column.map_or(0, |column| row[column]));
         }
     }
 

@@ -88,6 +88,8 @@ pub struct Companion {
     /// The plugin whose place it takes, and the point at which a profile decides on both: if the companion is disabled
     /// there, it is enabled nowhere.
     pub replaces: Option<(&'static str, Point)>,
+    /// The plugin that it runs before, if that is enabled; otherwise it runs after all others.
+    pub before: Option<&'static str>,
 }
 
 /// Values that a plugin appends to an argument of another plugin.

@@ -7,6 +7,7 @@ use super::place::{
 use super::row::{ColumnId, ErasedRowFilter, ErasedRowScore, RowFilter, RowScore};
 use super::rule::{Count, Fact, Within};
 use super::verdict::{Reason, Rejection};
+use super::zone::{ZoneFilter, ZoneScore};
 use crate::cluster::{Catalog, Part};
 use crate::model::{Name, ReclaimedResource, Resource};
 
@@ -112,6 +113,7 @@ pub enum Check {
         reason = "evaluators call it, authors hand it over"
     )]
     Places(Box<dyn ErasedPlaceFilter>),
+    Zones(Box<dyn ZoneFilter>),
     Nodes(Box<dyn NodeFilter>),
 }
 
@@ -127,6 +129,7 @@ pub enum Score {
         reason = "evaluators call it, authors hand it over"
     )]
     Places(Box<dyn ErasedPlaceScore>),
+    Zones(Box<dyn ZoneScore>),
     Nodes(Box<dyn NodeScore>),
 }
 
@@ -276,6 +279,16 @@ impl<'a> Plan<'a> {
     /// Places of a lower tier win regardless of scores. With several tiers, those of earlier plugins are compared first.
     pub fn tier(&mut self, check: impl PlaceTier) {
         self.plugin().tiers.push(Box::new(check));
+    }
+
+    /// Filter by the NUMA zones of a node.
+    pub fn filter_zones(&mut self, check: impl ZoneFilter) {
+        self.plugin().filters.push(Check::Zones(Box::new(check)));
+    }
+
+    /// Score by the NUMA zones of a node.
+    pub fn score_zones(&mut self, check: impl ZoneScore) {
+        self.plugin().scores.push(Score::Zones(Box::new(check)));
     }
 
     /// Filter by anything about a node: last resort.

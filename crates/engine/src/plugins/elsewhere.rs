@@ -29,7 +29,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Reservation", KOORDINATOR),
     ("SchedulingHint", KOORDINATOR),
     ("NodeOvercommitment", KATALYST),
-    ("NodeResourceTopology", KATALYST),
 ];
 
 /// The project that has a plugin of this name.

@@ -64,11 +64,20 @@ impl Configure for QoSAwareNodeResourcesFit {
                 plugin: "QoSAwareTaintToleration",
                 points: &[Point::Filter, Point::Score],
                 replaces: None,
+                before: None,
+            },
+            Companion {
+                plugin: "NodeResourceTopology",
+                points: &[Point::Filter, Point::Score, Point::Reserve, Point::PreBind],
+                replaces: None,
+                // Its reasons say more: where zones are taken, NodeResourcesFit finds too little as well.
+                before: Some("NodeResourcesFit"),
             },
             Companion {
                 plugin: "QoSAwarePreemption",
                 points: &[Point::PreEnqueue, Point::PostFilter],
                 replaces: Some(("DefaultPreemption", Point::PostFilter)),
+                before: None,
             },
         ],
         // This plugin checks reclaimed resources against the node's report.

@@ -50,6 +50,7 @@ impl Configure for TierResourcesFit {
             plugin: "QoSAwareTaintToleration",
             points: &[Point::Filter, Point::Score],
             replaces: None,
+            before: None,
         }],
         ..ConfigRules::NONE
     };

@@ -118,8 +118,10 @@ impl Scheduler {
             let text = "the chosen node is gone".to_owned();
             return self.fail(Failure::error(pod, text), now);
         };
+        let waiting = pod;
+        let pod = self.with_zones(profile, &waiting, slot);
         if let Err(error) = self.cluster.assume(pod.clone(), node.spec.name.clone()) {
-            return self.fail(Failure::error(pod, error.to_string()), now);
+            return self.fail(Failure::error(waiting, error.to_string()), now);
         }
         let reserved = self.reserve(profile, &pod, &node);
         let permitted = reserved.and_then(|()| self.permit(profile, &pod, &node, now));
@@ -129,7 +131,7 @@ impl Scheduler {
                 self.unreserve(profile, &pod, &node.spec);
                 // It was assumed a moment ago, so it can be forgotten.
                 let _ = self.cluster.forget(&pod.uid);
-                let failure = Failure::refused(pod, point, plugin, &rejection);
+                let failure = Failure::refused(waiting, point, plugin, &rejection);
                 return self.fail(failure, now);
             }
         };
@@ -300,9 +302,12 @@ impl Scheduler {
             return;
         };
         // As it is now: its owner may have annotated it since the decision.
-        let latest = ticket.pod.clone();
+        let mut latest = ticket.pod.clone();
         binding.stage = Stage::Binding(ticket.clone(), None);
         let (pod, node) = (binding.pod.clone(), binding.node.clone());
+        if pod.zones.is_some() {
+            Arc::make_mut(&mut latest).zones = pod.zones;
+        }
         let hooks = self.profiles.hooks();
         hooks.end(Point::PreBind, &pod, PointResult::Success);
         let seen = hooks.pod(Point::Bind, &pod);

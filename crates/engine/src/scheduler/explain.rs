@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cycle::NO_NODES;
 use super::extenders::Conversation;
+use super::zones::ZonesReport;
 use super::{Cycle, CycleResult, PostFilterResult, Scheduler, full_name};
 use crate::cluster::Cluster;
 use crate::evaluate::{NodeExplanation, Shortage};
@@ -38,6 +39,9 @@ pub struct PodReport<S = &'static str, T = Timestamp> {
     pub last_attempt: Option<AttemptReport<S, T>>,
     /// The node that it is nominated to.
     pub nominated_node: Option<Name>,
+    /// The NUMA zones that it has on its node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zones: Option<ZonesReport>,
     /// What a decision would be now.
     pub verdict: Decision,
     /// Resources for which nodes are rejected now.
@@ -214,6 +218,13 @@ struct Subject<'a> {
     node: Option<Name>,
 }
 
+impl Subject<'_> {
+    fn zones(&self) -> Option<ZonesReport> {
+        let slot = self.cluster.nodes().slot(self.node.as_ref()?)?;
+        ZonesReport::new(&self.pod, self.cluster.zones_of(slot))
+    }
+}
+
 impl Scheduler {
     /// `None` if no such pod waits for this scheduler or is on a node. The state is the same afterwards.
     pub fn explain(&mut self, namespace: &str, name: &str, now: Timestamp) -> Option<PodReport> {
@@ -305,6 +316,7 @@ impl Scheduler {
             attempts: ticket.map(|ticket| ticket.attempts),
             last_attempt: ticket.and_then(|ticket| Some(ticket.last.as_deref()?.into())),
             nominated_node: real.nominated_node.clone(),
+            zones: subject.zones(),
             verdict: Decision::NoNode(NO_NODES.to_owned()),
             shortages: Vec::new(),
             preemption: None,

@@ -91,10 +91,11 @@ impl Scheduler {
         now: Timestamp,
     ) -> Result<(), UpdateError> {
         let uid = pod.uid.clone();
-        let had_place = self.cluster.placed(&uid).is_some();
+        let before = self.cluster.placed(&uid).map(|placed| placed.pod.clone());
         let nominated = self.cluster.denominate(&uid);
         let node = pod.node.clone();
-        let events = self.cluster.apply(pod.into())?;
+        let events = self.cluster.apply(pod.clone().into())?;
+        self.warn_of_zones(&pod, before.as_ref());
         self.arrived(&uid, node.as_ref());
         self.unconfirmed.remove(&uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
@@ -102,7 +103,7 @@ impl Scheduler {
         self.notify(&events, &Audience::default(), now);
         // It went to another node than the one that preemption made capacity on.
         if let Some(nominated) = nominated
-            && !had_place
+            && before.is_none()
         {
             self.nomination_ended(&nominated, now);
         }

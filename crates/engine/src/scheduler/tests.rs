@@ -22,6 +22,7 @@ mod hooks;
 mod known_rejections;
 mod priority;
 mod scores;
+mod zones;
 
 /// Orders by priority and time, and binds.
 struct Path;
@@ -125,6 +126,13 @@ impl Bench {
             profile("default-scheduler", &calls),
             profile("other", &calls),
         ];
+        Self {
+            calls,
+            ..Self::of(profiles, settings)
+        }
+    }
+
+    fn of(profiles: Vec<Profile>, settings: Settings) -> Self {
         let settings = Settings {
             checks_itself: true,
             ..settings
@@ -132,7 +140,7 @@ impl Bench {
         Self {
             scheduler: Scheduler::new(profiles, settings).unwrap(),
             now: Timestamp::from_secs(1_000),
-            calls,
+            calls: Arc::default(),
         }
     }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::affinity::TermBuilder;
 use crate::model::{
-    ContainerResources, Effect, HostPort, Image, Inclusion, Labels, Name, Node, NodeSpec, Owner,
-    Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, QosClass, QosLevel, Quantities,
-    Quantity, Requirement, Resource, Selector, SpreadConstraint, Taint, Toleration,
-    TolerationOperator, Unsatisfiable,
+    ContainerResources, Effect, Enhancements, HostPort, Image, Inclusion, Labels, Name, Node,
+    NodeSpec, Owner, Pod, PodKind, PodRequests, PodResources, PreferredPodTerm, QosClass, QosLevel,
+    Quantities, Quantity, Requirement, Resource, Selector, SpreadConstraint, Taint, Toleration,
+    TolerationOperator, Unsatisfiable, ZoneSet,
 };
 
 /// `"cpu=500m memory=1Gi example.com/gpu=1"`
-fn quantities(text: &str) -> Quantities {
+pub(super) fn quantities(text: &str) -> Quantities {
     text.split_whitespace()
         .map(|pair| {
             let (name, value) = pair
@@ -207,6 +207,22 @@ impl PodBuilder {
     /// Of the level that lives on what others leave idle.
     pub fn reclaimed(mut self) -> Self {
         self.pod.level = QosLevel::Reclaimed;
+        self
+    }
+
+    /// Of level dedicated_cores with `numa_binding`.
+    pub fn dedicated(mut self, exclusive: Option<bool>) -> Self {
+        self.pod.level = QosLevel::Dedicated;
+        self.pod.enhancements = Enhancements {
+            numa_binding: true,
+            numa_exclusive: exclusive,
+        };
+        self
+    }
+
+    /// Has these NUMA zones of its node, such as `0,1`.
+    pub fn zones(mut self, zones: &str) -> Self {
+        self.pod.zones = ZoneSet::parse(zones).ok();
         self
     }
 

@@ -1,7 +1,13 @@
 //! Builders of the reports of agents.
 
+use std::sync::Arc;
+
+use super::objects::quantities;
 use crate::kinds::Object;
-use crate::model::{CustomNodeResource, Effect, QosLevel, QosTaint, Reclaimed, Taint};
+use crate::model::{
+    Allocation, Amounts, CustomNodeResource, Effect, QosLevel, QosTaint, Reclaimed, Taint,
+    Topology, TopologyPolicy, Zone,
+};
 
 #[derive(Debug, Clone)]
 pub struct ReportBuilder(CustomNodeResource);
@@ -43,6 +49,51 @@ impl ReportBuilder {
         self
     }
 
+    /// A NUMA zone: `zone("0", 1, "cpu=4 memory=8Gi")` is zone 1 in socket 0.
+    pub fn zone(self, socket: &str, id: u8, amounts: &str) -> Self {
+        self.with_topology(|_, zones| {
+            let amounts = amounts_of(amounts);
+            zones.push(Zone {
+                id,
+                socket: socket.into(),
+                allocatable: amounts.clone(),
+                capacity: amounts,
+                reclaimed: None,
+                distances: Vec::new(),
+                reserved_cpus: "".into(),
+                allocations: Vec::new(),
+            });
+        })
+    }
+
+    /// The agent saw the pod use this much of a zone.
+    pub fn allocation(self, id: u8, uid: &str, amounts: &str) -> Self {
+        self.with_topology(|_, zones| {
+            for zone in zones.iter_mut().filter(|zone| zone.id == id) {
+                zone.allocations.push(Allocation {
+                    uid: uid.into(),
+                    requests: amounts_of(amounts),
+                });
+            }
+        })
+    }
+
+    pub fn policy(self, policy: &str) -> Self {
+        self.with_topology(|known, _| *known = TopologyPolicy::parse(policy))
+    }
+
+    /// Anything else about its zones.
+    pub fn with_topology(
+        mut self,
+        change: impl FnOnce(&mut TopologyPolicy, &mut Vec<Zone>),
+    ) -> Self {
+        let known = self.0.topology.as_deref().cloned().unwrap_or_default();
+        let (mut policy, mut zones) = (known.policy, known.zones().to_vec());
+        change(&mut policy, &mut zones);
+        self.0.topology = Some(Arc::new(Topology::new(policy, zones)));
+        self
+    }
+
     pub fn build(self) -> CustomNodeResource {
         self.0
     }
@@ -52,4 +103,13 @@ impl From<ReportBuilder> for Object {
     fn from(report: ReportBuilder) -> Self {
         report.build().into()
     }
+}
+
+fn amounts_of(text: &str) -> Amounts {
+    let quantities = quantities(text).into_iter();
+    let amounts = quantities.map(|(resource, quantity)| {
+        let amount = resource.integer(quantity);
+        (resource, amount)
+    });
+    amounts.collect()
 }

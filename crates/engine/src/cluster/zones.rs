@@ -1,0 +1,374 @@
+//! Which pod has which NUMA zones of a node, and what is lost to others by it.
+//!
+//! Zones follow from the pods on the node: a pod has the zones that it was given ([`Pod::zones`]) and those that the agent
+//! saw it use. So a pod that goes, or that is not bound after all, leaves nothing behind, and a scheduler that starts knows
+//! as much as one that ran all the time. An allocation of a pod that is not on the node does not count.
+
+use std::sync::Arc;
+
+use super::{Cluster, Part};
+use crate::model::{
+    Amounts, Name, NumaBinding, Pod, Reclaimed, ReclaimedResource, Resource, Topology, Zone,
+    ZoneSet,
+};
+
+/// The NUMA zones of a node, with the pods that have them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeZones {
+    topology: Arc<Topology>,
+    /// Zones that some pod has.
+    busy: ZoneSet,
+    /// Those of them that one pod has alone.
+    exclusive: ZoneSet,
+    /// Those that no further pod may use: also where a pod wants to be alone and is not.
+    closed: ZoneSet,
+    /// What pods use of zones that they share, in the order of the zones; empty if no pod does.
+    used: Vec<Amounts>,
+    /// Oldest first.
+    holders: Vec<ZoneHolder>,
+    /// What pods without zones request.
+    elsewhere: CpuMemory,
+}
+
+/// A pod that has zones, or claims them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneHolder {
+    pub uid: Name,
+    pub namespace: Name,
+    pub name: Name,
+    pub zones: ZoneSet,
+    pub is_exclusive: bool,
+    /// Claimed, but an older pod has them.
+    pub refused: ZoneSet,
+    requests: CpuMemory,
+}
+
+/// An amount of cpu and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CpuMemory {
+    pub(crate) milli_cpu: i64,
+    pub(crate) memory: i64,
+}
+
+impl CpuMemory {
+    fn placed(pod: &Pod) -> Self {
+        Self {
+            milli_cpu: pod.requests.placed.get(&Resource::Cpu),
+            memory: pod.requests.placed.get(&Resource::Memory),
+        }
+    }
+
+    fn of(topology: &Topology, zones: ZoneSet) -> Self {
+        Self {
+            milli_cpu: topology.allocatable(zones, &Resource::Cpu),
+            memory: topology.allocatable(zones, &Resource::Memory),
+        }
+    }
+
+    /// Sums wrap, like those of rows: a request may be any number.
+    fn plus(self, other: Self, sign: i64) -> Self {
+        let add = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
+        Self {
+            milli_cpu: add(self.milli_cpu, other.milli_cpu),
+            memory: add(self.memory, other.memory),
+        }
+    }
+
+    fn at_least_zero(self) -> Self {
+        Self {
+            milli_cpu: self.milli_cpu.max(0),
+            memory: self.memory.max(0),
+        }
+    }
+}
+
+/// What a pod with zones of its own takes beyond its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Lost {
+    pub(crate) native: CpuMemory,
+    pub(crate) reclaimed: Reclaimed,
+}
+
+impl NodeZones {
+    /// With these pods on the node.
+    pub(crate) fn of<'p>(
+        topology: &Arc<Topology>,
+        pods: impl Iterator<Item = &'p Arc<Pod>>,
+    ) -> Self {
+        let mut zones = Self {
+            topology: topology.clone(),
+            busy: ZoneSet::EMPTY,
+            exclusive: ZoneSet::EMPTY,
+            closed: ZoneSet::EMPTY,
+            used: Vec::new(),
+            holders: Vec::new(),
+            elsewhere: CpuMemory::default(),
+        };
+        let mut claims: Vec<(&Arc<Pod>, ZoneSet)> = Vec::new();
+        for pod in pods {
+            match zones.claim(pod) {
+                ZoneSet::EMPTY => zones.leave_elsewhere(pod),
+                claim => claims.push((pod, claim)),
+            }
+        }
+        // Two pods cannot have one zone: the older one keeps it.
+        claims.sort_by(|(a, _), (b, _)| (a.created, &a.uid).cmp(&(b.created, &b.uid)));
+        for (pod, claim) in claims {
+            zones.take(pod, claim);
+        }
+        zones
+    }
+
+    fn claim(&self, pod: &Pod) -> ZoneSet {
+        let given = pod.zones.filter(|_| pod.numa_binding().is_some());
+        let seen = self.topology.zones().iter().filter(|zone| {
+            let mut allocations = zone.allocations.iter();
+            allocations.any(|allocation| allocation.uid == pod.uid)
+        });
+        seen.fold(given.unwrap_or_default(), |all, zone| {
+            all.with(zone.as_set())
+        })
+    }
+
+    fn leave_elsewhere(&mut self, pod: &Pod) {
+        self.elsewhere = self.elsewhere.plus(CpuMemory::placed(pod), 1);
+    }
+
+    /// Gives the pod what it claims, as far as no other pod has it.
+    fn take(&mut self, pod: &Pod, claim: ZoneSet) {
+        let is_exclusive = pod.numa_binding() == Some(NumaBinding::Exclusive);
+        let zones = if is_exclusive {
+            claim.without(self.busy)
+        } else {
+            claim.without(self.exclusive)
+        };
+        self.busy = self.busy.with(zones);
+        if is_exclusive {
+            self.exclusive = self.exclusive.with(zones);
+            self.closed = self.closed.with(claim);
+        } else {
+            self.share(pod, zones);
+        }
+        if zones.is_empty() {
+            self.leave_elsewhere(pod);
+        }
+        self.holders.push(ZoneHolder {
+            uid: pod.uid.clone(),
+            namespace: pod.namespace().clone(),
+            name: pod.name.clone(),
+            zones,
+            is_exclusive,
+            refused: claim.without(zones),
+            requests: CpuMemory::placed(pod),
+        });
+    }
+
+    /// The pod uses as much of each zone as the agent saw, or as it requests.
+    fn share(&mut self, pod: &Pod, zones: ZoneSet) {
+        self.used
+            .resize(self.topology.zones().len(), Amounts::default());
+        for (zone, used) in self.topology.zones().iter().zip(&mut self.used) {
+            if !zones.contains(zone.id) {
+                continue;
+            }
+            let seen = zone.allocations.iter().find(|seen| seen.uid == pod.uid);
+            let amounts = seen.map_or(&pod.requests.placed, |seen| &seen.requests);
+            for (resource, amount) in amounts.iter() {
+                let sum = used.get(resource).saturating_add(amount);
+                used.set(resource.clone(), sum);
+            }
+        }
+    }
+
+    /// With one more pod in these zones.
+    pub(crate) fn add(&mut self, pod: &Pod, zones: ZoneSet) {
+        match zones {
+            ZoneSet::EMPTY => self.leave_elsewhere(pod),
+            zones => self.take(pod, zones),
+        }
+    }
+
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Zones that no pod has.
+    pub fn idle(&self) -> ZoneSet {
+        self.topology.all().without(self.busy)
+    }
+
+    pub fn holders(&self) -> &[ZoneHolder] {
+        &self.holders
+    }
+
+    /// What is left of a zone: nothing where a pod is alone, or wants to be.
+    pub fn left(&self, position: usize, resource: &Resource) -> i64 {
+        let Some(zone) = self.topology.zones().get(position) else {
+            return 0;
+        };
+        if self.closed.contains(zone.id) {
+            return 0;
+        }
+        let used = self.used.get(position).map_or(0, |used| used.get(resource));
+        zone.allocatable.get(resource).saturating_sub(used).max(0)
+    }
+
+    pub fn is_idle(&self, zone: &Zone) -> bool {
+        !self.busy.contains(zone.id)
+    }
+
+    /// Whether pods without zones of their own request anything.
+    pub fn has_others(&self) -> bool {
+        let mut shared = self.holders.iter().filter(|holder| !holder.is_exclusive);
+        self.elsewhere.milli_cpu > 0 || self.elsewhere.memory > 0 || shared.next().is_some()
+    }
+
+    /// Whether the requests of all pods without zones of their own fit the zones that remain if a pod takes these.
+    pub fn others_fit_without(&self, taken: ZoneSet) -> bool {
+        let shared = self.holders.iter().filter(|holder| !holder.is_exclusive);
+        let used = shared.fold(self.elsewhere, |sum, holder| {
+            sum.plus(holder.requests, i64::from(!holder.zones.is_empty()))
+        });
+        let taken = taken.with(self.exclusive);
+        let remaining = CpuMemory::of(&self.topology, self.topology.all().without(taken));
+        (used.milli_cpu <= 0 || used.milli_cpu <= remaining.milli_cpu)
+            && (used.memory <= 0 || used.memory <= remaining.memory)
+    }
+
+    /// What each pod with zones of its own takes beyond its requests, in the order of the holders. `node` is what the node
+    /// offers natively: what it has beyond its zones is in none of them, so nothing of it is left once zones are taken.
+    fn lost(&self, node: CpuMemory, lent: Reclaimed) -> impl Iterator<Item = (&Name, Lost)> {
+        let all = self.topology.all();
+        let beyond = node.plus(CpuMemory::of(&self.topology, all), -1);
+        let mut beyond = beyond.at_least_zero();
+        let holders = self.holders.iter();
+        let alone = holders.filter(|holder| holder.is_exclusive && !holder.zones.is_empty());
+        alone.map(move |holder| {
+            let own = CpuMemory::of(&self.topology, holder.zones);
+            let native = own.plus(holder.requests, -1).at_least_zero();
+            let native = native.plus(std::mem::take(&mut beyond), 1);
+            let reclaimed = self.lent_by(holder.zones, lent);
+            (&holder.uid, Lost { native, reclaimed })
+        })
+    }
+
+    /// What the node lends from these zones: as reported by zone, else their share of its cores.
+    fn lent_by(&self, zones: ZoneSet, lent: Reclaimed) -> Reclaimed {
+        let of = |resource: ReclaimedResource| {
+            let zones_of = |set: ZoneSet| {
+                let zones = self.topology.zones().iter();
+                zones.filter(move |zone| set.contains(zone.id))
+            };
+            if self
+                .topology
+                .zones()
+                .iter()
+                .any(|zone| zone.reclaimed.is_some())
+            {
+                let parts = zones_of(zones).filter_map(|zone| zone.reclaimed);
+                let sum: i64 = parts.map(|part| part.get(resource)).sum();
+                return sum.min(lent.get(resource));
+            }
+            let native = match resource {
+                ReclaimedResource::Cpu => Resource::Cpu,
+                ReclaimedResource::Memory => Resource::Memory,
+            };
+            let own = i128::from(self.topology.allocatable(zones, &native));
+            let all = i128::from(self.topology.allocatable(self.topology.all(), &native));
+            let share = i128::from(lent.get(resource)) * own / all.max(1);
+            i64::try_from(share).unwrap_or(i64::MAX)
+        };
+        Reclaimed {
+            milli_cpu: of(ReclaimedResource::Cpu),
+            memory: of(ReclaimedResource::Memory),
+        }
+    }
+}
+
+impl Cluster {
+    /// The NUMA zones of a node; `None` if none are reported.
+    pub fn zones_of(&self, slot: usize) -> Option<&NodeZones> {
+        self.nodes.get(slot)?.zones.as_deref()
+    }
+
+    /// Works out anew which pods of the node have which zones, and writes what is lost to others into the row.
+    pub(super) fn settle_zones(&mut self, slot: usize) {
+        let Some(entry) = self.nodes.get(slot) else {
+            return;
+        };
+        if entry.node.spec.topology.is_none() && entry.zones.is_none() {
+            return;
+        }
+        let zones = self.zones_from_pods(slot);
+        let lost = self.lost_from(slot, zones.as_ref());
+        let ids = self
+            .nodes
+            .get(slot)
+            .map_or(Vec::new(), |it| it.pods.clone());
+        for id in ids {
+            let Some(placed) = self.pods[id.0].as_mut() else {
+                continue;
+            };
+            let found = lost.iter().find(|(uid, _)| *uid == placed.pod.uid);
+            let new = found.map_or(Lost::default(), |(_, lost)| *lost);
+            let old = std::mem::replace(&mut placed.lost, new);
+            if old != new {
+                let row = self.nodes.row_mut(slot);
+                self.catalog.accounts.charge_lost(row, &old, -1);
+                self.catalog.accounts.charge_lost(row, &new, 1);
+            }
+        }
+        if let Some(entry) = self.nodes.entry_mut(slot) {
+            entry.zones = zones.map(Box::new);
+        }
+    }
+
+    pub(super) fn zones_from_pods(&self, slot: usize) -> Option<NodeZones> {
+        let topology = self.nodes.get(slot)?.node.spec.topology.as_ref()?;
+        let pods = self.pods_on(slot).map(|placed| &placed.pod);
+        Some(NodeZones::of(topology, pods))
+    }
+
+    pub(super) fn lost_from(&self, slot: usize, zones: Option<&NodeZones>) -> Vec<(Name, Lost)> {
+        let (Some(zones), Some(entry)) = (zones, self.nodes.get(slot)) else {
+            return Vec::new();
+        };
+        let allocatable = &entry.node.allocatable;
+        let node = CpuMemory {
+            milli_cpu: allocatable.get(&Resource::Cpu),
+            memory: allocatable.get(&Resource::Memory),
+        };
+        let report = self.reports.get(&entry.node.spec.name);
+        let lent = report.map_or(Reclaimed::default(), |report| report.allocatable);
+        let lost = zones.lost(node, lent);
+        lost.map(|(uid, lost)| (uid.clone(), lost)).collect()
+    }
+}
+
+impl super::Accounts {
+    /// Adds what a pod takes beyond its requests to a row, or takes it away.
+    pub(crate) fn charge_lost(&self, row: &mut [i64], lost: &Lost, sign: i64) {
+        if *lost == Lost::default() {
+            return;
+        }
+        let parts = [Part::Requested, Part::NonZeroRequested];
+        let native = [
+            (Resource::Cpu, lost.native.milli_cpu),
+            (Resource::Memory, lost.native.memory),
+        ];
+        for part in parts {
+            let native = native
+                .iter()
+                .map(|(it, amount)| (self.column(it, part), *amount));
+            let reclaimed = ReclaimedResource::ALL.iter().map(|it| {
+                let column = self.reclaimed_column(*it, part);
+                (column, lost.reclaimed.get(*it))
+            });
+            for (column, amount) in native.chain(reclaimed) {
+                if let Some(column) = column {
+                    row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Which zones of a node a pod gets.
+
+use crate::framework::NodeZones;
+use crate::model::{NumaBinding, Pod, Resource, Topology, TopologyPolicy, Zone, ZoneSet};
+
+/// Sets that are looked at before the search is content with what it has. All sets of twelve zones are fewer.
+const MOST_SETS: usize = 10_000;
+
+/// What a pod wants of the zones of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Demand {
+    binding: Binding,
+    /// From the same zones; above 0.
+    aligned: Vec<(Resource, i64)>,
+    /// From any zones, as far as zones have them; above 0.
+    others: Vec<(Resource, i64)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Binding {
+    Exclusive,
+    Shared,
+    /// The kubelet pins the pod.
+    Native,
+}
+
+/// Why a node has no zones for a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shortfall {
+    NoZones,
+    /// Too few zones are idle.
+    Idle {
+        needed: usize,
+        one_socket: bool,
+    },
+    /// Even if all zones were idle.
+    TooLarge,
+    /// No single zone.
+    NoZoneFits,
+    /// Resources that are not aligned.
+    OtherResources,
+    /// Pods without zones need what would be taken.
+    OtherPods,
+    /// The kubelet aligns whole pods here.
+    Pod,
+}
+
+impl Demand {
+    pub(super) fn new(pod: &Pod, binding: NumaBinding, aligned: &[Resource]) -> Self {
+        let wanted = pod.requests.wanted.iter();
+        let wanted = wanted.filter(|(_, amount)| *amount > 0);
+        let wanted = wanted.map(|(resource, amount)| (resource.clone(), amount));
+        let (aligned, others) = wanted.partition(|(resource, _)| aligned.contains(resource));
+        Self {
+            binding: match binding {
+                NumaBinding::Exclusive => Binding::Exclusive,
+                NumaBinding::Shared => Binding::Shared,
+            },
+            aligned,
+            others,
+        }
+    }
+
+    pub(super) fn native(pod: &Pod) -> Self {
+        Self {
+            binding: Binding::Native,
+            ..Self::new(pod, NumaBinding::Shared, &[])
+        }
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.binding == Binding::Exclusive
+    }
+
+    pub(super) fn aligned(&self) -> &[(Resource, i64)] {
+        &self.aligned
+    }
+
+    /// Whether the node has zones for the pod. Agrees with [`Self::choose`], without a search where a sum will do.
+    pub(super) fn check(&self, node: Option<&NodeZones>) -> Result<(), Shortfall> {
+        if self.aligned.is_empty() && self.others.is_empty() {
+            return Ok(());
+        }
+        let Some(zones) = node else {
+            return match self.binding {
+                Binding::Native => Ok(()),
+                Binding::Exclusive | Binding::Shared => Err(Shortfall::NoZones),
+            };
+        };
+        if !self.is_exclusive() || zones.topology().policy.is_single() {
+            return self.choose(zones).map(|_| ());
+        }
+        self.others_suffice(zones)?;
+        if let Some(zone) = self.one_zone(zones) {
+            return self.check_others(zones, zone).map(|_| ());
+        }
+        if zones.has_others() {
+            return self.choose(zones).map(|_| ());
+        }
+        let idle = zones.idle();
+        let (groups, one_socket) = self.groups(zones.topology());
+        let topology = zones.topology();
+        if groups
+            .iter()
+            .any(|group| self.is_met_by(topology, group.both(idle)))
+        {
+            return Ok(());
+        }
+        Err(self.too_few(topology, &groups, one_socket))
+    }
+
+    /// The zones that the pod gets; none if it requests nothing that zones have.
+    pub(super) fn choose(&self, zones: &NodeZones) -> Result<ZoneSet, Shortfall> {
+        let topology = zones.topology();
+        if self.binding == Binding::Native {
+            return self.native_fits(zones);
+        }
+        if topology.policy.is_single() {
+            return self.single(zones, true);
+        }
+        self.others_suffice(zones)?;
+        if self.aligned.is_empty() {
+            return Ok(ZoneSet::EMPTY);
+        }
+        if !self.is_exclusive() {
+            return self.single(zones, false);
+        }
+        if let Some(zone) = self.one_zone(zones) {
+            return self.check_others(zones, zone);
+        }
+        let idle = zones.idle();
+        let (groups, one_socket) = self.groups(topology);
+        let rank = |set: ZoneSet| {
+            // A socket that is begun is used up before another, so that whole sockets stay idle.
+            let begun = topology.sockets().iter();
+            let begun = begun.filter(|socket| !socket.both(set).is_empty());
+            let left: usize = begun
+                .map(|socket| socket.both(idle).without(set).len())
+                .sum();
+            (set.len(), topology.distance(set), left, set)
+        };
+        let sets = groups
+            .iter()
+            .filter_map(|group| self.smallest(topology, group.both(idle), &rank));
+        let Some(best) = sets.min_by_key(|set| rank(*set)) else {
+            return Err(self.too_few(topology, &groups, one_socket));
+        };
+        self.check_others(zones, best)
+    }
+
+    /// The best idle zone that suffices alone: one of the socket with the fewest idle zones, so that whole sockets stay idle.
+    fn one_zone(&self, zones: &NodeZones) -> Option<ZoneSet> {
+        let suffices = |zone: &&Zone| {
+            let mut aligned = self.aligned.iter();
+            zones.is_idle(zone)
+                && aligned.all(|(resource, amount)| zone.allocatable.get(resource) >= *amount)
+        };
+        let found = zones.topology().zones().iter().filter(suffices);
+        let best = found.min_by_key(|zone| (idle_neighbours(zones, zone), zone.id));
+        best.filter(|_| !self.aligned.is_empty()).map(Zone::as_set)
+    }
+
+    fn check_others(&self, zones: &NodeZones, taken: ZoneSet) -> Result<ZoneSet, Shortfall> {
+        if self.is_exclusive() && !zones.others_fit_without(taken) {
+            return Err(Shortfall::OtherPods);
+        }
+        Ok(taken)
+    }
+
+    /// Where the zones may be: in one socket if there is one that is large enough. True in that case.
+    fn groups(&self, topology: &Topology) -> (Vec<ZoneSet>, bool) {
+        let sockets = topology.sockets().iter().copied();
+        let large: Vec<ZoneSet> = sockets
+            .filter(|socket| self.is_met_by(topology, *socket))
+            .collect();
+        match large.is_empty() {
+            true => (vec![topology.all()], false),
+            false => (large, true),
+        }
+    }
+
+    /// Whether all of these zones together suffice.
+    fn is_met_by(&self, topology: &Topology, zones: ZoneSet) -> bool {
+        let mut aligned = self.aligned.iter();
+        aligned.all(|(resource, amount)| topology.allocatable(zones, resource) >= *amount)
+    }
+
+    fn too_few(&self, topology: &Topology, groups: &[ZoneSet], one_socket: bool) -> Shortfall {
+        let rank = |set: ZoneSet| (set.len(), set);
+        let sets = groups
+            .iter()
+            .filter_map(|group| self.smallest(topology, *group, &rank));
+        match sets.map(ZoneSet::len).min() {
+            None => Shortfall::TooLarge,
+            Some(needed) => Shortfall::Idle { needed, one_socket },
+        }
+    }
+
+    /// One zone; with all resources of the pod that zones have, if `with_others`.
+    fn single(&self, zones: &NodeZones, with_others: bool) -> Result<ZoneSet, Shortfall> {
+        let others = self.others.iter().filter(|_| with_others);
+        let wanted: Vec<&(Resource, i64)> = self.aligned.iter().chain(others).collect();
+        let found = zones.topology().zones().iter().enumerate();
+        let found = found.filter(|(position, zone)| {
+            let is_free = !self.is_exclusive() || zones.is_idle(zone);
+            is_free && has(zones, *position, &wanted)
+        });
+        // A pod that shares goes where others are already, so that whole zones stay idle.
+        let best = found.min_by_key(|(_, zone)| match self.is_exclusive() {
+            true => (idle_neighbours(zones, zone), zone.id),
+            false => (usize::from(zones.is_idle(zone)), zone.id),
+        });
+        match best {
+            Some((_, zone)) => self.check_others(zones, zone.as_set()),
+            None if self.is_exclusive() => {
+                let mut all = zones.topology().zones().iter();
+                let suffices = |zone: &Zone| {
+                    let mut aligned = self.aligned.iter();
+                    aligned.all(|(resource, amount)| zone.allocatable.get(resource) >= *amount)
+                };
+                Err(match all.any(suffices) {
+                    true => Shortfall::Idle {
+                        needed: 1,
+                        one_socket: true,
+                    },
+                    false => Shortfall::TooLarge,
+                })
+            }
+            None => Err(Shortfall::NoZoneFits),
+        }
+    }
+
+    fn native_fits(&self, zones: &NodeZones) -> Result<ZoneSet, Shortfall> {
+        let shortfall = match zones.topology().policy {
+            TopologyPolicy::SingleContainer => Shortfall::NoZoneFits,
+            TopologyPolicy::SinglePod => Shortfall::Pod,
+            TopologyPolicy::Several => return Ok(ZoneSet::EMPTY),
+        };
+        let wanted: Vec<&(Resource, i64)> = self.others.iter().collect();
+        let mut positions = 0..zones.topology().zones().len();
+        match positions.any(|position| has(zones, position, &wanted)) {
+            true => Ok(ZoneSet::EMPTY),
+            false => Err(shortfall),
+        }
+    }
+
+    /// Resources that are not aligned may come from all zones.
+    fn others_suffice(&self, zones: &NodeZones) -> Result<(), Shortfall> {
+        let lacks = |(resource, amount): &(Resource, i64)| {
+            let positions = 0..zones.topology().zones().len();
+            let left: i64 = positions
+                .map(|position| zones.left(position, resource))
+                .sum();
+            is_of_zones(zones.topology(), resource) && left < *amount
+        };
+        match self.others.iter().any(lacks) {
+            true => Err(Shortfall::OtherResources),
+            false => Ok(()),
+        }
+    }
+
+    /// The best of the smallest sets of these zones that suffice together.
+    fn smallest<R: Ord>(
+        &self,
+        topology: &Topology,
+        zones: ZoneSet,
+        rank: &impl Fn(ZoneSet) -> R,
+    ) -> Option<ZoneSet> {
+        if !self.is_met_by(topology, zones) {
+            return None;
+        }
+        let zones = topology
+            .zones()
+            .iter()
+            .filter(|zone| zones.contains(zone.id));
+        let amounts = |zone: &Zone| {
+            let amounts = self.aligned.iter();
+            amounts
+                .map(|(resource, _)| zone.allocatable.get(resource))
+                .collect()
+        };
+        let zones: Vec<(ZoneSet, Vec<i64>)> =
+            zones.map(|zone| (zone.as_set(), amounts(zone))).collect();
+        let wanted: Vec<i64> = self.aligned.iter().map(|(_, amount)| *amount).collect();
+        let mut search = Search {
+            zones: &zones,
+            rank,
+            best: None,
+            looked_at: 0,
+        };
+        for size in least_size(&zones, &wanted)..=zones.len() {
+            search.extend(0, size, ZoneSet::EMPTY, &wanted);
+            if search.best.is_some() || search.looked_at > MOST_SETS {
+                break;
+            }
+        }
+        // Only machines with dozens of unequal zones get here without a set.
+        let best = search.best.map(|(_, set)| set);
+        Some(best.unwrap_or_else(|| largest_first(&zones, &wanted)))
+    }
+}
+
+/// A search through the sets of one size.
+struct Search<'s, R, F> {
+    zones: &'s [(ZoneSet, Vec<i64>)],
+    rank: &'s F,
+    best: Option<(R, ZoneSet)>,
+    looked_at: usize,
+}
+
+impl<R: Ord, F: Fn(ZoneSet) -> R> Search<'_, R, F> {
+    /// Adds so many of the zones from a position on; `missing` is what the set lacks.
+    fn extend(&mut self, from: usize, more: usize, set: ZoneSet, missing: &[i64]) {
+        if more == 0 {
+            if missing.iter().all(|amount| *amount <= 0) {
+                let rank = (self.rank)(set);
+                if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
+                    self.best = Some((rank, set));
+                }
+            }
+            return;
+        }
+        for position in from..=self.zones.len().saturating_sub(more) {
+            self.looked_at += 1;
+            if self.looked_at > MOST_SETS {
+                return;
+            }
+            let Some((zone, amounts)) = self.zones.get(position) else {
+                return;
+            };
+            let missing = missing.iter().zip(amounts);
+            let missing: Vec<i64> = missing.map(|(missing, has)| missing - has).collect();
+            self.extend(position + 1, more - 1, set.with(*zone), &missing);
+        }
+    }
+}
+
+/// A set that suffices, if all zones do.
+fn largest_first(zones: &[(ZoneSet, Vec<i64>)], wanted: &[i64]) -> ZoneSet {
+    let share = |amounts: &[i64]| {
+        let shares = amounts.iter().zip(wanted);
+        shares
+            .map(|(has, wanted)| i128::from(*has) * 1000 / i128::from(*wanted))
+            .sum::<i128>()
+    };
+    let mut zones: Vec<&(ZoneSet, Vec<i64>)> = zones.iter().collect();
+    zones.sort_by_key(|(_, amounts)| -share(amounts));
+    let mut missing = wanted.to_vec();
+    let mut set = ZoneSet::EMPTY;
+    for (zone, amounts) in zones {
+        if missing.iter().all(|amount| *amount <= 0) {
+            break;
+        }
+        set = set.with(*zone);
+        missing
+            .iter_mut()
+            .zip(amounts)
+            .for_each(|(missing, has)| *missing -= has);
+    }
+    set
+}
+
+/// No set with fewer zones can suffice: for each resource, the zones with most of it are counted.
+fn least_size(zones: &[(ZoneSet, Vec<i64>)], wanted: &[i64]) -> usize {
+    let of_resource = |(resource, wanted): (usize, &i64)| {
+        let mut amounts: Vec<i64> = zones.iter().map(|(_, amounts)| amounts[resource]).collect();
+        amounts.sort_unstable_by(|a, b| b.cmp(a));
+        count_to(&amounts, *wanted)
+    };
+    wanted
+        .iter()
+        .enumerate()
+        .map(of_resource)
+        .max()
+        .unwrap_or(0)
+}
+
+/// How many of the amounts, from the first on, reach a sum; all of them if they do not.
+pub(super) fn count_to(amounts: &[i64], wanted: i64) -> usize {
+    let mut sum = 0;
+    let reached = amounts.iter().position(|amount| {
+        sum += amount;
+        sum >= wanted
+    });
+    reached.map_or(amounts.len(), |position| position + 1)
+}
+
+fn is_of_zones(topology: &Topology, resource: &Resource) -> bool {
+    let mut zones = topology.zones().iter();
+    zones.any(|zone| zone.allocatable.contains(resource))
+}
+
+/// Whether enough is left of one zone. Resources that no zone has are not asked of it, but for cpu and memory.
+fn has(zones: &NodeZones, position: usize, wanted: &[&(Resource, i64)]) -> bool {
+    wanted.iter().all(|(resource, amount)| {
+        let is_asked = matches!(resource, Resource::Cpu | Resource::Memory)
+            || is_of_zones(zones.topology(), resource);
+        !is_asked || zones.left(position, resource) >= *amount
+    })
+}
+
+/// Idle zones in the socket of a zone.
+fn idle_neighbours(zones: &NodeZones, zone: &Zone) -> usize {
+    let mut sockets = zones.topology().sockets().iter();
+    let socket = sockets.find(|socket| socket.contains(zone.id));
+    socket.map_or(0, |socket| socket.both(zones.idle()).len())
+}
