@@ -10,6 +10,7 @@
 //! | [`parse`] | converts [`wire`] structs into [`engine::model`] types |
 //! | [`wire`] | structs with only the fields that the engine reads; decoding skips the others |
 //! | [`yaml`] | text into types, with line numbers |
+//! | [`zone_grid`] | NUMA zones of equal size, for simulated nodes |
 
 pub mod agent_settings;
 pub mod config;
@@ -19,3 +20,4 @@ pub mod lease;
 pub mod parse;
 pub mod wire;
 pub mod yaml;
+pub mod zone_grid;

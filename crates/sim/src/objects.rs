@@ -1,7 +1,9 @@
 //! From short forms to objects as Kubernetes writes them.
 
 use api::wire::core::{Container, ContainerPort, Node, Pod, Taint};
+use api::wire::katalyst::CustomNodeResource;
 use api::wire::meta::{Quantity, ResourceList};
+use api::zone_grid::ZoneGrid;
 
 use crate::scenario::{NodeEntry, PodEntry, Resize};
 
@@ -51,6 +53,22 @@ pub(crate) fn nodes(entry: &NodeEntry) -> Result<Vec<Node>, String> {
         node
     };
     Ok(names.into_iter().map(node).collect())
+}
+
+/// What the agents of these nodes report, if they have NUMA zones.
+pub(crate) fn zones(entry: &NodeEntry) -> Result<Vec<CustomNodeResource>, String> {
+    let Some(text) = &entry.zones else {
+        return Ok(Vec::new());
+    };
+    let grid: ZoneGrid = text.parse()?;
+    let amount = |amount: &Option<Quantity>| {
+        let amount = amount.as_ref().map(|amount| amount.0.clone());
+        amount.ok_or("a node with zones needs cpu and memory")
+    };
+    let (cpu, memory) = (amount(&entry.cpu)?, amount(&entry.memory)?);
+    let names = names("node", &entry.name, entry.count)?;
+    let report = |name: String| grid.manifest(&name, &cpu, &memory);
+    names.into_iter().map(report).collect()
 }
 
 fn set(list: &mut ResourceList, resource: &str, amount: &Option<Quantity>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use api::parse::Manifest;
 use api::{config, yaml};
 use engine::kinds::{Key, Kind, Object};
 use engine::model::parse_duration;
@@ -301,6 +302,13 @@ impl Player<'_> {
                 true => Err(format!("node `{}` exists already", node.metadata.name)),
                 false => self.simulation.set_node(node),
             };
+            self.at(path, result)?;
+        }
+        let reports = self.at(&format!("{path}.zones"), objects::zones(entry))?;
+        for report in reports {
+            let manifest = Manifest::CustomNodeResource(report);
+            let result = self.simulation.parse(Kind::CustomNodeResource, manifest);
+            let result = result.and_then(|object| self.simulation.set_object(object));
             self.at(path, result)?;
         }
         Ok(())

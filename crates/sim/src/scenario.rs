@@ -45,6 +45,8 @@ pub(crate) struct NodeEntry {
     pub(crate) labels: Map,
     /// Short for the label `topology.kubernetes.io/zone`.
     pub(crate) zone: Option<String>,
+    /// NUMA zones of equal size, as sockets and zones per socket: `2x2`.
+    pub(crate) zones: Option<String>,
     /// As kubectl writes them: `key=value:NoSchedule`.
     pub(crate) taints: Vec<String>,
     pub(crate) unschedulable: bool,
