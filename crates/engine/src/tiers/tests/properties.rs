@@ -338,7 +338,7 @@ fn run(seed: u64, faults: Faults) -> ([i64; 4], [i64; 4], Vec<i64>) {
         }
         let is_missed = faults
             .missed
-            .is_some_and(|every| second as usize % every != 0);
+            .is_some_and(|every| !(second as usize).is_multiple_of(every));
         let is_listed = second % RELIST == 0;
         if !is_missed || is_listed {
             events.push_back((world.clone(), published));
