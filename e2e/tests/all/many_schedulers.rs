@@ -255,6 +255,9 @@ fn admission_sets_and_checks_the_name_of_the_scheduler() {
             "spec": {"replicas": 0, "selector": {"matchLabels": {"foo": "bar"}}, "template": template}})
     };
     let mut template = pod("t", "", "volcanoo");
+    for field in ["apiVersion", "kind"] {
+        template.as_object_mut().unwrap().remove(field);
+    }
     template["metadata"].as_object_mut().unwrap().remove("name");
     let unknown = "no scheduler \"volcanoo\" is running; did you mean \"volcano\"?";
     let disagree = "annotation scheduler.alpha.kubernetes.io/name is \"other\", but spec.schedulerName is \"volcano\", which counts";
