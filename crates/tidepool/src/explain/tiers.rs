@@ -6,6 +6,7 @@ use api::parse::{self, koordinator};
 use api::wire::core::Pod;
 use api::wire::koordinator::{self as wire, CapacityNode};
 use control_plane::controllers::tiers::{COLOCATION, phase_name};
+use engine::agents::AGENT_SILENT;
 use engine::model::Timestamp;
 use engine::node::{CpuMemory, Figure};
 use engine::tiers::{
@@ -19,9 +20,6 @@ use serde_json::Value;
 
 use crate::exit::{Code, error};
 use crate::foreign::one_line;
-
-/// The QoS taint of a node whose agent is silent.
-const SILENT: &str = "tidepool.io/agent-silent";
 
 /// What the tier controller plans for a node.
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,7 +105,7 @@ fn planned(
         pods,
         metric,
         pool: pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory)),
-        agent_silent: taints.any(|taint| taint["key"] == SILENT),
+        agent_silent: taints.any(|taint| taint["key"] == AGENT_SILENT),
     };
     let strategy = config.strategy(&node.labels, node.overrides.as_ref());
     let nanos = i64::try_from(jiff::Timestamp::now().as_nanosecond());

@@ -2,6 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
+use engine::model::Quantity;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node, core::v1::Pod};
 use kube::{
     Api, Client, Config,
@@ -21,7 +22,7 @@ async fn client(kubeconfig: &Path) -> Client {
 fn offers(node: &Node, resource: &str) -> i64 {
     let status = node.status.as_ref().unwrap();
     let amount = status.allocatable.as_ref().and_then(|it| it.get(resource));
-    amount.map_or(0, |it| it.0.parse().unwrap())
+    amount.map_or(0, |it| Quantity::parse(&it.0).unwrap().units())
 }
 
 /// The names of running pods of an app.
