@@ -21,7 +21,7 @@ pub const NO_SUCH_SCHEDULER: &str = "NoSuchScheduler";
 /// The reason of its condition PodScheduled.
 pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
 
-/// Lease durations beyond this count as this: a name must not stay for ever.
+/// Lease durations beyond this count as this: a name must not stay after its scheduler ended.
 const LONGEST_LEASE: Duration = Duration::from_secs(300);
 /// Of a Lease that has none; kube-scheduler's default.
 const USUAL_LEASE: Duration = Duration::from_secs(15);
