@@ -134,22 +134,28 @@ async fn up(flags: Flags, background: &Handle) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let asked = StatusSignal::listen()?;
+    let mut signalled = std::pin::pin!(async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    });
+    let mut running = tokio::select! {
+        running = Running::start(&flags, background) => running?,
+        () = &mut signalled => return Ok(()),
+    };
+    // A slow start does not shorten the time of the cluster.
     let time_is_up = async {
         match flags.run_for {
             Some(duration) => tokio::time::sleep(duration).await,
             None => std::future::pending().await,
         }
     };
-    let mut end = std::pin::pin!(async {
+    let end = async {
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = signalled => {}
             () = time_is_up => {}
         }
-    });
-    let mut running = tokio::select! {
-        running = Running::start(&flags, background) => running?,
-        () = &mut end => return Ok(()),
     };
     asked.answer(running.scheduler.handle().clone());
     let result = running.show(flags.plain, end).await;
