@@ -25,12 +25,12 @@ use reconcile::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Context, Controller, NAME};
+use super::{Context, Controller, NAME, NAMESPACE};
 use crate::watch::{self, Progress};
 use metrics::AgentMetrics;
 use observe::{
-    AgentHandler, AgentKind, AgentState, NAMESPACE, PlannedNode, PodName, ReportObject,
-    is_agent_silent, resources,
+    AgentHandler, AgentKind, AgentState, PlannedNode, PodName, ReportObject, is_agent_silent,
+    resources,
 };
 
 pub const CONTROLLER: Controller = Controller {
@@ -140,14 +140,10 @@ impl AgentReconciler {
         let after = self.context.settings.agents.silent_after;
         let tick = (after / 20).clamp(Duration::from_millis(20), Duration::from_secs(1));
         loop {
-            let kinds = progress.kinds();
-            let is_followed = |kind| {
-                let kind = kinds.get(kind);
-                kind.is_some_and(|it| it.broken.is_none() && !it.missing && !it.late)
-            };
-            let brake = self
-                .state
-                .judge(is_followed(LEASE_KIND), is_followed(REPORT_KIND));
+            let brake = self.state.judge(
+                progress.is_followed(LEASE_KIND),
+                progress.is_followed(REPORT_KIND),
+            );
             if let Some(judgement) = brake {
                 self.report_brake(judgement).await;
             }
@@ -383,7 +379,9 @@ impl AgentReconciler {
         Ok(ECHO)
     }
 
+    /// A pod that cannot be evicted, such as one with two PodDisruptionBudgets, does not keep the others.
     async fn evict(&self, node: &str, pods: &[PodName]) -> Result<Duration, kube::Error> {
+        let mut failed = None;
         for pod in pods {
             let taken = self.evictions().take(self.state.now());
             if let Err(at) = taken {
@@ -395,20 +393,21 @@ impl AgentReconciler {
                 self.evictions().give_back();
             }
             let pod_name = format!("{}/{}", pod.namespace, pod.name);
-            match answer? {
-                EvictionAnswer::Evicted => {
+            match answer {
+                Ok(EvictionAnswer::Evicted) => {
                     tracing::warn!(pod = pod_name, node, "evicted pod: the agent is silent");
                     self.metrics.evictions.inc();
                     let message = format!("the agent of node {node} is silent");
                     self.record(about_pod(pod), "Evicted", &message).await;
                 }
-                EvictionAnswer::Gone => {}
-                EvictionAnswer::Forbidden(why) => {
+                Ok(EvictionAnswer::Gone) => {}
+                Ok(EvictionAnswer::Forbidden(why)) => {
                     tracing::info!(pod = pod_name, node, why, "cannot evict pod");
                 }
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(EVICT_AGAIN)
+        failed.map_or(Ok(EVICT_AGAIN), Err)
     }
 
     /// Each missing permission gets one event.

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{Context, Controller, NAMESPACE};
-use crate::watch;
+use crate::watch::{self, Progress};
 use observe::{RESOURCES, RegistryHandler, RegistryKind, RegistryState};
 
 pub const CONTROLLER: Controller = Controller {
@@ -34,6 +34,7 @@ pub const CONFIG_MAP: &str = "schedulers";
 /// Its key with the names of the schedulers that run, separated by commas.
 pub const NAMES_KEY: &str = "names";
 
+const LEASE_KIND: &str = "leases";
 const TICK: Duration = Duration::from_secs(1);
 /// Pods that get an event and a condition in one tick: more would slow other clients down.
 const MOST_PODS: usize = 20;
@@ -78,6 +79,7 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
         let mut registry = RegistryWriter {
             context: context.clone(),
             state,
+            progress,
             written: None,
             logged: BTreeSet::new(),
         };
@@ -95,6 +97,7 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
 struct RegistryWriter {
     context: Arc<Context>,
     state: Arc<RegistryState>,
+    progress: Arc<Progress>,
     /// The names that were last written, or tried.
     written: Option<(String, Instant)>,
     logged: BTreeSet<String>,
@@ -102,6 +105,10 @@ struct RegistryWriter {
 
 impl RegistryWriter {
     async fn tick(&mut self) {
+        // Renewals of Leases are not seen: every scheduler would look like one that does not run.
+        if !self.progress.is_followed(LEASE_KIND) {
+            return;
+        }
         let patience = self.context.settings.schedulers.patience;
         let plan = self.state.plan(patience, MOST_PODS);
         self.log_faults(&plan);

@@ -89,6 +89,13 @@ impl Progress {
         self.lock().clone()
     }
 
+    /// Whether what is known of a kind is current: it is watched now.
+    pub(crate) fn is_followed(&self, kind: &str) -> bool {
+        let kinds = self.lock();
+        let kind = kinds.get(kind);
+        kind.is_some_and(|it| it.broken.is_none() && !it.missing && !it.late)
+    }
+
     /// Kinds that the component waits for: they have not been delivered in full yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         let kinds = self.lock();

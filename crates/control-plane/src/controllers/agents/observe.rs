@@ -18,15 +18,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::watch::Sender;
 
+use crate::controllers::NAMESPACE;
 use crate::controllers::objects::{either, json, labels, observed};
 use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
 
-pub(super) const NAMESPACE: &str = "tidepool-system";
 /// Before the name of the node, in the name of the Lease.
 const PREFIX: &str = "agent-";
-/// A longer name of a node is cut in the name of the Lease, and a hash follows.
+/// A longer name of a node is cut in the name of the Lease, and a hash of it follows.
 const LONGEST_NODE: usize = 247;
-const HASH: usize = 17;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum AgentKind {
@@ -112,6 +111,7 @@ struct AgentContents {
     agents: Agents,
     judged: BTreeMap<Name, Liveness>,
     judgement: Judgement,
+    are_leases_followed: bool,
     are_reports_known: bool,
     /// Reclaimed pods by node, then by uid.
     pods: HashMap<Name, BTreeMap<Name, PodName>>,
@@ -182,8 +182,9 @@ impl AgentState {
             }
         }
         contents.judged = judged;
-        if are_reports_known != contents.are_reports_known {
-            contents.are_reports_known = are_reports_known;
+        let known = (is_followed, are_reports_known);
+        if known != (contents.are_leases_followed, contents.are_reports_known) {
+            (contents.are_leases_followed, contents.are_reports_known) = known;
             contents.nodes.keys().for_each(|it| self.wake(it));
         }
         is_brake_new.then_some(judgement)
@@ -210,7 +211,9 @@ impl AgentState {
                 true => Ok(report.map(|it| &it.meta)),
                 false => Err(Unreadable),
             },
-            agent,
+            // A Lease may be there that was not listed: the taint stays as it is.
+            agent: agent
+                .or((!contents.are_leases_followed && node.is_some()).then_some(Liveness::Unknown)),
             brake: contents.judgement.brake,
         };
         let plan = plan(&observed, &self.times, now);
@@ -461,9 +464,9 @@ fn lease(raw: &RawObject) -> ParsedAgentObject {
 fn node_of(lease: &str, holder: Option<&str>) -> Option<Name> {
     let name = lease.strip_prefix(PREFIX)?;
     let holder = holder.unwrap_or(name);
-    let is_cut = holder.len() > LONGEST_NODE
-        && name.len() > HASH
-        && holder.starts_with(name[..name.len() - HASH].trim_end_matches(['-', '.']));
+    let hash = reconcile::fnv1a(holder.as_bytes());
+    let cut = name.strip_suffix(&format!("-{hash:016x}"));
+    let is_cut = holder.len() > LONGEST_NODE && cut.is_some_and(|cut| holder.starts_with(cut));
     (holder == name || is_cut).then(|| holder.into())
 }
 
@@ -496,12 +499,17 @@ fn pod(pod: &Pod) -> ParsedAgentObject {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use engine::agents::AgentAction;
+
     use super::*;
 
     #[test]
     fn a_lease_is_of_the_node_in_its_name() {
         let long = "n".repeat(250);
-        let cut = format!("agent-{}-{:016x}", &long[..230], 7);
+        let hashed = |hash: u64| format!("agent-{}-{hash:016x}", &long[..230]);
+        let cut = hashed(reconcile::fnv1a(long.as_bytes()));
         for (lease, holder, want) in [
             ("agent-n1", Some("n1"), Some("n1")),
             ("agent-n1", None, Some("n1")),
@@ -510,9 +518,53 @@ mod tests {
             ("tidepool-controllers", Some("x"), None),
             (&*cut, Some(&*long), Some(&*long)),
             (&*cut, Some(&*"m".repeat(250)), None),
+            (&*hashed(7), Some(&*long), None),
+            ("agent-\u{e9}234567890123456", Some(&*long), None),
         ] {
             let found = node_of(lease, holder);
             assert_eq!(found.as_deref(), want, "{lease} {holder:?}");
         }
+    }
+
+    fn applied(object: AgentObject) -> ObjectChange<AgentObject> {
+        ObjectChange::Applied(object)
+    }
+
+    #[test]
+    fn a_taint_stays_while_leases_are_not_followed() {
+        let second = Duration::from_secs(1);
+        let times = AgentTimes {
+            silent_after: second,
+            evict_after: None,
+            orphaned_after: second,
+        };
+        let state = AgentState::new(WorkQueue::new("agents"), times);
+        let node = NodeMeta {
+            uid: "u".into(),
+            ..NodeMeta::default()
+        };
+        let report = ReportObject {
+            uid: "r".into(),
+            version: "1".to_owned(),
+            meta: ReportMeta {
+                owner: Some("u".into()),
+                is_tainted: true,
+                ..ReportMeta::default()
+            },
+            owners: Vec::new(),
+            taints: Vec::new(),
+        };
+        let node = AgentObject::Node("n1".into(), node);
+        state.apply(AgentKind::Node, applied(node));
+        let report = AgentObject::Report("n1".into(), report);
+        state.apply(AgentKind::CustomNodeResource, applied(report));
+        state.judge(false, true);
+        let held = state.plan("n1").plan;
+        assert_eq!((held.actions, held.is_silent), (Vec::new(), true));
+        // Now it is known that there is no Lease.
+        state.judge(true, true);
+        let known = state.plan("n1").plan;
+        let untaint = vec![AgentAction::Untaint];
+        assert_eq!((known.actions, known.is_silent), (untaint, false));
     }
 }
