@@ -2,7 +2,7 @@
 //!
 //! Only the fields that plans depend on are kept, because a cluster has many pods.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::parse::{self, koordinator};
@@ -10,6 +10,7 @@ use api::wire::core::{NOT_FINISHED, Pod};
 use api::wire::katalyst::CustomNodeResource;
 use api::wire::koordinator as wire;
 use api::wire::meta::{Map, ObjectMeta};
+use engine::agents::AGENT_SILENT;
 use engine::kinds::Key;
 use engine::model::{Name, Timestamp};
 use engine::node::CpuMemory;
@@ -90,6 +91,8 @@ struct TierContents {
     placed: HashMap<Name, Name>,
     metrics: HashMap<Name, NodeMetric>,
     pools: HashMap<Name, CpuMemory>,
+    /// Nodes with the taint of a silent agent, which a leader before may have set.
+    tainted: HashSet<Name>,
     settings: ColocationConfig,
     /// The uid of the ConfigMap and why it cannot be used.
     settings_error: Option<(Name, String)>,
@@ -142,7 +145,7 @@ impl TierState {
             pods: &pods,
             metric: contents.metrics.get(name),
             pool: contents.pools.get(name).copied(),
-            agent_silent,
+            agent_silent: agent_silent || contents.tainted.contains(name),
         };
         let plan = plan(
             &observed,
@@ -182,12 +185,20 @@ impl TierState {
                 contents.metrics.insert(name.clone(), metric);
                 self.wake(&name);
             }
-            ObjectChange::Applied(TierObject::Pool(name, pool)) => {
+            ObjectChange::Applied(TierObject::Report {
+                node: name,
+                pool,
+                is_tainted,
+            }) => {
                 let old = match pool {
                     Some(pool) => contents.pools.insert(name.clone(), pool),
                     None => contents.pools.remove(&name),
                 };
-                if old != pool {
+                let is_taint_new = match is_tainted {
+                    true => contents.tainted.insert(name.clone()),
+                    false => contents.tainted.remove(&name),
+                };
+                if old != pool || is_taint_new {
                     self.wake(&name);
                 }
             }
@@ -230,6 +241,7 @@ impl TierState {
             }
             TierKind::CustomNodeResource => {
                 contents.pools.remove(&key.name);
+                contents.tainted.remove(&key.name);
                 self.wake(&key.name);
             }
             TierKind::Settings => {
@@ -263,8 +275,12 @@ pub(super) enum TierObject {
         pod: TierPod,
     },
     Metric(Name, NodeMetric),
-    /// None: the report has no capacity.
-    Pool(Name, Option<CpuMemory>),
+    Report {
+        node: Name,
+        /// None: the report has no capacity.
+        pool: Option<CpuMemory>,
+        is_tainted: bool,
+    },
     Settings(Name, Result<ColocationConfig, String>),
 }
 
@@ -294,8 +310,12 @@ impl Handler for TierHandler {
                 let report: CustomNodeResource = json("customnoderesource", raw)?;
                 let pool = parse::reclaimed_capacity(&report);
                 let pool = pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory));
-                let name = report.metadata.name.as_str().into();
-                let parsed = TierObject::Pool(name, pool);
+                let mut taints = report.spec.taints.iter();
+                let parsed = TierObject::Report {
+                    node: report.metadata.name.as_str().into(),
+                    pool,
+                    is_tainted: taints.any(|it| it.key == AGENT_SILENT),
+                };
                 Ok(observed(&report.metadata, Some(parsed)))
             }
             TierKind::Settings => settings(raw),
