@@ -12,6 +12,7 @@ use crate::schedulers::{DEFAULT_SCHEDULER, is_scheduler_name, unknown_scheduler}
 
 /// The name of kube-scheduler before Kubernetes 1.6.
 const OLD_DEFAULT: &str = "kube-scheduler";
+const DAEMON_SET: &str = "DaemonSet";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What the ConfigMap of the registry says.
@@ -89,7 +90,7 @@ pub fn check_scheduler(
     }
     let name = match choice {
         Some(choice) if named == DEFAULT_SCHEDULER => choice,
-        None if named == DEFAULT_SCHEDULER && !is_pod && !keeps(template) => {
+        None if named == DEFAULT_SCHEDULER && !is_pod && gets_default(object, template) => {
             let default = default_of(namespace, known);
             default.map_or(named, |(name, _)| name)
         }
@@ -142,6 +143,11 @@ fn keeps(pod: &Value) -> bool {
     label(pod, KEEP_SCHEDULER) == Some("true")
 }
 
+/// Whether the pods of a workload get the default of their namespace or cluster, as in [`choose`].
+fn gets_default(workload: &Value, template: &Value) -> bool {
+    workload["kind"] != DAEMON_SET && !keeps(template)
+}
+
 /// The scheduler that the annotation names, or why it names none.
 fn from_annotation(pod: &Value) -> (Option<&str>, Option<String>) {
     match annotation(pod, SCHEDULER_ANNOTATION) {
@@ -162,7 +168,7 @@ fn from_annotation(pod: &Value) -> (Option<&str>, Option<String>) {
 fn is_of_daemon_set(pod: &Value) -> bool {
     let owners = pod["metadata"]["ownerReferences"].as_array();
     let mut owners = owners.into_iter().flatten();
-    owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true)
+    owners.any(|owner| owner["kind"] == DAEMON_SET && owner["controller"] == true)
 }
 
 /// The scheduler of pods that name none, and what says so.
@@ -484,6 +490,10 @@ mod tests {
                 assert!(keeps_scheduler(&object, &object), "{case}");
             }
         }
+        // Its pods keep kube-scheduler whatever the namespace says.
+        let daemon_set = json!({"kind": "DaemonSet", "spec": {"template": pod("", "", json!({}))}});
+        let warnings = check_scheduler(&daemon_set, Some(&team), &known());
+        assert_eq!(warnings.unwrap(), [""; 0]);
         let (old, new) = (
             deployment(pod("a", "", json!({}))),
             deployment(pod("b", "", json!({}))),
