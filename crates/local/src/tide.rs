@@ -57,7 +57,7 @@ pub fn sample(
     let wanted: i64 = running()
         .filter(|(pod, _)| pod.is_suppressed())
         .map(|(_, peak)| peak.milli_cpu)
-        .sum();
+        .fold(0, i64::saturating_add);
     let granted = match granted {
         Some(granted) if granted < wanted => granted.max(0) as f64 / wanted as f64,
         _ => 1.0,
@@ -80,7 +80,9 @@ pub fn sample(
         sampled.insert(pod.group.clone(), group);
     }
     let used = used.min(node.capacity);
-    let cpus = u32::try_from(node.capacity.milli_cpu / 1000).unwrap_or(0);
+    // A node may state any capacity.
+    let cpus = (node.capacity.milli_cpu / 1000).clamp(0, CpuSet::LARGEST.into());
+    let cpus = u32::try_from(cpus).unwrap_or(0);
     NodeSample {
         at,
         machine: MachineUse {
@@ -111,7 +113,12 @@ fn group_use(used: CpuMemory) -> GroupUse {
 }
 
 fn nano_cores(used: CpuMemory) -> NanoCores {
-    NanoCores(used.milli_cpu.max(0).unsigned_abs() * 1_000_000)
+    NanoCores(
+        used.milli_cpu
+            .max(0)
+            .unsigned_abs()
+            .saturating_mul(1_000_000),
+    )
 }
 
 fn bytes(amount: i64) -> Bytes {
@@ -184,5 +191,19 @@ mod tests {
             assert_eq!(sample.machine.cpu, Some(NanoCores((web + job) * 1_000_000)));
             assert_eq!(sample.machine.cpus.0.len(), 8);
         }
+    }
+
+    #[test]
+    fn any_amount_is_sampled() {
+        let node = LocalNode {
+            capacity: CpuMemory::new(i64::MAX, i64::MAX),
+            ..LocalNode::default()
+        };
+        let most = CpuMemory::new(i64::MAX, i64::MAX);
+        let job = |name: &str| (pod(name, QosClass::Lent, PodPhase::Running), most);
+        let at = Timestamp::from_secs(5);
+        let sample = sample(&node, &[job("a"), job("b")], 1.0, Some(1), at);
+        assert_eq!(sample.pods.len(), 2);
+        assert_eq!(sample.machine.cpus.0.len(), 8191);
     }
 }

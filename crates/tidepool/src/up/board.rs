@@ -313,14 +313,17 @@ impl Board {
         for pod in self.pods.values().filter(|pod| pod.takes_capacity()) {
             let (pods, asked, used, borrowed) = sums.entry(&pod.node).or_default();
             *pods += 1;
-            asked.cpu += pod.asks.cpu;
-            asked.memory += pod.asks.memory;
-            *used += match pod.borrows {
+            let uses = match pod.borrows {
                 [0, 0] => (pod.uses as f64 * (1.0 - self.ebb)) as i64,
                 _ => pod.uses,
             };
+            // A pod may request any amount.
+            let add = |sum: &mut i64, amount| *sum = sum.saturating_add(amount);
+            add(&mut asked.cpu, pod.asks.cpu);
+            add(&mut asked.memory, pod.asks.memory);
+            add(used, uses);
             for (sum, amount) in borrowed.iter_mut().zip(pod.borrows) {
-                *sum += amount;
+                add(sum, amount);
             }
         }
         let nodes = self.nodes.iter().map(|(name, row)| {

@@ -209,11 +209,18 @@ fn pods_line(board: &Board, uptime: Duration) -> String {
     line
 }
 
+/// Over all nodes. Amounts can be any numbers.
+fn sum(nodes: &[NodeView], of: impl Fn(&NodeView) -> i64) -> i64 {
+    nodes.iter().map(of).fold(0, i64::saturating_add)
+}
+
 fn cpu_line(nodes: &[NodeView]) -> String {
-    let sum = |of: fn(&NodeView) -> i64| nodes.iter().map(of).sum::<i64>();
-    let (all, asked) = (sum(|it| it.allocatable.cpu), sum(|it| it.asked.cpu));
-    let used = sum(|it| it.used);
-    let share = |part: i64| 100 * part / all.max(1);
+    let (all, asked) = (
+        sum(nodes, |it| it.allocatable.cpu),
+        sum(nodes, |it| it.asked.cpu),
+    );
+    let used = sum(nodes, |it| it.used);
+    let share = |part: i64| 100 * i128::from(part) / i128::from(all.max(1));
     format!(
         "cpu: {} cores, {} requested ({}%), {} used ({}%)",
         cores(all),
@@ -226,9 +233,9 @@ fn cpu_line(nodes: &[NodeView]) -> String {
 
 /// What the nodes lend to the tiers; none if they lend nothing.
 fn tier_line(nodes: &[NodeView]) -> Option<String> {
-    let sum = |of: &dyn Fn(&NodeView) -> i64| nodes.iter().map(of).sum::<i64>();
     let tiers = (0..).zip(TIERS).map(|(index, (tier, _)): (usize, _)| {
-        let (lent, used) = (sum(&|it| it.lent[index]), sum(&|it| it.borrowed[index]));
+        let lent = sum(nodes, |it| it.lent[index]);
+        let used = sum(nodes, |it| it.borrowed[index]);
         (tier, lent, used)
     });
     let tiers: Vec<_> = tiers.filter(|(_, lent, _)| *lent > 0).collect();

@@ -106,7 +106,7 @@ impl Scored {
             let (whole, part) = (value(resource, available), value(resource, *requested));
             let part = match self.kind {
                 Kind::MostAllocated => part,
-                Kind::LeastAllocated | Kind::BalancedAllocation => whole - part,
+                Kind::LeastAllocated | Kind::BalancedAllocation => whole.saturating_sub(part),
             };
             if whole > 0 && *requested <= available {
                 sum += weight * percent(part, whole);
