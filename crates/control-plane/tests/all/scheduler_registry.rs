@@ -77,7 +77,7 @@ fn held(names: &str) -> Value {
     let time = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
     let time = time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     json!({"metadata": {"annotations": {"tidepool.io/scheduler-names": names}},
-        "spec": {"holderIdentity": "them", "leaseDurationSeconds": 1, "renewTime": time}})
+        "spec": {"holderIdentity": "them", "leaseDurationSeconds": 10, "renewTime": time}})
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,8 +90,9 @@ async fn the_names_of_running_schedulers_are_kept_in_a_config_map() {
         namespace: "default".into(),
         name: "ours".into(),
         identity: "us".into(),
-        lease_duration: Duration::from_secs(3),
-        renew_deadline: Duration::from_secs(2),
+        // Long enough to keep the Lease on a machine that is busy.
+        lease_duration: Duration::from_secs(60),
+        renew_deadline: Duration::from_secs(50),
         retry_period: Duration::from_millis(100),
         sync_deadline: control_plane::election::SYNC_DEADLINE,
     });

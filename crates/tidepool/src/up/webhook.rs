@@ -32,17 +32,10 @@ pub(super) async fn install(cluster: &Cluster, client: &Client) -> anyhow::Resul
         async move { webhook.respond(request.uri().path(), request.body()) }.boxed()
     });
     cluster.route_service(NAMESPACE, NAME, ServiceBackend::InProcess(handler));
-    // The embedded cluster refuses matchConditions. They only save calls.
-    for mut configuration in of_kind::<MutatingWebhookConfiguration>(&objects)? {
-        for webhook in configuration.webhooks.iter_mut().flatten() {
-            webhook.match_conditions = None;
-        }
+    for configuration in of_kind::<MutatingWebhookConfiguration>(&objects)? {
         create_object(client, &configuration).await?;
     }
-    for mut configuration in of_kind::<ValidatingWebhookConfiguration>(&objects)? {
-        for webhook in configuration.webhooks.iter_mut().flatten() {
-            webhook.match_conditions = None;
-        }
+    for configuration in of_kind::<ValidatingWebhookConfiguration>(&objects)? {
         create_object(client, &configuration).await?;
     }
     Ok(())

@@ -1,22 +1,12 @@
 //! The tiers in the demo of `up`: simulated agents report, the controller publishes, and `explain node` shows the sums.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use engine::model::Quantity;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Node, core::v1::Pod};
-use kube::{
-    Api, Client, Config,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, Client, api::ListParams};
 
-use crate::{PATIENCE, Up, run, tidepool};
-
-async fn client(kubeconfig: &Path) -> Client {
-    let file = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    Client::try_from(config.unwrap()).unwrap()
-}
+use crate::{PATIENCE, Up, client, run, tidepool};
 
 /// How much of a resource a node offers.
 fn offers(node: &Node, resource: &str) -> i64 {
