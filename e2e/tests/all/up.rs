@@ -236,6 +236,8 @@ fn a_new_cluster_takes_reports_and_reclaimed_pods() {
             json!({"resourceAllocatable": {"katalyst.kubewharf.io/reclaimed_millicpu": "8k"}}),
         ),
     ] {
+        // The controllers make one for each node. If they do so between the two requests of kubectl, it fails.
+        eventually(node, || up.kubectl("get kcnr --no-headers"));
         up.apply(
             &json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
                 "metadata": {"name": node}}),

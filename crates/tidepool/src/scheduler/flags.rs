@@ -73,6 +73,10 @@ const NO_OVER_ALLOCATION: &str = "MidProdNoOverAllocation";
 /// More nodes than this are no choice by score.
 const MOST_NODES: usize = 1_000;
 
+fn name_of(gate: &str) -> &str {
+    gate.split_once('=').map_or(gate, |(name, _)| name)
+}
+
 fn among(text: &str) -> Result<NonZero<usize>, String> {
     let count = text.parse().ok();
     let count = count.filter(|count: &NonZero<usize>| count.get() <= MOST_NODES);
@@ -148,7 +152,7 @@ impl Flags {
         let mut warnings = self.ignored.warnings();
         let gates = self.feature_gates.iter().map(String::as_str);
         let others: Vec<&str> = gates
-            .filter(|gate| !gate.starts_with(NO_OVER_ALLOCATION))
+            .filter(|gate| name_of(gate) != NO_OVER_ALLOCATION)
             .collect();
         if !others.is_empty() {
             warnings.push(format!(
