@@ -104,7 +104,9 @@ async fn observe(client: &Client) -> Result<BTreeMap<String, ObservedNode>, kube
     let pods: Api<Pod> = Api::all(client.clone());
     let (namespace, name) = control_plane::controllers::tiers::COLOCATION;
     let settings: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let bound = ListParams::default().fields("spec.nodeName!=");
+    // The jobs of the demo leave many pods that have ended.
+    let bound = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
+    let bound = ListParams::default().fields(bound);
     let everything = ListParams::default();
     let (nodes, pods, settings) = tokio::try_join!(
         nodes.list(&everything),
