@@ -1,4 +1,4 @@
-//! The components that run against an API server: the scheduler and the controllers.
+//! The components that run against an API server: the scheduler, the controllers and the admission webhook.
 //!
 //! The engine decides; this crate feeds it with watches, carries out its decisions and reports the results.
 //!

@@ -1,6 +1,6 @@
 //! The kubelet's admission of a pod that was bound to its node: its checks, their order and its messages.
 //!
-//! Pure, and apart from the scheduler: simulated nodes run it as a kubelet would, and a binder runs it before it writes.
+//! Pure, and separate from the scheduler: simulated nodes run it as a kubelet would. Other schedulers can call it before they bind.
 //! It knows nothing of other reasons to refuse a pod (pressure, device and topology managers, shutdown).
 
 use std::borrow::Cow;

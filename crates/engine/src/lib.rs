@@ -1,4 +1,4 @@
-//! Decides on which node each pod runs, and explains why.
+//! Decides on which node each pod runs and explains why; decides what admission, the controllers and the node agent do.
 //!
 //! The engine has no I/O, no async code, no threads, no clock and no randomness. Time is an argument, and the result is
 //! an instruction that leaves the caller nothing to decide. The same inputs always give the same outputs.

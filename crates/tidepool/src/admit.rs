@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     /// The namespace of the pod [default: that of the pod, or `default`]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// A file with ClusterColocationProfiles, and also PriorityClasses, Namespaces and LimitRanges; no cluster is asked then.
+    /// A file with ClusterColocationProfiles, and also PriorityClasses, Namespaces and LimitRanges; then no cluster is read.
     /// Without PriorityClasses in it, those of deploy/webhook.yaml exist
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,

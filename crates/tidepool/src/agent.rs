@@ -64,7 +64,7 @@ pub(crate) struct Flags {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum TaintObject {
-    /// The CustomNodeResource: the taints keep away reclaimed pods only
+    /// The CustomNodeResource: the taints keep away only reclaimed, batch, free and Mid+BE pods
     Cnr,
     /// The Node: the taints keep away all pods; needs deploy/agent-node-taints.yaml
     Node,

@@ -20,9 +20,9 @@ use crate::exit::{Code, error};
 ///
 /// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
 /// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
-/// makes and removes CustomNodeResources with their nodes, and taints nodes whose agents are silent.
-/// The registry of schedulers writes the names of those that run into the ConfigMap tidepool-system/schedulers, and marks pods whose
-/// scheduler does not run.
+/// creates and deletes CustomNodeResources with their nodes, and taints nodes whose agents are silent. The registry of schedulers
+/// writes the names of the schedulers that run into the ConfigMap tidepool-system/schedulers, and writes an event and a condition on
+/// pods whose scheduler does not run.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].
@@ -65,7 +65,7 @@ struct AgentFlags {
     /// Evict the reclaimed, batch and free pods of nodes whose agents stay silent.
     #[arg(long)]
     evict_from_silent_nodes: bool,
-    /// The time without renewal after which they are evicted; needs --evict-from-silent-nodes.
+    /// The time without renewal after which these pods are evicted; needs --evict-from-silent-nodes.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = component::duration)]
     agent_evict_after: Duration,
 }

@@ -24,8 +24,8 @@ use crate::{
 
 /// List the schedulers of a cluster and the pods that wait for them
 ///
-/// A scheduler registers with the annotation tidepool.io/scheduler-names on its Lease. `tidepool controllers` judges which of them
-/// run.
+/// A scheduler registers with the annotation tidepool.io/scheduler-names on its Lease. `tidepool controllers` finds out which of
+/// them run.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {

@@ -17,9 +17,10 @@ use crate::component::{self, STOPPED_TWICE, ServingFlags, StopSignals};
 
 /// Run the admission webhook of a cluster
 ///
-/// It applies ClusterColocationProfiles, turns cpu and memory of pods into the resources of their tier, and refuses pods that are
-/// no row of the panorama. All replicas answer. Without certificate files the replicas keep a certificate in a Secret and write
-/// its CA into the webhook configurations.
+/// It applies ClusterColocationProfiles, turns cpu and memory of pods into the resources of their tier, and sets the scheduler of
+/// pods. It refuses pods whose classes do not go together, and invalid settings of tiers and agents. It warns about schedulers that
+/// do not run. All replicas answer. Without certificate files the replicas keep a certificate in a Secret and write its CA into the
+/// webhook configurations.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].

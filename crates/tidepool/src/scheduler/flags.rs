@@ -35,7 +35,7 @@ pub(crate) struct Flags {
     /// Schedule pods with this spec.schedulerName [default: tidepool with --mode second, otherwise default-scheduler].
     #[arg(long, value_name = "NAME")]
     scheduler_name: Option<String>,
-    /// Print the objects that run another scheduler of that name in a cluster, for `kubectl apply -f -`, and exit.
+    /// Print the manifests of another scheduler with the name of --scheduler-name, for `kubectl apply -f -`, and exit.
     #[arg(long, requires = "scheduler_name")]
     print_manifests: bool,
     /// Choose at random among the best COUNT nodes, so that schedulers with the same nodes and scores rarely choose the same one.
@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     /// Retry an unschedulable pod after this time, even without a change in the cluster [default: 5m].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pod_max_in_unschedulable_pods_duration: Option<Duration>,
-    /// Features to switch on or off. MidProdNoOverAllocation=true: services and mid pods never request more than a node has.
+    /// Features to switch on or off. MidProdNoOverAllocation=true: services and mid pods together never request more than a node has.
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     feature_gates: Vec<String>,
     #[command(flatten)]
