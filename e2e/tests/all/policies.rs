@@ -135,7 +135,7 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
     api.create(&first).unwrap();
     reach(1, 0);
     let rows = [
-        "| # | Pod | Node | Tier |",
+        "| # | Pod | Node | Unit |",
         "| 0 | default/web-00 | r | reserved |",
         "| 1 | default/web-00 | s | spot |",
     ];

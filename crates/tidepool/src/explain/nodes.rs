@@ -64,7 +64,7 @@ fn choice(report: &PodReport, chosen: &str) -> String {
         }
         Some(own) if fits(&own) && by_tier(&own.result.tiers, &best.result.tiers).is_ne() => {
             format!(
-                "the scheduler would choose {chosen} of tier {}; its node is of tier {}",
+                "the scheduler would choose {chosen} of unit {}; its node is of unit {}",
                 tiers(best),
                 tiers(own)
             )
@@ -287,7 +287,7 @@ mod tests {
                     with(own(yes("b", 190)), "tiers", tier("spot")),
                 ],
                 "a",
-                "2/2 nodes fit; the scheduler would choose a of tier reserved; its node is of tier spot",
+                "2/2 nodes fit; the scheduler would choose a of unit reserved; its node is of unit spot",
             ),
             (
                 "its node does not fit by now",
@@ -341,7 +341,7 @@ Top2 scores for Pod: demo/web, feasibleNodes: 3, plugins:[NodeResourcesFit Taint
         }));
         let want = "
 Top4 scores for Pod: demo/web, feasibleNodes: 4, plugins:[resourcepolicy]
-| # | Pod | Node | Tier | Score | resourcepolicy |
+| # | Pod | Node | Unit | Score | resourcepolicy |
 | --- | --- | --- | --- | ---:| ---:|
 | 0 | demo/web | d | reserved | 100 | 100 |
 | 1 | demo/web | c | other | 200 | 200 |

@@ -67,7 +67,7 @@ impl fmt::Display for ScoreTable<'_> {
         let has_tiers = rows.iter().any(|row| !row.tiers.is_empty());
         f.write_str("\n| # | Pod | Node |")?;
         f.write_str(if has_tiers {
-            " Tier | Score |"
+            " Unit | Score |"
         } else {
             " Score |"
         })?;
@@ -142,7 +142,7 @@ Top10 scores for Pod: default/web-1, feasibleNodes: 2, plugins:[NodeResourcesFit
             });
         }
         let want = "\
-| # | Pod | Node | Tier | Score | NodeResourcesFitPlus | ScarceResourceAvoidance |
+| # | Pod | Node | Unit | Score | NodeResourcesFitPlus | ScarceResourceAvoidance |
 | --- | --- | --- | --- | ---:| ---:| ---:|
 | 0 | default/web-1 | n1 | reserved | 360 | 160 | 200 |
 | 1 | default/web-1 | n2 | spot | 310 | 110 | 200 |";
