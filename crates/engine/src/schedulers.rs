@@ -129,7 +129,7 @@ impl SchedulerRegistry {
         for (key, lease) in &self.leases {
             for name in &lease.object.names.invalid {
                 faults.push(format!(
-                    "Lease {key}: annotation tidepool.io/scheduler-names has {name:?}, which is no name of a scheduler"
+                    "Lease {key}: annotation tidepool.io/scheduler-names has {name:?}, which is not a valid scheduler name"
                 ));
             }
             let end = lease.at + lease.object.lifetime();

@@ -317,7 +317,7 @@ impl AgentReconciler {
         tracing::warn!(node = name, ?after, "tainted node: its agent is silent");
         self.metrics.taints.inc();
         let message = format!(
-            "the agent has not renewed its Lease for {after:?}: reclaimed pods are kept away"
+            "the agent has not renewed its Lease for {after:?}: reclaimed, batch, free and Mid+BE pods are kept away"
         );
         let about = ObjectReference {
             api_version: Some("v1".to_owned()),

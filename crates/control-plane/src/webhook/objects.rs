@@ -200,7 +200,7 @@ impl AdmissionObjects {
             let shown: String = name.chars().take(63).collect();
             tracing::warn!(
                 configmap = schedulers::CONFIG_MAP,
-                "ignoring key `default`: {shown:?} is no name of a scheduler"
+                "ignoring key `default`: {shown:?} is not a valid scheduler name"
             );
         }
         let running = value(schedulers::NAMES_KEY).map(|names| read_names(names).valid);

@@ -242,7 +242,7 @@ async fn a_silent_agent_taints_its_node_until_it_is_back() {
     mid_is("nothing new fits", "0").await;
     assert_eq!(metric(&first, "tidepool_silent_agents_brake").await, 0);
     assert_eq!(metric(&first, "tidepool_agents").await, 1);
-    let event = "the agent has not renewed its Lease for 4s: reclaimed pods are kept away";
+    let event = "the agent has not renewed its Lease for 4s: reclaimed, batch, free and Mid+BE pods are kept away";
     eventually("an event says so", || async {
         let found = events(&fixture, NAMESPACE, "AgentSilent").await;
         if found.contains(&event.to_owned()) {

@@ -157,7 +157,7 @@ fn from_annotation(pod: &Value) -> (Option<&str>, Option<String>) {
         Some(other) => {
             let shown: String = other.chars().take(63).collect();
             let warning = format!(
-                "annotation {SCHEDULER_ANNOTATION} is {shown:?}, which is no name of a scheduler: it is ignored"
+                "annotation {SCHEDULER_ANNOTATION} is {shown:?}, which is not a valid scheduler name: it is ignored"
             );
             (None, Some(warning))
         }
@@ -248,7 +248,7 @@ mod tests {
         let team = [(NAMESPACE_SCHEDULER, "team")];
         for (case, pod, profile, namespace, cluster, want) in [
             (
-                "the seed's pod-abc",
+                "an annotation alone",
                 pod(default, "my-scheduler", json!({})),
                 None,
                 &[][..],
@@ -406,7 +406,7 @@ mod tests {
         let default = "default-scheduler";
         let disagree = "annotation scheduler.alpha.kubernetes.io/name is \"batch\", but spec.schedulerName is \"my-scheduler\", which counts";
         let unknown = "no scheduler \"my-schedular\" is running; did you mean \"my-scheduler\"?";
-        let no_name = "annotation scheduler.alpha.kubernetes.io/name is \"a b\", which is no name of a scheduler: it is ignored";
+        let no_name = "annotation scheduler.alpha.kubernetes.io/name is \"a b\", which is not a valid scheduler name: it is ignored";
         let keep = json!({"metadata": {"labels": {KEEP_SCHEDULER: "true"}}});
         for (case, pod, want) in [
             ("known", pod("batch", "", json!({})), vec![]),

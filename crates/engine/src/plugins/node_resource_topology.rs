@@ -216,7 +216,7 @@ impl ZoneFilter for Fits {
             1 => "it needs 1 idle NUMA zone",
             TOO_LARGE => "it is larger than the NUMA zones of the node",
             NO_ZONE_FITS => "no NUMA zone has enough left",
-            OTHER_RESOURCES => "the NUMA zones have not enough of its other resources left",
+            OTHER_RESOURCES => "the NUMA zones do not have enough of its other resources",
             OTHER_PODS => "the other pods of the node do not fit the NUMA zones that would remain",
             NO_ZONES => return "node(s) reported no NUMA zones".into(),
             POD => return "cannot align pod".into(),

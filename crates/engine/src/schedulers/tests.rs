@@ -133,7 +133,7 @@ fn faults_of_leases_are_reported() {
     assert_eq!(
         plan.faults,
         [
-            "Lease b/two: annotation tidepool.io/scheduler-names has \"no name\", which is no name of a scheduler",
+            "Lease b/two: annotation tidepool.io/scheduler-names has \"no name\", which is not a valid scheduler name",
             "schedulers on Leases a/one and b/two all serve the name y: they compete for its pods",
         ]
     );

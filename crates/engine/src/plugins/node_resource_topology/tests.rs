@@ -102,7 +102,7 @@ fn a_resource_that_is_not_aligned_may_come_from_several_zones() {
         };
         assert_eq!(lab.filter(&wants(6)), [want], "{aligned:?}");
         if aligned.len() == 2 {
-            let text = "U cannot align container: the NUMA zones have not enough of its other resources left";
+            let text = "U cannot align container: the NUMA zones do not have enough of its other resources";
             assert_eq!(lab.filter(&wants(9)), [text]);
         }
     }
