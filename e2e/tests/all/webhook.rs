@@ -377,7 +377,7 @@ fn profiles(fixture: &Fixture) {
             &stored["spec"]["priority"],
             &stored["spec"]["schedulerName"]
         ),
-        (&json!(5000), &json!("tidepool-scheduler"))
+        (&json!(5000), &json!("tidepool"))
     );
     assert_eq!(
         resources(&stored)["requests"]["kubernetes.io/batch-cpu"],

@@ -80,7 +80,7 @@ fn a_profile_of_a_file() {
     for line in [
         "+ metadata.annotations.tidepool.io/profiles: data-jobs",
         "+ spec.priority: 5000",
-        "+ spec.schedulerName: tidepool-scheduler",
+        "+ spec.schedulerName: tidepool",
         "+ spec.containers[0].resources.requests.kubernetes.io/batch-cpu: 500",
         "because colocation profile data-jobs sets: ",
     ] {
