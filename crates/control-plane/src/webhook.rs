@@ -1,4 +1,4 @@
-//! The admission webhook: translates and judges pods, as `engine::admission` decides.
+//! The admission webhook: changes and checks pods as `engine::admission` decides, and checks workloads, profiles and settings.
 //!
 //! Several replicas serve at the same time, without a leader. [`review`], [`server`] and [`certificates`] know nothing about pods:
 //! other webhooks can use them.
@@ -8,7 +8,7 @@
 //! | [`review`] | AdmissionReviews: what the API server sends and what it gets |
 //! | [`server`] | serves reviews over TLS |
 //! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
-//! | [`pods`] | the answers about pods and profiles |
+//! | [`pods`] | the answers about pods, workloads and profiles |
 //! | [`settings`] | the answers about the settings of tiers and agents |
 //! | [`objects`] | watched objects that the answers depend on |
 //! | `in_process` | the webhook of a cluster in the same process |

@@ -1,8 +1,9 @@
 //! Admission of pods: what the webhook changes in a pod, and which pods it refuses.
 //!
-//! [`mutate`] applies colocation profiles, names the scheduler and turns cpu and memory into the resources of the pod's tier. [`validate`] judges
-//! the pod that results, after all other admission plugins. [`admit`] does both, and between them what the API server does,
-//! for a pod that is not in a cluster. Pods are JSON, because everything that is not translated must stay as it is.
+//! [`mutate`] applies colocation profiles, sets the scheduler and turns cpu and memory into the resources of the pod's tier.
+//! [`validate`] checks the pod that results, after all other admission plugins. [`admit`] does both, and between them what the
+//! API server does, for a pod that is not in a cluster. Pods are JSON, because everything that is not translated must stay as
+//! it is.
 //!
 //! The API server may call [`mutate`] again after other webhooks changed the pod, so it must not change its own result:
 //! the annotation `tidepool.io/profiles` keeps the decision about profiles, and translated resources stay.

@@ -165,11 +165,11 @@ impl AgentReconciler {
             ..
         } = judgement;
         if !brake {
-            tracing::info!(agents, late, "agents are judged again");
+            tracing::info!(agents, late, "adding taints for silent agents again");
             return;
         }
         if late == 0 {
-            tracing::warn!("the Leases of agents cannot be watched; no agent is judged");
+            tracing::warn!("cannot watch the Leases of agents; adding no taints");
             return;
         }
         tracing::warn!(agents, late, "too many agents are late; adding no taints");

@@ -1,4 +1,4 @@
-//! The tier of a node, as reports show it.
+//! The tier of a node, a rank that is compared before the score, as reports show it.
 
 use std::cmp::Ordering;
 

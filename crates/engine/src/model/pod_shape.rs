@@ -1,4 +1,4 @@
-//! The shape of a pod: everything that decisions read of it except who it is.
+//! The shape of a pod: everything that decisions read of it except its identity.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

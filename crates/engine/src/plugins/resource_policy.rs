@@ -2,7 +2,7 @@
 //!
 //! A unit is the set of nodes that its selector matches. A pod counts in every unit that contains its node, and a node is
 //! rejected as soon as one of its units is full. The order of units is a tier, so it holds at any weight. A full unit alone
-//! evicts no pod: its nodes are rejected for good.
+//! evicts no pod: its nodes are rejected as unresolvable.
 
 use std::sync::Arc;
 
