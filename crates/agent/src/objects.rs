@@ -231,11 +231,12 @@ fn is_numa_exclusive(meta: &ObjectMeta) -> bool {
     let options = annotation(meta, MEMORY_ENHANCEMENT);
     let options =
         options.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(text).ok());
-    let is_on = |name: &str| {
-        let value = options.as_ref().and_then(|it| it.get(name));
-        value.is_some_and(|value| value == "true")
+    let is = |name: &str, value: &str| {
+        let found = options.as_ref().and_then(|it| it.get(name));
+        found.is_some_and(|found| found == value)
     };
-    is_on("numa_binding") && is_on("numa_exclusive")
+    // As for the scheduler: zones are exclusive unless the pod says otherwise.
+    is("numa_binding", "true") && !is("numa_exclusive", "false")
 }
 
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
@@ -331,6 +332,17 @@ mod tests {
                 json!({}),
                 json!({LEVEL: "dedicated_cores", MEMORY_ENHANCEMENT: options}),
                 true,
+            ),
+            (
+                json!({}),
+                json!({LEVEL: "dedicated_cores", MEMORY_ENHANCEMENT: r#"{"numa_binding": "true"}"#}),
+                true,
+            ),
+            (
+                json!({}),
+                json!({LEVEL: "dedicated_cores",
+                    MEMORY_ENHANCEMENT: r#"{"numa_binding": "true", "numa_exclusive": "false"}"#}),
+                false,
             ),
             (
                 json!({}),
