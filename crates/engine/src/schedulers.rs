@@ -25,8 +25,11 @@ pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
 const LONGEST_LEASE: Duration = Duration::from_secs(300);
 /// Of a Lease that has none; kube-scheduler's default.
 const USUAL_LEASE: Duration = Duration::from_secs(15);
-/// After the duration of the Lease; a renewal takes its time to be seen.
+/// After the duration of the Lease, since a renewal takes its time to be seen; and after its release, until another replica
+/// takes it.
 const GRACE: Duration = Duration::from_secs(5);
+/// Users of any namespace can annotate a Lease, and the names must fit into a ConfigMap.
+const MOST_REGISTERED: usize = 1_000;
 
 /// A Lease that names schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +129,7 @@ impl SchedulerRegistry {
         let mut names = BTreeSet::from([Name::from(DEFAULT_SCHEDULER)]);
         let mut served_by: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
         let mut faults = Vec::new();
+        let mut ignored = 0;
         for (key, lease) in &self.leases {
             for name in &lease.object.names.invalid {
                 faults.push(format!(
@@ -133,13 +137,24 @@ impl SchedulerRegistry {
                 ));
             }
             let end = lease.at + lease.object.lifetime();
-            if lease.object.holder.is_empty() || end <= now {
+            if end <= now {
                 continue;
             }
             for name in &lease.object.names.valid {
+                if names.len() >= MOST_REGISTERED && !names.contains(name) {
+                    ignored += 1;
+                    continue;
+                }
                 names.insert(name.clone());
-                served_by.entry(name).or_default().push(key);
+                if !lease.object.holder.is_empty() {
+                    served_by.entry(name).or_default().push(key);
+                }
             }
+        }
+        if ignored > 0 {
+            faults.push(format!(
+                "{ignored} scheduler names on Leases are ignored: at most {MOST_REGISTERED} are registered"
+            ));
         }
         for (name, leases) in served_by.into_iter().filter(|(_, all)| all.len() > 1) {
             let leases: Vec<&str> = leases.into_iter().map(|it| &**it).collect();
@@ -167,6 +182,9 @@ impl SchedulerRegistry {
 impl SchedulerLease {
     /// How long it counts after it changed.
     fn lifetime(&self) -> Duration {
+        if self.holder.is_empty() {
+            return GRACE;
+        }
         let duration = self.duration.unwrap_or(USUAL_LEASE);
         duration.min(LONGEST_LEASE) + GRACE
     }

@@ -55,8 +55,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Start a local cluster in this process: a Kubernetes API, a scheduler and simulated nodes
 ///
-/// The controllers and the admission webhook of Tidepool run in it, too; nodes of the demo have simulated agents. It needs no other program and leaves only the kubeconfig behind. On a terminal it shows a live page, otherwise it prints a
-/// line for each event.
+/// The controllers and the admission webhook of Tidepool run in it, too; nodes of the demo have simulated agents. It needs no other
+/// program and leaves only the kubeconfig behind. On a terminal it shows a live page, otherwise it prints a line for each event.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {

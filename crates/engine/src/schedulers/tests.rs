@@ -51,11 +51,26 @@ fn a_lease_counts_while_it_changes() {
     registry.set_lease("a/b".into(), lease(2, "me", "tidepool,batch"), at(40));
     assert_eq!(names(&registry, 59), all);
     registry.set_lease("a/b".into(), lease(3, "", "tidepool,batch"), at(41));
-    assert_eq!(names(&registry, 41), "default-scheduler", "it was released");
-    registry.set_lease("a/b".into(), lease(4, "me", "tidepool"), at(42));
-    assert_eq!(names(&registry, 42), "default-scheduler,tidepool");
+    assert_eq!(names(&registry, 45), all, "another replica takes it");
+    assert_eq!(names(&registry, 46), "default-scheduler", "it was released");
+    registry.set_lease("a/b".into(), lease(4, "me", "tidepool"), at(47));
+    assert_eq!(names(&registry, 47), "default-scheduler,tidepool");
     registry.delete_lease("a/b");
-    assert_eq!(names(&registry, 42), "default-scheduler");
+    assert_eq!(names(&registry, 47), "default-scheduler");
+}
+
+#[test]
+fn the_number_of_names_is_bounded() {
+    let mut registry = SchedulerRegistry::default();
+    for lease_index in 0..30 {
+        let many: Vec<String> = (0..40).map(|it| format!("s-{lease_index}-{it}")).collect();
+        let key = format!("a/{lease_index}");
+        registry.set_lease(key.into(), lease(1, "me", &many.join(",")), at(0));
+    }
+    let plan = registry.plan(PATIENCE, 10, at(0));
+    assert_eq!(plan.names.len(), 1_000);
+    let fault = "201 scheduler names on Leases are ignored: at most 1000 are registered";
+    assert_eq!(plan.faults, [fault]);
 }
 
 #[test]
