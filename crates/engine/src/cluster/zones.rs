@@ -121,13 +121,7 @@ impl NodeZones {
 
     fn claim(&self, pod: &Pod) -> ZoneSet {
         let given = pod.zones.filter(|_| pod.numa_binding().is_some());
-        let seen = self.topology.zones().iter().filter(|zone| {
-            let mut allocations = zone.allocations.iter();
-            allocations.any(|allocation| allocation.uid == pod.uid)
-        });
-        seen.fold(given.unwrap_or_default(), |all, zone| {
-            all.with(zone.as_set())
-        })
+        given.unwrap_or_default().with(self.topology.seen(&pod.uid))
     }
 
     fn leave_elsewhere(&mut self, pod: &Pod) {

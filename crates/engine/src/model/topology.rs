@@ -2,6 +2,7 @@
 //!
 //! Which pod has which zone is known to the cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Amounts, Name, Reclaimed, Resource};
@@ -158,6 +159,8 @@ pub struct Topology {
     zones: Vec<Zone>,
     /// Of each socket.
     sockets: Vec<ZoneSet>,
+    /// The zones in which each pod was seen, by uid.
+    seen: BTreeMap<Name, ZoneSet>,
 }
 
 impl Topology {
@@ -172,11 +175,24 @@ impl Topology {
                 None => sockets.push((zone.socket.clone(), zone.as_set())),
             }
         }
+        let mut seen: BTreeMap<Name, ZoneSet> = BTreeMap::new();
+        for zone in &zones {
+            for allocation in &zone.allocations {
+                let of_pod = seen.entry(allocation.uid.clone()).or_default();
+                *of_pod = of_pod.with(zone.as_set());
+            }
+        }
         Self {
             policy,
             zones,
             sockets: sockets.into_iter().map(|(_, set)| set).collect(),
+            seen,
         }
+    }
+
+    /// The zones in which the agent saw this pod.
+    pub fn seen(&self, uid: &str) -> ZoneSet {
+        self.seen.get(uid).copied().unwrap_or_default()
     }
 
     pub fn zones(&self) -> &[Zone] {
@@ -200,13 +216,13 @@ impl Topology {
     /// The sum over some zones.
     pub fn allocatable(&self, zones: ZoneSet, resource: &Resource) -> i64 {
         let zones = self.zones.iter().filter(|zone| zones.contains(zone.id));
-        zones.map(|zone| zone.allocatable.get(resource)).sum()
+        let amounts = zones.map(|zone| zone.allocatable.get(resource));
+        amounts.fold(0, i64::saturating_add)
     }
 
     /// Whether a pod is seen to use some of a zone.
     pub fn uses(&self, uid: &str) -> bool {
-        let allocations = self.zones.iter().flat_map(|zone| &zone.allocations);
-        allocations.into_iter().any(|found| *found.uid == *uid)
+        self.seen.contains_key(uid)
     }
 
     /// The sum of the distances between each two of the zones; a distance that is not reported counts as the kernel's
