@@ -127,7 +127,8 @@ fn pods() {
                 "resourceClaims": [{"name": "r"}], "hostNetwork": true, "hostUsers": true,
             },
             "status": {
-                "phase": "Pending", "nominatedNodeName": "n", "startTime": "2026-01-02T03:04:05Z",
+                "phase": "Pending", "nominatedNodeName": "n", "qosClass": "Burstable",
+                "startTime": "2026-01-02T03:04:05Z",
                 "conditions": [{
                     "type": "PodScheduled", "status": "False", "reason": "r", "message": "m",
                     "lastTransitionTime": "2026-01-02T03:04:05Z",
