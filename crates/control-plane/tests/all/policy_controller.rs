@@ -9,6 +9,7 @@ use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
 use control_plane::controllers::{
     ALL, Controllers, ControllersOptions, Settings, agents::AgentSettings, resource_policy,
+    schedulers::RegistrySettings,
 };
 use control_plane::election::Election;
 use http::{Method, Request};
@@ -27,7 +28,8 @@ use tower::ServiceExt;
 use crate::permissions::{granted, objects, of_kind, recording};
 use crate::policies::define_loosely;
 use crate::reclaimed::define;
-use crate::support::{Fixture, NAMESPACE, eventually, object};
+use crate::scheduler_registry;
+use crate::support::{self, Fixture, NAMESPACE, eventually, object};
 
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const MARK: &str = "tidepool.io/policy-unit";
@@ -160,25 +162,17 @@ struct Running {
 
 impl Running {
     fn start(client: Client, settings: resource_policy::PolicySettings) -> Self {
+        let settings = Settings {
+            resource_policy: settings,
+            ..Settings::default()
+        };
         Self::elected(client, settings, None)
     }
 
-    fn elected(
-        client: Client,
-        settings: resource_policy::PolicySettings,
-        election: Option<Election>,
-    ) -> Self {
+    fn elected(client: Client, settings: Settings, election: Option<Election>) -> Self {
         let options = ControllersOptions {
             controllers: ALL,
-            settings: Settings {
-                agents: AgentSettings {
-                    silent_after: Duration::from_secs(1),
-                    evict_after: Some(Duration::from_secs(1)),
-                    orphaned_after: Duration::from_millis(200),
-                },
-                resource_policy: settings,
-                ..Settings::default()
-            },
+            settings,
             election,
             serve: None,
         };
@@ -553,7 +547,19 @@ async fn what_is_granted_is_what_is_used() {
         retry_period: Duration::from_millis(200),
         sync_deadline: control_plane::election::SYNC_DEADLINE,
     };
-    let running = Running::elected(client, quick(), Some(election));
+    let settings = Settings {
+        agents: AgentSettings {
+            silent_after: Duration::from_secs(1),
+            evict_after: Some(Duration::from_secs(1)),
+            orphaned_after: Duration::from_millis(200),
+        },
+        resource_policy: quick(),
+        schedulers: RegistrySettings {
+            patience: Duration::from_secs(1),
+        },
+        ..Settings::default()
+    };
+    let running = Running::elected(client, settings, Some(election));
     add_pod(&fixture, "a", "spot", json!({})).await;
     add_policy(&fixture, "web", 1).await;
     costs_become(&fixture, &[("a", "1 web/spot=1")]).await;
@@ -572,6 +578,13 @@ async fn what_is_granted_is_what_is_used() {
         .await;
         condition(&fixture, "web", "DeletionCostConflict", cost == "5").await;
     }
+    // A scheduler registers, and a pod waits for one that does not run.
+    scheduler_registry::names_become(&fixture, "default-scheduler").await;
+    let lease = scheduler_registry::held("volcano");
+    scheduler_registry::put_lease(&fixture, "default", "foreign", lease).await;
+    let mut lost = support::pod("lost", "1");
+    lost["spec"]["schedulerName"] = "nowhere".into();
+    fixture.create_pod(lost).await;
     // An agent is silent, and the Node of another is gone.
     let lent = crate::reclaimed::job("lent", "1");
     fixture.create_pod(on("spot", lent)).await;

@@ -49,7 +49,7 @@ fn config_maps(fixture: &Fixture) -> Api<ConfigMap> {
     Api::namespaced(fixture.client.clone(), "tidepool-system")
 }
 
-async fn names_become(fixture: &Fixture, want: &str) {
+pub(crate) async fn names_become(fixture: &Fixture, want: &str) {
     eventually(&format!("the names are {want}"), || async {
         let map = config_maps(fixture).get_opt("schedulers").await.unwrap();
         let names = map.and_then(|it| it.data?.remove("names"));
@@ -61,7 +61,7 @@ async fn names_become(fixture: &Fixture, want: &str) {
     .await;
 }
 
-async fn put_lease(fixture: &Fixture, namespace: &str, name: &str, lease: Value) {
+pub(crate) async fn put_lease(fixture: &Fixture, namespace: &str, name: &str, lease: Value) {
     let leases: Api<Lease> = Api::namespaced(fixture.client.clone(), namespace);
     let mut lease = lease;
     lease["apiVersion"] = "coordination.k8s.io/v1".into();
@@ -73,7 +73,7 @@ async fn put_lease(fixture: &Fixture, namespace: &str, name: &str, lease: Value)
 }
 
 /// A Lease that is held, as a foreign scheduler writes it; its clock is an hour slow.
-fn held(names: &str) -> Value {
+pub(crate) fn held(names: &str) -> Value {
     let time = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
     let time = time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     json!({"metadata": {"annotations": {"tidepool.io/scheduler-names": names}},
