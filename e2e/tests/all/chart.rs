@@ -34,12 +34,17 @@ fn results<'a>(output: &'a str, result: &str) -> Vec<&'a str> {
 #[test]
 fn a_chart_is_applied_diffed_upgraded_and_deleted_with_nothing_left() {
     let up = Up::start(&["--nodes", "4", "--no-demo"]);
-    // Every namespace gets its ServiceAccount and its ConfigMap a moment after the start.
-    eventually("the namespaces are complete", || {
+    // Controllers create these objects a moment after the start.
+    eventually("the namespaces and nodes are complete", || {
         let found = objects(&up);
         let count = |kind: &str| found.iter().filter(|it| it.starts_with(kind)).count();
-        let complete = count("Namespace ") == count("ServiceAccount ")
-            && count("Namespace ") == count("ConfigMap ");
+        let schedulers = found
+            .iter()
+            .any(|it| it.starts_with("ConfigMap ") && it.trim_end().ends_with(" schedulers"));
+        let complete = schedulers
+            && count("Namespace ") == count("ServiceAccount ")
+            && count("Namespace ") + 1 == count("ConfigMap ")
+            && count("Node ") == count("CustomNodeResource ");
         complete.then_some(()).ok_or_else(|| format!("{found:#?}"))
     });
     let before = objects(&up);
