@@ -27,7 +27,7 @@ pub struct NodeZones {
     /// Oldest first.
     holders: Vec<ZoneHolder>,
     /// What pods without zones request.
-    elsewhere: CpuMemory,
+    elsewhere: ZoneAmounts,
 }
 
 /// A pod that has zones, or claims them.
@@ -40,17 +40,17 @@ pub struct ZoneHolder {
     pub is_exclusive: bool,
     /// Claimed, but an older pod has them.
     pub refused: ZoneSet,
-    requests: CpuMemory,
+    requests: ZoneAmounts,
 }
 
 /// An amount of cpu and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct CpuMemory {
+pub(crate) struct ZoneAmounts {
     pub(crate) milli_cpu: i64,
     pub(crate) memory: i64,
 }
 
-impl CpuMemory {
+impl ZoneAmounts {
     fn placed(pod: &Pod) -> Self {
         Self {
             milli_cpu: pod.requests.placed.get(&Resource::Cpu),
@@ -85,7 +85,7 @@ impl CpuMemory {
 /// What a pod with zones of its own takes beyond its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lost {
-    pub(crate) native: CpuMemory,
+    pub(crate) native: ZoneAmounts,
     pub(crate) reclaimed: Reclaimed,
 }
 
@@ -102,7 +102,7 @@ impl NodeZones {
             closed: ZoneSet::EMPTY,
             used: Vec::new(),
             holders: Vec::new(),
-            elsewhere: CpuMemory::default(),
+            elsewhere: ZoneAmounts::default(),
         };
         let mut claims: Vec<(&Arc<Pod>, ZoneSet)> = Vec::new();
         for pod in pods {
@@ -125,7 +125,7 @@ impl NodeZones {
     }
 
     fn leave_elsewhere(&mut self, pod: &Pod) {
-        self.elsewhere = self.elsewhere.plus(CpuMemory::placed(pod), 1);
+        self.elsewhere = self.elsewhere.plus(ZoneAmounts::placed(pod), 1);
     }
 
     /// Gives the pod what it claims, as far as no other pod has it.
@@ -153,7 +153,7 @@ impl NodeZones {
             zones,
             is_exclusive,
             refused: claim.without(zones),
-            requests: CpuMemory::placed(pod),
+            requests: ZoneAmounts::placed(pod),
         });
     }
 
@@ -224,21 +224,21 @@ impl NodeZones {
             sum.plus(holder.requests, i64::from(!holder.zones.is_empty()))
         });
         let taken = taken.with(self.exclusive);
-        let remaining = CpuMemory::of(&self.topology, self.topology.all().without(taken));
+        let remaining = ZoneAmounts::of(&self.topology, self.topology.all().without(taken));
         (used.milli_cpu <= 0 || used.milli_cpu <= remaining.milli_cpu)
             && (used.memory <= 0 || used.memory <= remaining.memory)
     }
 
     /// What each pod with zones of its own takes beyond its requests, in the order of the holders. `node` is what the node
     /// offers natively: what it has beyond its zones is in none of them, so nothing of it is left once zones are taken.
-    fn lost(&self, node: CpuMemory, lent: Reclaimed) -> impl Iterator<Item = (&Name, Lost)> {
+    fn lost(&self, node: ZoneAmounts, lent: Reclaimed) -> impl Iterator<Item = (&Name, Lost)> {
         let all = self.topology.all();
-        let beyond = node.plus(CpuMemory::of(&self.topology, all), -1);
+        let beyond = node.plus(ZoneAmounts::of(&self.topology, all), -1);
         let mut beyond = beyond.at_least_zero();
         let holders = self.holders.iter();
         let alone = holders.filter(|holder| holder.is_exclusive && !holder.zones.is_empty());
         alone.map(move |holder| {
-            let own = CpuMemory::of(&self.topology, holder.zones);
+            let own = ZoneAmounts::of(&self.topology, holder.zones);
             let native = own.plus(holder.requests, -1).at_least_zero();
             let native = native.plus(std::mem::take(&mut beyond), 1);
             let reclaimed = self.lent_by(holder.zones, lent);
@@ -328,7 +328,7 @@ impl Cluster {
             return Vec::new();
         };
         let allocatable = &entry.node.allocatable;
-        let node = CpuMemory {
+        let node = ZoneAmounts {
             milli_cpu: allocatable.get(&Resource::Cpu),
             memory: allocatable.get(&Resource::Memory),
         };
