@@ -10,6 +10,7 @@ mod host;
 mod image;
 mod initramfs;
 mod machine;
+mod modules;
 
 use std::path::{Path, PathBuf};
 

@@ -15,21 +15,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::initramfs::Initramfs;
-use super::{image, machine, program};
+use super::{image, machine, modules, program};
 use crate::{ControlPlane, Process};
 
-/// Drivers for the network and the file system of containers, in the order of their dependencies.
-const MODULES: [&str; 9] = [
-    "overlay",
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "failover",
-    "net_failover",
-    "virtio_net",
-];
+/// Drivers for the network and the file system of containers; the modules that they depend on come with them.
+const MODULES: [&str; 3] = ["overlay", "virtio_pci", "virtio_net"];
 /// The programs of a node in the guest: name and package.
 const PROGRAMS: [(&str, &str); 5] = [
     ("busybox", "busybox-static"),
@@ -199,8 +189,10 @@ fn write_initramfs(
 ) -> Result<()> {
     let inside = Path::new("/node");
     let flags = super::kubelet_flags(inside, name, "10.0.2.15");
+    let modules = modules::load_order(&kernel.join("modules"), &MODULES)?;
+    let names: Vec<&str> = modules.iter().map(|module| &*module.name).collect();
     let init = include_str!("init.sh")
-        .replace("MODULES", &MODULES.join(" "))
+        .replace("MODULES", &names.join(" "))
         .replace("KUBELET_FLAGS", &flags.join(" "));
     let mut archive = Initramfs::create(&directory.join("initramfs"))?;
     archive.directory("/initramfs")?;
@@ -217,9 +209,8 @@ fn write_initramfs(
         let name = name.with_context(|| format!("{} has no name", program.display()))?;
         archive.program(&format!("/bin/{name}"), program)?;
     }
-    for module in MODULES {
-        let file = format!("modules/{module}.ko");
-        archive.file(&format!("/{file}"), &fs::read(kernel.join(&file))?)?;
+    for module in &modules {
+        archive.file(&format!("/modules/{}.ko", module.name), &module.content)?;
     }
     archive.file("/etc/hosts", b"127.0.0.1 localhost\n")?;
     archive.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")?;
