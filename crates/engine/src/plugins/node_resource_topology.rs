@@ -12,7 +12,7 @@ mod score;
 
 use serde::{Deserialize, Serialize};
 
-use self::choose::{Demand, Shortfall};
+use self::choose::{Shortfall, ZoneDemand};
 use self::score::{Scored, ZoneStrategy};
 use super::resource_strategy::{WeightedResource, check_weights, resource_name_fault};
 use crate::framework::{
@@ -106,12 +106,12 @@ impl Configure for NodeResourceTopology {
 
 impl NodeResourceTopology {
     /// `None` for pods that zones do not matter to.
-    fn demand(&self, pod: &Pod) -> Option<Demand> {
+    fn demand(&self, pod: &Pod) -> Option<ZoneDemand> {
         if self.is_native {
-            return pod.pinned_cores.then(|| Demand::native(pod));
+            return pod.pinned_cores.then(|| ZoneDemand::native(pod));
         }
         let binding = pod.numa_binding()?;
-        Some(Demand::new(pod, binding, &self.aligned))
+        Some(ZoneDemand::new(pod, binding, &self.aligned))
     }
 }
 
@@ -122,7 +122,7 @@ impl Plugin for NodeResourceTopology {
         };
         let aligned = (!self.is_native).then_some(&self.aligned[..]);
         let scored = Scored::new(&self.strategy, pod, aligned, demand.clone());
-        plan.filter_zones(Fits(demand));
+        plan.filter_zones(FitsZones(demand));
         plan.score_zones(scored);
     }
 
@@ -174,7 +174,7 @@ impl Plugin for NodeResourceTopology {
 }
 
 /// Whether a node has zones for the pod.
-struct Fits(Demand);
+struct FitsZones(ZoneDemand);
 
 /// Up to this many zones are counted in messages; codes must fit a verdict.
 const COUNTED: u8 = 30;
@@ -185,7 +185,7 @@ const OTHER_PODS: u8 = TOO_LARGE + 3;
 const NO_ZONES: u8 = TOO_LARGE + 4;
 const POD: u8 = TOO_LARGE + 5;
 
-impl ZoneFilter for Fits {
+impl ZoneFilter for FitsZones {
     fn filter(&self, node: Option<&NodeZones>) -> Verdict {
         let Err(shortfall) = self.0.check(node) else {
             return Verdict::FITS;

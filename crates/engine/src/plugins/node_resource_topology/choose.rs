@@ -8,7 +8,7 @@ const MOST_SETS: usize = 10_000;
 
 /// What a pod wants of the zones of a node.
 #[derive(Debug, Clone)]
-pub(super) struct Demand {
+pub(super) struct ZoneDemand {
     binding: Binding,
     /// From the same zones; above 0.
     aligned: Vec<(Resource, i64)>,
@@ -45,7 +45,7 @@ pub(super) enum Shortfall {
     Pod,
 }
 
-impl Demand {
+impl ZoneDemand {
     pub(super) fn new(pod: &Pod, binding: NumaBinding, aligned: &[Resource]) -> Self {
         let wanted = pod.requests.wanted.iter();
         let wanted = wanted.filter(|(_, amount)| *amount > 0);
@@ -282,7 +282,7 @@ impl Demand {
         let zones: Vec<(ZoneSet, Vec<i64>)> =
             zones.map(|zone| (zone.as_set(), amounts(zone))).collect();
         let wanted: Vec<i64> = self.aligned.iter().map(|(_, amount)| *amount).collect();
-        let mut search = Search {
+        let mut search = ZoneSearch {
             zones: &zones,
             rank,
             best: None,
@@ -301,14 +301,14 @@ impl Demand {
 }
 
 /// A search through the sets of one size.
-struct Search<'s, R, F> {
+struct ZoneSearch<'s, R, F> {
     zones: &'s [(ZoneSet, Vec<i64>)],
     rank: &'s F,
     best: Option<(R, ZoneSet)>,
     looked_at: usize,
 }
 
-impl<R: Ord, F: Fn(ZoneSet) -> R> Search<'_, R, F> {
+impl<R: Ord, F: Fn(ZoneSet) -> R> ZoneSearch<'_, R, F> {
     /// Adds so many of the zones from a position on; `missing` is what the set lacks.
     fn extend(&mut self, from: usize, more: usize, set: ZoneSet, missing: &[i64]) {
         if more == 0 {

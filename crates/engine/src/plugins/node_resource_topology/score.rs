@@ -2,7 +2,7 @@
 //! pod needs. So a node is as good as the worst zones that the pod may get there.
 
 use super::WeightedResource;
-use super::choose::{Demand, count_to};
+use super::choose::{ZoneDemand, count_to};
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{NodeZones, ZoneScore};
 use crate::model::{Pod, Resource, Zone};
@@ -58,7 +58,7 @@ impl ZoneStrategy {
 /// A pod whose nodes are scored.
 pub(super) struct Scored {
     kind: Kind,
-    demand: Demand,
+    demand: ZoneDemand,
     is_native: bool,
     /// With weights.
     requested: Vec<(Resource, i64, i64)>,
@@ -70,7 +70,7 @@ impl Scored {
         strategy: &ZoneStrategy,
         pod: &Pod,
         aligned: Option<&[Resource]>,
-        demand: Demand,
+        demand: ZoneDemand,
     ) -> Self {
         let counts = |resource: &Resource| aligned.is_none_or(|aligned| aligned.contains(resource));
         let requested = pod.requests.wanted.iter();

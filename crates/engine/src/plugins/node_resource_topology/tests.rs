@@ -508,7 +508,7 @@ fn random_machine(numbers: &mut Numbers) -> (Arc<Topology>, Vec<Arc<Pod>>) {
 }
 
 /// All sets of idle zones that suffice: in one socket, if any socket is large enough.
-fn allowed(zones: &NodeZones, demand: &Demand) -> Vec<ZoneSet> {
+fn allowed(zones: &NodeZones, demand: &ZoneDemand) -> Vec<ZoneSet> {
     let topology = zones.topology();
     let ids: Vec<u8> = topology.all().iter().collect();
     let subsets = (0_u32..1 << ids.len()).map(|bits| {
@@ -552,7 +552,7 @@ fn the_chosen_set_is_a_smallest_one() {
         );
         let wants = pod("p").dedicated(None).container(&requests).build();
         let aligned = [Resource::Cpu, Resource::Memory];
-        let demand = Demand::new(&wants, NumaBinding::Exclusive, &aligned);
+        let demand = ZoneDemand::new(&wants, NumaBinding::Exclusive, &aligned);
         let all = allowed(&zones, &demand);
         let found = demand.choose(&zones);
         assert_eq!(
@@ -590,7 +590,7 @@ fn sixty_four_zones_need_no_endless_search() {
     let zones = NodeZones::of(&found.build().topology.unwrap(), std::iter::empty());
     let wants = pod("p").dedicated(None).container("cpu=80 memory=80000Mi");
     let aligned = [Resource::Cpu, Resource::Memory];
-    let demand = Demand::new(&wants.build(), NumaBinding::Exclusive, &aligned);
+    let demand = ZoneDemand::new(&wants.build(), NumaBinding::Exclusive, &aligned);
     let chosen = demand.choose(&zones).unwrap();
     assert!((21..64).contains(&chosen.len()), "{chosen}");
 }
