@@ -122,8 +122,8 @@ fn large_answers(fixture: &Fixture, usual: Duration) {
         fixture.api.patch(&path, &webhooks).unwrap();
     }
     let times = create_all(fixture, "large", 5, 1);
-    // Reading 100 MiB is work of the API server, which a busy machine delays: the fastest shows how long it waits.
-    assert!(times[0] < usual + LATER, "{times:?}, usually {usual:?}");
+    // Reading 100 MiB is work of the API server, which a busy machine delays now and then: all are created, most of them in time.
+    assert!(times[2] < usual + LATER, "{times:?}, usually {usual:?}");
 }
 
 /// Ends every connection with a reset.
