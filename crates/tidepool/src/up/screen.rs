@@ -119,7 +119,7 @@ impl Page {
         }
     }
 
-    fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.size.rows.saturating_sub(self.lines.len())
     }
 
@@ -345,6 +345,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::up::board::Node;
 
     pub(in crate::up) fn frame() -> Frame {
         Frame {
@@ -383,6 +384,14 @@ pub(super) mod tests {
         board
     }
 
+    pub(in crate::up) fn lending_node() -> Node {
+        let node = json!({
+            "metadata": {"name": "node-001"},
+            "status": {"allocatable": {"cpu": "10", "kubernetes.io/mid-cpu": "4500", "kubernetes.io/batch-cpu": "0"}},
+        });
+        serde_json::from_value(node).unwrap()
+    }
+
     fn text(board: &Board, columns: usize, rows: usize) -> String {
         let size = Size { columns, rows };
         let lines = draw(board, &frame(), &[], Duration::from_millis(61_500), size);
@@ -394,11 +403,7 @@ pub(super) mod tests {
     fn what_tiers_borrow_is_shown_where_nodes_lend() {
         let mut board = board(1, 2);
         assert!(!text(&board, 80, 24).contains("lent:"));
-        let node = json!({
-            "metadata": {"name": "node-001"},
-            "status": {"allocatable": {"cpu": "10", "kubernetes.io/mid-cpu": "4500", "kubernetes.io/batch-cpu": "0"}},
-        });
-        board.node_event(Event::Apply(serde_json::from_value(node).unwrap()));
+        board.node_event(Event::Apply(lending_node()));
         let pod = json!({
             "metadata": {"name": "job", "namespace": "demo", "uid": "job", "annotations": {"tidepool.io/cpu-use": "1"}},
             "spec": {"nodeName": "node-001", "containers": [

@@ -8,18 +8,19 @@ use super::{
     screen::{self, Frame, Look, Page, Row, Size},
 };
 
-/// The first shown line of the list; `None` for the page that fits into the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scroll(Option<usize>);
-
-/// Lines that stay: the title, the sums and the last line.
-const FIXED: usize = 4;
+pub(super) struct Scroll {
+    /// The first shown line of the list; `None` for the page that fits into the window.
+    first: Option<usize>,
+    /// Lines of the list that fit between the sums and the last line.
+    room: usize,
+}
 
 impl Scroll {
     /// Moves by a key. [`draw`](Self::draw) keeps it within the list.
-    pub(super) fn press(&mut self, key: Key, rows: usize) {
-        let page = rows.saturating_sub(FIXED).max(1);
-        self.0 = match (key, self.0) {
+    pub(super) fn press(&mut self, key: Key) {
+        let page = self.room.max(1);
+        self.first = match (key, self.first) {
             (Key::Quit, at) => at,
             (Key::Top, _) | (Key::Up | Key::PageUp, None | Some(0)) => None,
             (Key::Bottom, _) => Some(usize::MAX),
@@ -40,7 +41,7 @@ impl Scroll {
         uptime: Duration,
         size: Size,
     ) -> Option<Vec<Row>> {
-        let at = self.0?;
+        let at = self.first?;
         let mut list = Page::new(Size {
             rows: usize::MAX,
             ..size
@@ -49,11 +50,15 @@ impl Scroll {
         screen::add_nodes(&mut list, &nodes, usize::MAX);
         screen::add_waiting(&mut list, &waiting, usize::MAX);
         screen::add_changes(&mut list, board, usize::MAX);
-        let (all, room) = (list.lines.len(), size.rows.saturating_sub(FIXED));
-        let first = at.min(all.saturating_sub(room));
-        self.0 = Some(first);
         let mut page = Page::new(size);
         screen::add_sums(&mut page, board, frame, &nodes, uptime);
+        let last_line = 1;
+        let (all, room) = (list.lines.len(), page.left().saturating_sub(last_line));
+        let first = at.min(all.saturating_sub(room));
+        *self = Self {
+            first: Some(first),
+            room,
+        };
         let shown = list.lines.into_iter().skip(first).take(room);
         page.lines.extend(shown);
         let last = all.min(first.saturating_add(room));
@@ -68,8 +73,10 @@ impl Scroll {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+
     use super::*;
-    use crate::up::screen::tests::{board, frame};
+    use crate::up::screen::tests::{board, frame, lending_node};
 
     const SIZE: Size = Size {
         columns: 80,
@@ -77,7 +84,11 @@ mod tests {
     };
 
     fn text(scroll: &mut Scroll) -> Option<String> {
-        let rows = scroll.draw(&board(40, 9), &frame(), Duration::ZERO, SIZE)?;
+        text_of(&board(40, 9), scroll)
+    }
+
+    fn text_of(board: &Board, scroll: &mut Scroll) -> Option<String> {
+        let rows = scroll.draw(board, &frame(), Duration::ZERO, SIZE)?;
         assert!(rows.len() <= SIZE.rows);
         let lines: Vec<String> = rows.into_iter().map(|row| row.text).collect();
         Some(lines.join("\n"))
@@ -127,7 +138,7 @@ mod tests {
             ),
             (vec![Key::Up], "LATEST", "WAITING", "lines 48 to 57 of 58"),
         ] {
-            keys.iter().for_each(|key| scroll.press(*key, SIZE.rows));
+            keys.iter().for_each(|key| scroll.press(*key));
             let text = text(&mut scroll).unwrap();
             assert!(text.contains("pods: "), "the sums stay: {text}");
             assert!(text.contains(in_it), "{in_it} is not in {text}");
@@ -135,7 +146,7 @@ mod tests {
             let last = text.lines().last().unwrap();
             assert!(last.starts_with(place), "{place}: {last}");
         }
-        scroll.press(Key::Top, SIZE.rows);
+        scroll.press(Key::Top);
         assert_eq!(text(&mut scroll), None);
     }
 
@@ -149,8 +160,19 @@ mod tests {
             (Key::Bottom, true),
             (Key::Quit, true),
         ] {
-            scroll.press(key, SIZE.rows);
+            scroll.press(key);
             assert_eq!(text(&mut scroll).is_some(), scrolled, "{key:?}");
         }
+    }
+
+    #[test]
+    fn a_line_about_tiers_leaves_room_for_the_last_line() {
+        let mut board = board(40, 9);
+        board.node_event(Event::Apply(lending_node()));
+        let mut scroll = Scroll::default();
+        scroll.press(Key::Down);
+        let text = text_of(&board, &mut scroll).unwrap();
+        assert!(text.contains("lent: "), "{text}");
+        assert!(text.contains("\nlines 1 to 9 of 58"), "{text}");
     }
 }

@@ -96,12 +96,11 @@ impl View {
                 }
                 _ = resized.recv() => drawn = None,
                 typed = keys.next() => {
-                    let rows = terminal.size().context("the terminal is gone")?.rows;
                     for key in typed {
                         if key == Key::Quit {
                             return Ok(());
                         }
-                        scroll.press(key, rows);
+                        scroll.press(key);
                     }
                     drawn = None;
                 }
