@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
-use crate::support::{Fixture, eventually, object, options, pod};
+use crate::support::{Fixture, object, options, pod, within};
 
 const NODES: usize = 20;
 const CHANGES_EVERY: Duration = Duration::from_millis(10);
@@ -72,7 +72,9 @@ async fn newcomers_are_bound_at_once_and_writes_are_few() {
         .unwrap();
     create_backlog(&fixture, backlog).await;
     fixture.schedule_with_options(options());
-    eventually("the backlog has failed", || async {
+    // Each pod gets a condition and an event, and their writes per second are limited.
+    let limit = Duration::from_secs(120) + Duration::from_millis(20) * backlog as u32;
+    within(limit, "the backlog has failed", || async {
         let counters = fixture.running().counters();
         let patched = counters.patches.load(Ordering::Relaxed) as usize;
         let events = counters.events_written.load(Ordering::Relaxed) as usize;

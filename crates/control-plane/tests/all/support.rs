@@ -295,11 +295,23 @@ pub(crate) async fn eventually<T, E: Debug, F>(what: &str, attempt: impl Fn() ->
 where
     F: Future<Output = Result<T, E>>,
 {
+    within(Duration::from_secs(120), what, attempt).await
+}
+
+/// The same with a time limit for what takes longer.
+pub(crate) async fn within<T, E: Debug, F>(
+    limit: Duration,
+    what: &str,
+    attempt: impl Fn() -> F,
+) -> T
+where
+    F: Future<Output = Result<T, E>>,
+{
     let start = Instant::now();
     loop {
         match attempt().await {
             Ok(value) => return value,
-            Err(last) if start.elapsed() > Duration::from_secs(120) => {
+            Err(last) if start.elapsed() > limit => {
                 panic!("waited in vain until {what}: {last:?}")
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

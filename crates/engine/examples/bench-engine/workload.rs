@@ -163,6 +163,8 @@ impl Workload {
                 (500_000 / nodes).clamp(10, 100)
             }
             Self::AntiAffinity => (5_000_000 / nodes).min(nodes / 3),
+            // A node has three zones for them.
+            Self::Numa => (5_000_000 / nodes).clamp(10, 2_000).min(2 * nodes),
             _ => (5_000_000 / nodes).clamp(10, 2_000),
         }
     }

@@ -76,7 +76,21 @@ fn translated(mut verdicts: Verdicts) -> Verdicts {
     for hint in &mut verdicts.hints {
         hint.helps.retain(|plugin, _| is_default(plugin));
     }
-    let Cycle { scores, totals, .. } = &mut verdicts.cycle;
+    let Cycle {
+        failure,
+        scores,
+        totals,
+        ..
+    } = &mut verdicts.cycle;
+    // The error about an invalid score names its plugin.
+    if let Some(text) = failure {
+        for (ours, theirs) in INSTEAD {
+            *text = text.replace(
+                &format!("plugin \"{ours}\""),
+                &format!("plugin \"{theirs}\""),
+            );
+        }
+    }
     for score in scores.iter_mut() {
         let instead = INSTEAD.iter().find(|(ours, _)| *ours == score.plugin);
         if let Some((_, theirs)) = instead {
