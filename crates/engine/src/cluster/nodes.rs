@@ -39,19 +39,8 @@ impl NodeFacts for NodeEntry {
     }
 
     fn domain(&self, key: &str, hint: &mut usize) -> u32 {
-        let labels = &self.node.spec.labels;
-        // Nodes of a cluster mostly have the same keys, so the key is mostly where it was on the node before.
-        if labels
-            .iter()
-            .nth(*hint)
-            .is_none_or(|(found, _)| **found != *key)
-        {
-            match labels.position(key) {
-                Some(position) => *hint = position,
-                None => return 0,
-            }
-        }
-        self.domains[*hint]
+        let position = self.node.spec.labels.position_near(key, hint);
+        position.map_or(0, |position| self.domains[position])
     }
 }
 

@@ -13,6 +13,11 @@ pub trait NodeRule: Debug + Eq + Hash + Send + Sync + 'static {
     /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise the check defines its meaning.
     fn of(&self, node: &NodeSpec) -> u32;
 
+    /// The same for one of many nodes. The rule may keep in `hint` where it found something on the node before.
+    fn of_next(&self, node: &NodeSpec, _hint: &mut usize) -> u32 {
+        self.of(node)
+    }
+
     /// For explanations of a gate: what about the node makes the value other than 0. `None` if the gate's reason says all.
     fn detail(&self, _node: &NodeSpec) -> Option<String> {
         None
@@ -111,11 +116,9 @@ impl Fact {
     pub(crate) fn evaluate<'a, N: NodeFacts + 'a>(&self, nodes: &[Option<N>], out: &mut Vec<u32>) {
         match &self.0 {
             FactRule::Rule(rule) => {
-                out.extend(
-                    nodes
-                        .iter()
-                        .map(|node| node.as_ref().map_or(0, |node| rule.0.of(node.spec()))),
-                );
+                let mut hint = 0;
+                let mut value = |node: &N| rule.0.of_next(node.spec(), &mut hint);
+                out.extend(nodes.iter().map(|node| node.as_ref().map_or(0, &mut value)));
             }
             FactRule::Domain { key, or_empty } => {
                 let mut hint = 0;
@@ -227,7 +230,7 @@ impl<T: ?Sized> Clone for Shared<T> {
 }
 
 trait ErasedNodeRule: Debug + Send + Sync {
-    fn of(&self, node: &NodeSpec) -> u32;
+    fn of_next(&self, node: &NodeSpec, hint: &mut usize) -> u32;
     fn detail(&self, node: &NodeSpec) -> Option<String>;
     fn any(&self) -> &dyn Any;
     fn same(&self, other: &dyn Any) -> bool;
@@ -235,8 +238,8 @@ trait ErasedNodeRule: Debug + Send + Sync {
 }
 
 impl<R: NodeRule> ErasedNodeRule for R {
-    fn of(&self, node: &NodeSpec) -> u32 {
-        NodeRule::of(self, node)
+    fn of_next(&self, node: &NodeSpec, hint: &mut usize) -> u32 {
+        NodeRule::of_next(self, node, hint)
     }
     fn detail(&self, node: &NodeSpec) -> Option<String> {
         NodeRule::detail(self, node)

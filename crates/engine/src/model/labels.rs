@@ -37,6 +37,20 @@ impl Labels {
             .ok()
     }
 
+    /// The same for one of many objects, which mostly have the same keys: the key is mostly where it was before.
+    pub(crate) fn position_near(&self, key: &str, hint: &mut usize) -> Option<usize> {
+        let is_there = self.0.get(*hint).is_some_and(|(found, _)| **found == *key);
+        if !is_there {
+            *hint = self.position(key)?;
+        }
+        Some(*hint)
+    }
+
+    /// The value in this place.
+    pub(crate) fn value_at(&self, position: usize) -> &Name {
+        &self.0[position].1
+    }
+
     /// Lets texts be replaced by equal ones that others have, too.
     pub(crate) fn share(&mut self, shared: impl FnMut(&mut (Name, Name))) {
         self.0.iter_mut().for_each(shared);

@@ -86,14 +86,14 @@ impl PolicySpec {
 
     /// The units that contain a node with these labels, with their indices, in the order of the list.
     pub fn units_of(&self, node: &Labels) -> impl Iterator<Item = (usize, &Unit)> {
-        let bits = self.unit_bits(node);
+        let bits = self.unit_bits(node, &mut 0);
         let units = self.units.iter().enumerate();
         units.filter(move |(index, _)| has_bit(bits, *index))
     }
 
-    /// The units that contain a node with these labels, as bits: there are at most 32. A key that several units ask for is
-    /// looked up once, because many nodes are asked about.
-    pub fn unit_bits(&self, node: &Labels) -> u32 {
+    /// The units that contain a node with these labels, as bits: there are at most 32. Many nodes are asked about, so a key
+    /// that several units ask for is looked up once, and first in the place that it had on the node before.
+    pub(crate) fn unit_bits(&self, node: &Labels, hint: &mut usize) -> u32 {
         let mut last: Option<(&str, Option<&str>)> = None;
         let mut bits = 0;
         for (index, unit) in self.units.iter().enumerate() {
@@ -101,7 +101,10 @@ impl PolicySpec {
             for requirement in unit.nodes.requirements() {
                 let value = match last {
                     Some((key, value)) if key == requirement.key() => value,
-                    _ => node.get(requirement.key()),
+                    _ => {
+                        let position = node.position_near(requirement.key(), hint);
+                        position.map(|position| &**node.value_at(position))
+                    }
                 };
                 last = Some((requirement.key(), value));
                 all &= requirement.matches_value(value);
@@ -113,7 +116,7 @@ impl PolicySpec {
 
     /// The unit whose priority a node with these labels has: the highest, and of several the first in the list.
     pub fn unit_of(&self, node: &Labels) -> Option<&Unit> {
-        self.best_unit(self.unit_bits(node))
+        self.best_unit(self.unit_bits(node, &mut 0))
     }
 
     /// The same of these units.

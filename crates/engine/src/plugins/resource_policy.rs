@@ -159,7 +159,11 @@ struct UnitBits(SharedSpec);
 
 impl NodeRule for UnitBits {
     fn of(&self, node: &NodeSpec) -> u32 {
-        self.0.unit_bits(&node.labels)
+        self.of_next(node, &mut 0)
+    }
+
+    fn of_next(&self, node: &NodeSpec, hint: &mut usize) -> u32 {
+        self.0.unit_bits(&node.labels, hint)
     }
 }
 
