@@ -4,7 +4,9 @@
 //! applies the plan. The crate `reconcile` has the parts that all controllers share. [`ALL`] lists the controllers.
 
 pub mod agents;
+pub mod hot_spots;
 mod objects;
+mod report;
 pub mod resource_policy;
 pub mod schedulers;
 mod silent_nodes;
@@ -42,6 +44,7 @@ pub const PORT: u16 = 10267;
 /// Every controller of this version.
 pub const ALL: &[Controller] = &[
     agents::CONTROLLER,
+    hot_spots::CONTROLLER,
     resource_policy::CONTROLLER,
     schedulers::CONTROLLER,
     tiers::CONTROLLER,
@@ -51,6 +54,7 @@ pub const ALL: &[Controller] = &[
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
     pub agents: agents::AgentSettings,
+    pub hot_spots: hot_spots::ReliefSettings,
     pub resource_policy: resource_policy::PolicySettings,
     pub schedulers: schedulers::RegistrySettings,
     pub tiers: tiers::TierSettings,
@@ -74,6 +78,7 @@ pub struct Context {
     pub settings: Settings,
     /// The nodes whose agents are silent, by the controller of agents.
     pub(crate) silent_nodes: SilentNodes,
+    denied: report::Denied,
     queues: Mutex<Vec<Arc<WorkQueue<Key>>>>,
     progress: Mutex<Vec<Arc<Progress>>>,
     metrics: Mutex<Vec<RegisterMetrics>>,
@@ -91,6 +96,7 @@ impl Context {
             cancel: CancellationToken::new(),
             settings,
             silent_nodes: SilentNodes::default(),
+            denied: report::Denied::default(),
             queues: Mutex::default(),
             progress: Mutex::default(),
             metrics: Mutex::default(),

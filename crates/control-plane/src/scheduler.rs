@@ -28,7 +28,7 @@ pub(crate) mod claim_waits;
 mod decide;
 mod handle;
 mod http;
-mod kinds;
+pub(crate) mod kinds;
 mod mode;
 pub mod observe;
 mod options;

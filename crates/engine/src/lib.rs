@@ -23,6 +23,7 @@
 //! | [`admission`] | what admission changes in a pod and which pods it refuses: colocation profiles, tier resources, the panorama |
 //! | [`agents`] | which agents are silent, and what the controller of agents does about their nodes |
 //! | [`eviction_rate`] | how many pods a controller evicts in a span of time |
+//! | [`hot_spots`] | which pods leave a node whose pods use too much of it |
 //! | [`schedulers`] | which schedulers run, by their Leases, and pods that wait for one that does not |
 //! | [`tiers`] | the capacity of the mid and batch tiers of a node, and when the tier controller writes it |
 //! | [`node`] | one node: what its agent measures, and the cgroup settings that the agent applies |
@@ -37,6 +38,7 @@ pub mod eviction_rate;
 pub mod extender;
 pub mod framework;
 pub mod hooks;
+pub mod hot_spots;
 pub mod kinds;
 pub mod kubelet;
 pub mod model;

@@ -1,5 +1,7 @@
 //! `tidepool controllers`: runs the controllers of a cluster until it is stopped.
 
+mod hot_spots;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,6 +15,9 @@ use control_plane::controllers::{
 };
 use control_plane::election::Election;
 
+use hot_spots::HotSpotFlags;
+pub(crate) use hot_spots::scheduler_profiles;
+
 use crate::component::{self, ElectionFlags, STOPPED_TWICE, ServingFlags, StopSignals};
 use crate::exit::{Code, error};
 
@@ -20,8 +25,8 @@ use crate::exit::{Code, error};
 ///
 /// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
 /// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
-/// creates and deletes CustomNodeResources with their nodes, and taints nodes whose agents are silent. The registry of schedulers
-/// writes the names of the schedulers that run into the ConfigMap tidepool-system/schedulers, and writes an event and a condition on
+/// creates and deletes CustomNodeResources with their nodes, and taints nodes whose agents are silent. The controller of hot spots
+/// evicts pods of the tiers from nodes whose pods use too much. The registry of schedulers writes the names of the schedulers that run into the ConfigMap tidepool-system/schedulers, and writes an event and a condition on
 /// pods whose scheduler does not run.
 #[derive(Args)]
 pub(crate) struct Flags {
@@ -41,6 +46,8 @@ pub(crate) struct Flags {
     leader_elect_resource_namespace: Option<String>,
     #[command(flatten)]
     agents: AgentFlags,
+    #[command(flatten)]
+    hot_spots: HotSpotFlags,
     #[command(flatten)]
     policies: PolicyFlags,
     #[command(flatten)]
@@ -183,6 +190,10 @@ async fn control(flags: &Flags) -> anyhow::Result<()> {
         settings: Settings {
             agents: flags
                 .agents
+                .settings()
+                .map_err(|why| error(Code::BadInput, why))?,
+            hot_spots: flags
+                .hot_spots
                 .settings()
                 .map_err(|why| error(Code::BadInput, why))?,
             resource_policy: flags.policies.settings(),

@@ -41,6 +41,7 @@ use self::{
 };
 use crate::{
     config,
+    controllers::scheduler_profiles,
     kubeconfig::{self, USER},
     logs, say,
     signals::StatusSignal,
@@ -231,7 +232,8 @@ impl Running {
         let added = local.nodes().add_demo(nodes).await;
         added.context("cannot add the demo nodes")?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
-        let controllers = RunningControllers::start(client.clone())?;
+        let profiles = scheduler_profiles(&configuration, flags.config.as_deref())?;
+        let controllers = RunningControllers::start(client.clone(), profiles)?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {
             let loaded = local.load_demo(nodes, name).await;
@@ -328,7 +330,7 @@ fn url(address: SocketAddr) -> String {
 }
 
 /// Without a file: the default profile of `up`.
-fn configuration(file: Option<&Path>) -> anyhow::Result<Configuration> {
+pub(crate) fn configuration(file: Option<&Path>) -> anyhow::Result<Configuration> {
     let Some(file) = file else {
         let (configuration, _) =
             api::config::load(DEFAULT_PROFILE).context("cannot use the default profile")?;

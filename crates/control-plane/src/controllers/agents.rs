@@ -6,7 +6,6 @@
 mod metrics;
 mod observe;
 
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,13 +18,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
-use reconcile::{
-    EventType, EvictionAnswer, Key, Part, Requeue, is_already_exists, is_forbidden, message_of,
-};
+use reconcile::{EvictionAnswer, Key, Part, Requeue, is_already_exists, is_forbidden, message_of};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Context, Controller, NAME, NAMESPACE};
+use super::objects::{pod_reference, target};
+use super::report::controllers_lease;
+use super::{Context, Controller, NAMESPACE};
 use crate::watch::{self, Progress};
 use metrics::AgentMetrics;
 use observe::{
@@ -48,8 +47,6 @@ const ECHO: Duration = Duration::from_secs(2);
 const EVICTIONS_PER_MINUTE: usize = 10;
 /// A pod that a PodDisruptionBudget protects is asked for again after this time.
 const EVICT_AGAIN: Duration = Duration::from_secs(10);
-/// Missing permissions that are reported.
-const MOST_DENIED: usize = 16;
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const REPORT_KIND: &str = "customnoderesources";
 const LEASE_KIND: &str = "leases";
@@ -114,7 +111,6 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
             state,
             metrics,
             evictions: Mutex::new(EvictionRate::new(EVICTIONS_PER_MINUTE, MINUTE)),
-            denied: Mutex::default(),
         };
         let work = |key: Key| reconciler.reconcile(key);
         let running = queue.run(IN_FLIGHT, context.cancel.clone(), work);
@@ -130,8 +126,6 @@ struct AgentReconciler {
     state: Arc<AgentState>,
     metrics: Arc<AgentMetrics>,
     evictions: Mutex<EvictionRate>,
-    /// What the server says about each missing permission.
-    denied: Mutex<HashSet<String>>,
 }
 
 impl AgentReconciler {
@@ -176,7 +170,8 @@ impl AgentReconciler {
         let message = format!(
             "{late} of {agents} agents have not renewed their Leases: no node is tainted and no pod is evicted until at most a fifth of them is late"
         );
-        self.record(controllers_lease(), "TooManySilentAgents", &message)
+        self.context
+            .warn(controllers_lease(), "TooManySilentAgents", &message)
             .await;
     }
 
@@ -194,7 +189,7 @@ impl AgentReconciler {
                 Ok(Ok(again)) => requeue = sooner(requeue, again),
                 Ok(Err(error)) => {
                     if is_forbidden(&error) {
-                        self.report_denied(&message_of(&error)).await;
+                        self.context.report_denied(&message_of(&error)).await;
                     }
                     return Err(message_of(&error));
                 }
@@ -326,7 +321,7 @@ impl AgentReconciler {
             uid: Some(uid.to_string()),
             ..ObjectReference::default()
         };
-        self.record(about, "AgentSilent", &message).await;
+        self.context.warn(about, "AgentSilent", &message).await;
     }
 
     /// Fails if the report has changed since it was read: lists are replaced as a whole.
@@ -398,7 +393,8 @@ impl AgentReconciler {
                     tracing::warn!(pod = pod_name, node, "evicted pod: the agent is silent");
                     self.metrics.evictions.inc();
                     let message = format!("the agent of node {node} is silent");
-                    self.record(about_pod(pod), "Evicted", &message).await;
+                    let about = pod_reference(&pod.namespace, &pod.name, &pod.uid);
+                    self.context.warn(about, "Evicted", &message).await;
                 }
                 Ok(EvictionAnswer::Gone) => {}
                 Ok(EvictionAnswer::Forbidden(why)) => {
@@ -408,31 +404,6 @@ impl AgentReconciler {
             }
         }
         failed.map_or(Ok(EVICT_AGAIN), Err)
-    }
-
-    /// Each missing permission gets one event.
-    async fn report_denied(&self, message: &str) {
-        let (_, why) = message
-            .split_once("is forbidden: ")
-            .unwrap_or(("", message));
-        let is_new = {
-            let denied = self.denied.lock();
-            let mut denied = denied.unwrap_or_else(PoisonError::into_inner);
-            denied.len() < MOST_DENIED && denied.insert(why.to_owned())
-        };
-        if is_new {
-            tracing::warn!(why, "a permission is missing; see deploy/controllers.yaml");
-            self.record(controllers_lease(), "MissingPermission", why)
-                .await;
-        }
-    }
-
-    async fn record(&self, about: ObjectReference, reason: &str, message: &str) {
-        let events = &self.context.events;
-        let event = events.record(about, EventType::Warning, reason, message);
-        if tokio::time::timeout(TIMEOUT, event).await.is_err() {
-            tracing::warn!(reason, "cannot write event: no response within {TIMEOUT:?}");
-        }
     }
 
     fn evictions(&self) -> std::sync::MutexGuard<'_, EvictionRate> {
@@ -449,15 +420,6 @@ fn sooner(requeue: Requeue, wait: Duration) -> Requeue {
     }
 }
 
-fn target(namespace: Option<&str>, name: &str, uid: &Name) -> ObjectMeta {
-    ObjectMeta {
-        namespace: namespace.map(str::to_owned),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_string()),
-        ..ObjectMeta::default()
-    }
-}
-
 /// The Node owns its report: the garbage collector deletes it, too.
 fn owner(name: &str, uid: &Name) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": &**uid, "controller": true})
@@ -466,26 +428,4 @@ fn owner(name: &str, uid: &Name) -> Value {
 fn labels_of<'a>(labels: impl Iterator<Item = (&'a Name, &'a Name)>) -> Value {
     let pairs = labels.map(|(key, value)| (key.to_string(), json!(&**value)));
     Value::Object(pairs.collect())
-}
-
-/// Events about the controllers themselves are about the Lease of their election.
-fn controllers_lease() -> ObjectReference {
-    ObjectReference {
-        api_version: Some("coordination.k8s.io/v1".to_owned()),
-        kind: Some("Lease".to_owned()),
-        namespace: Some(NAMESPACE.to_owned()),
-        name: Some(NAME.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
-fn about_pod(pod: &PodName) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Pod".to_owned()),
-        namespace: Some(pod.namespace.to_string()),
-        name: Some(pod.name.to_string()),
-        uid: Some(pod.uid.to_string()),
-        ..ObjectReference::default()
-    }
 }

@@ -1,8 +1,10 @@
-//! Reads watched objects: what the handlers of several controllers share.
+//! Reads watched objects and names written ones: what several controllers share.
 
 use api::wire::meta::{Map, ObjectMeta};
 use engine::kinds::Key;
-use engine::model::Labels;
+use engine::model::{Labels, Name};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta as Target;
 use prost::Message;
 use serde::de::DeserializeOwned;
 
@@ -36,6 +38,28 @@ pub(super) fn observed<T>(meta: &ObjectMeta, object: Option<T>) -> Observed<T, S
         resource_version: meta.resource_version.clone(),
         object,
         problem: None,
+    }
+}
+
+/// The object to write: another one with the same name is not changed.
+pub(super) fn target(namespace: Option<&str>, name: &str, uid: &Name) -> Target {
+    Target {
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_string()),
+        ..Target::default()
+    }
+}
+
+/// The pod that an event is about.
+pub(super) fn pod_reference(namespace: &Name, name: &Name, uid: &Name) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(namespace.to_string()),
+        name: Some(name.to_string()),
+        uid: Some(uid.to_string()),
+        ..ObjectReference::default()
     }
 }
 

@@ -16,7 +16,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use reconcile::{EventType, Key, Part, Requeue, message_of};
+use reconcile::{Key, Part, Requeue, message_of};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
@@ -189,15 +189,9 @@ impl TierReconciler {
         };
         tracing::warn!(configmap = format!("{namespace}/{name}"), %error, "ignoring invalid settings");
         let message = format!("{error}; the last valid settings stay in force");
-        let event = self.context.events.record(
-            about,
-            EventType::Warning,
-            "InvalidColocationConfig",
-            &message,
-        );
-        if tokio::time::timeout(TIMEOUT, event).await.is_err() {
-            tracing::warn!("cannot write event: no response within {TIMEOUT:?}");
-        }
+        self.context
+            .warn(about, "InvalidColocationConfig", &message)
+            .await;
     }
 
     fn written(&self) -> MutexGuard<'_, HashMap<String, LastWrite>> {

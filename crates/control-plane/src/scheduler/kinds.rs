@@ -101,7 +101,7 @@ pub(crate) enum Parsed {
     Other(Object),
 }
 
-type ParsedObject = Observed<Parsed, InvalidObject>;
+pub(crate) type ParsedObject = Observed<Parsed, InvalidObject>;
 
 /// An object that cannot be parsed, or not all of it.
 #[derive(Debug)]
@@ -141,13 +141,7 @@ impl Handler for KindInbox {
     type Problem = InvalidObject;
 
     fn parse(&self, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
-        match self.kind {
-            Kind::Pod => pod(raw),
-            Kind::Node => node(raw),
-            Kind::CustomNodeResource => report(raw),
-            Kind::ResourcePolicy => policy(raw),
-            kind => json(kind, raw),
-        }
+        parse_object(self.kind, raw)
     }
 
     /// Waits while the engine is too far behind.
@@ -194,6 +188,17 @@ impl Handler for KindInbox {
         if has_event && self.inbox.problems.try_send(problem).is_err() {
             tracing::warn!("too many invalid objects; dropping an event about one");
         }
+    }
+}
+
+/// An object of a kind that the scheduler watches.
+pub(crate) fn parse_object(kind: Kind, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
+    match kind {
+        Kind::Pod => pod(raw),
+        Kind::Node => node(raw),
+        Kind::CustomNodeResource => report(raw),
+        Kind::ResourcePolicy => policy(raw),
+        kind => json(kind, raw),
     }
 }
 

@@ -11,6 +11,7 @@ mod election;
 mod events;
 mod extenders;
 mod faults;
+mod hot_spots;
 mod http;
 mod metrics;
 mod outages;

@@ -534,6 +534,18 @@ async fn what_is_granted_is_what_is_used() {
         "customnoderesources",
         "configmaps",
         "leases",
+        "namespaces",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "replicationcontrollers",
+        "services",
+        "replicasets",
+        "statefulsets",
+        "csidrivers",
+        "csinodes",
+        "csistoragecapacities",
+        "storageclasses",
+        "volumeattachments",
     ] {
         let watch = Matching::new("watch", kind);
         fixture.faults.next(1, watch, Fault::InternalError);

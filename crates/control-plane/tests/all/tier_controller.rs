@@ -80,7 +80,7 @@ fn start(fixture: &Fixture, no_overselling: bool) -> (oneshot::Sender<()>, Arc<A
     (stop, patches)
 }
 
-fn metrics(fixture: &Fixture) -> Api<DynamicObject> {
+pub(crate) fn metrics(fixture: &Fixture) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("slo.koordinator.sh", "v1alpha1", "NodeMetric");
     let resource = ApiResource::from_gvk_with_plural(&kind, "nodemetrics");
     Api::all_with(fixture.client.clone(), &resource)

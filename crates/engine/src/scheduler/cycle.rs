@@ -1,5 +1,5 @@
 //! The scheduling cycle of one pod: PreFilter, Filter, Score, and PostFilter if no node fits. `Cycle::run_with` is the only
-//! code that runs these points in order. A cycle changes nothing.
+//! code that runs all these points in order; `Cycle::choices` runs them up to Score. A cycle changes nothing.
 //!
 //! Its callers: a decision (`decide.rs`) commits the result, an explanation (`explain.rs`) reports it, and the score table
 //! (`scores.rs`) shows the scores behind it. Every cycle takes the same path, with probes, rewrites and extenders or
@@ -13,7 +13,7 @@ use super::post_filter::{self, PostFilterResult};
 use crate::cluster::Cluster;
 use crate::evaluate::{
     Cursor, Diagnosis, FeasibleNodes, NodeExplanation, NodeVerdict, PreFilterResult, Scan,
-    Shortage, Tier, WeightedScores,
+    Shortage, Tier, WeightedScores, by_tier,
 };
 use crate::extender::Question;
 use crate::framework::{Point, Points, Rejection};
@@ -95,6 +95,29 @@ impl<'a> Cycle<'a> {
     /// Runs the cycle without extenders. An error is the message of a plugin that failed.
     pub fn run(&mut self, cursor: Cursor, scope: SearchScope) -> Result<CycleResult, String> {
         self.run_with(None, cursor, scope)
+    }
+
+    /// The nodes that can be chosen: those with the lowest tier and the highest total of these, in the order of slots. Runs the
+    /// cycle up to Score, without extenders. Empty if no node fits.
+    pub fn choices(&mut self) -> Result<Vec<usize>, String> {
+        if self.cluster.nodes().is_empty() || !self.pre_filter()? {
+            return Ok(Vec::new());
+        }
+        let nodes = self.filter(false)?;
+        if nodes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (columns, tiers) = self.weighted_scores(&nodes)?;
+        let total = |at: usize| columns.iter().map(|(_, scores)| scores[at]).sum::<i64>();
+        let order = |&(a, _): &(usize, usize), &(b, _): &(usize, usize)| {
+            by_tier(&tiers[a], &tiers[b]).then(total(b).cmp(&total(a)))
+        };
+        let nodes = || nodes.slots().enumerate();
+        let Some(best) = nodes().min_by(order) else {
+            return Ok(Vec::new());
+        };
+        let best = nodes().filter(|node| order(node, &best).is_eq());
+        Ok(best.map(|(_, slot)| slot).collect())
     }
 
     pub(super) fn run_with(

@@ -3,7 +3,10 @@
 use anyhow::anyhow;
 use control_plane::{
     client::Connect,
-    controllers::{self, Controllers, ControllersError, ControllersOptions},
+    controllers::{
+        self, Controllers, ControllersError, ControllersOptions, Settings,
+        hot_spots::{ReliefSettings, SchedulerProfiles},
+    },
 };
 use kube::Client;
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -15,10 +18,17 @@ pub(super) struct RunningControllers {
 }
 
 impl RunningControllers {
-    pub(super) fn start(client: Client) -> anyhow::Result<Self> {
+    /// `scheduler` places the pods that the controller of hot spots evicts.
+    pub(super) fn start(client: Client, scheduler: SchedulerProfiles) -> anyhow::Result<Self> {
         let options = ControllersOptions {
             controllers: controllers::ALL,
-            settings: controllers::Settings::default(),
+            settings: Settings {
+                hot_spots: ReliefSettings {
+                    scheduler,
+                    ..ReliefSettings::default()
+                },
+                ..Settings::default()
+            },
             election: None,
             serve: None,
         };

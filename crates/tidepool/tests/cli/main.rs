@@ -5,6 +5,7 @@
 mod admitting;
 mod asking;
 mod explaining;
+mod hot_spots;
 mod load;
 mod terminal;
 mod tiers;
