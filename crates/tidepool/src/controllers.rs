@@ -1,5 +1,6 @@
 //! `tidepool controllers`: runs the controllers of a cluster until it is stopped.
 
+mod choice;
 mod hot_spots;
 
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use api::config::Configuration;
 use clap::Args;
 use control_plane::client::Connect;
 use control_plane::controllers::{
-    ALL, Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, agents, resource_policy,
+    Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, agents, resource_policy,
     schedulers, tiers,
 };
 use control_plane::election::Election;
@@ -26,8 +27,8 @@ use crate::exit::{Code, error};
 /// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
 /// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
 /// creates and deletes CustomNodeResources with their nodes, and taints nodes whose agents are silent. The controller of hot spots
-/// evicts pods of the tiers from nodes whose pods use too much. The registry of schedulers writes the names of the schedulers that run into the ConfigMap tidepool-system/schedulers, and writes an event and a condition on
-/// pods whose scheduler does not run.
+/// evicts pods of the tiers from nodes whose pods use too much. The registry of schedulers writes the names of the schedulers that
+/// run into the ConfigMap tidepool-system/schedulers, and writes an event and a condition on pods whose scheduler does not run.
 #[derive(Args)]
 pub(crate) struct Flags {
     /// Kubeconfig of the cluster [default: the cluster it runs in].
@@ -36,6 +37,10 @@ pub(crate) struct Flags {
     /// Address of the API server; overrides the kubeconfig.
     #[arg(long, value_name = "URL")]
     master: Option<http::Uri>,
+    /// Controllers to run: * for all, NAME for one, -NAME for all but one; names are agents, hot-spots, resourcepolicy,
+    /// schedulers and tiers.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = choice::EVERY, allow_hyphen_values = true)]
+    controllers: Vec<String>,
     #[command(flatten)]
     election: ElectionFlags,
     /// Name of the Lease [default: tidepool-controllers].
@@ -186,7 +191,8 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
 async fn control(flags: &Flags) -> anyhow::Result<()> {
     let mut signals = StopSignals::listen()?;
     let options = ControllersOptions {
-        controllers: ALL,
+        controllers: choice::chosen(&flags.controllers)
+            .map_err(|why| error(Code::BadInput, why))?,
         settings: Settings {
             agents: flags
                 .agents

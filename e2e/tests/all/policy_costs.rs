@@ -375,6 +375,8 @@ fn an_edit_writes_each_changed_cost_once() {
     let flags = [
         // A busy machine renews no Lease in two seconds.
         "--leader-elect=false",
+        // The memory of one controller.
+        "--controllers=resourcepolicy",
         "--policy-writes-per-second=1000",
         "--policy-resync-period=1s",
     ];
