@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::panorama::{Row, add_tiers, rows};
 use crate::real_node::{LIMIT, check_metrics, get, uid, wait_until_running};
 
-const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+pub(crate) const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const SETTINGS: &str = "/api/v1/namespaces/tidepool-system/configmaps";
 
 /// The kinds, the namespace, and the permissions of the agent.
@@ -275,7 +275,7 @@ fn set_thresholds(api: &Api, more: Value) {
 }
 
 /// Waits until an object has a taint with this key, or has none.
-fn wait_for_taint(api: &Api, path: &str, key: &str, is_wanted: bool) {
+pub(crate) fn wait_for_taint(api: &Api, path: &str, key: &str, is_wanted: bool) {
     eventually("the taint follows", LIMIT, || {
         let object = api.get(path).map_err(|error| format!("{error:#}"))?;
         let taints = object["spec"]["taints"]
@@ -714,7 +714,7 @@ fn check_trace(trace: &str, node: &HostNode, state: &Path) {
     assert!(inside > 0, "the agent wrote nothing");
 }
 
-fn kill_now(agent: &mut Process) {
+pub(crate) fn kill_now(agent: &mut Process) {
     let id = agent.id().to_string();
     let status = std::process::Command::new("kill")
         .args(["-KILL", &id])

@@ -8,3 +8,12 @@ mod agent;
 mod guest_agent;
 mod panorama;
 mod real_node;
+mod tiers;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by each test: what a pod of one node uses would count as use of the other node's machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -29,7 +29,7 @@ fn pods() -> [(&'static str, &'static str, Value); 3] {
     ]
 }
 
-fn run_pods(api: &Api, node: &str) {
+pub(crate) fn wait_until_ready(api: &Api, node: &str) {
     let path = format!("/api/v1/nodes/{node}");
     eventually("the node is ready", LIMIT, || {
         let node = api.get(&path).map_err(|error| format!("{error:#}"))?;
@@ -41,6 +41,10 @@ fn run_pods(api: &Api, node: &str) {
             other => Err(format!("{other:?}")),
         }
     });
+}
+
+fn run_pods(api: &Api, node: &str) {
+    wait_until_ready(api, node);
     for (name, script, resources) in pods() {
         let name = format!("{name}-{node}");
         api.create(&pod(node, &name, script, resources)).unwrap();
@@ -72,6 +76,7 @@ pub(crate) fn uid(api: &Api, name: &str) -> String {
 /// One after the other: what a pod of one node uses would count as use of the other node's machine.
 #[test]
 fn agents_on_the_host_and_in_a_guest_protect_pods_and_leave_the_machine_as_it_was() {
+    let _alone = crate::alone();
     let before = MachineState::read().unwrap();
     let control_plane = ControlPlane::start(options(&["host", "guest"])).unwrap();
     crate::agent::install(&control_plane);
