@@ -14,6 +14,7 @@ use super::requests::{Call, JSON, ObjectReference, Writer, pod_path};
 use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
 use crate::planted::{PlantedFault, is_planted};
+use crate::scheduler::observe::log::Named;
 
 /// How long a binding is retried while the server answers 429.
 const MAX_THROTTLED: Duration = Duration::from_secs(2);
@@ -90,7 +91,12 @@ pub(crate) async fn bind(
             Refusal::Refused { .. } => break BindOutcome::Refused(refusal.to_string()),
             Refusal::Unknown(_) => answer_lost = true,
         }
-        match read_pod(&writer.exchange, pod).await {
+        let read = match answer_lost {
+            // The bind may have been applied: until that is known, the pod must count on its node.
+            true => read_until_answered(&writer.exchange, pod).await,
+            false => read_pod(&writer.exchange, pod).await,
+        };
+        match read {
             StoredPod::Gone => break BindOutcome::Gone,
             StoredPod::On(seen) if seen.node.as_deref() == Some(node) => break BindOutcome::Done,
             StoredPod::On(seen) => break BindOutcome::Elsewhere(seen),
@@ -180,6 +186,26 @@ async fn read_pod(api: &Exchange, pod: &Pod) -> StoredPod {
     }
 }
 
+/// Reads the pod. Retries also when the server refuses, such as with an expired token.
+async fn read_until_answered(api: &Exchange, pod: &Pod) -> StoredPod {
+    let (mut backoff, mut logged) = (Backoff::default(), None);
+    loop {
+        match read_pod(api, pod).await {
+            StoredPod::Unreadable(why) => {
+                if logged.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        pod = %Named(pod),
+                        "cannot read whether the pod is bound; retrying: {why}"
+                    );
+                    logged = Some(why);
+                }
+                backoff.wait().await;
+            }
+            read => return read,
+        }
+    }
+}
+
 fn parse_pod(pod: &Pod, bytes: &[u8]) -> StoredPod {
     let read: core::Pod = match serde_json::from_slice(bytes) {
         Ok(read) => read,
@@ -195,5 +221,86 @@ fn parse_pod(pod: &Pod, bytes: &[u8]) -> StoredPod {
     match parse::pod(&read) {
         Ok(read) => StoredPod::On(Arc::new(read)),
         Err(error) => StoredPod::Unreadable(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use api::http::Role;
+    use bytes::Bytes;
+    use engine::model::PodKind;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::election::leadership::Leadership;
+
+    /// Gives these answers one after the other; the methods of the requests must be as they are here.
+    fn server(answers: Vec<(Method, u16, Value)>) -> Exchange {
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        Exchange::new(tower::service_fn(move |request: Request<Full<Bytes>>| {
+            let answers = answers.clone();
+            async move {
+                let next = answers.lock().unwrap().pop_front();
+                let (method, status, body) = next.expect("one request more");
+                assert_eq!(*request.method(), method);
+                let body = Bytes::from(body.to_string());
+                Ok(Response::builder().status(status).body(body)?)
+            }
+        }))
+    }
+
+    async fn outcome(answers: Vec<(Method, u16, Value)>) -> BindOutcome {
+        let writer = Writer {
+            exchange: server(answers),
+            leadership: Arc::new(Leadership::new(Role::Alone)),
+        };
+        let kind = PodKind {
+            namespace: "default".into(),
+            ..PodKind::default()
+        };
+        let pod = Pod {
+            kind: Arc::new(kind),
+            name: "web".into(),
+            uid: "1".into(),
+            ..Pod::default()
+        };
+        bind(&writer, &pod, "a", &[]).await.bound
+    }
+
+    fn status(code: u16) -> Value {
+        json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"})
+    }
+
+    fn pod_on(node: &str) -> Value {
+        json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": "1"},
+            "spec": {"nodeName": node, "containers": []},
+        })
+    }
+
+    #[tokio::test]
+    async fn a_lost_answer_counts_as_a_bind_until_the_pod_could_be_read() {
+        let answers = vec![
+            (Method::POST, 504, status(504)),
+            (Method::GET, 401, status(401)),
+            (Method::GET, 403, status(403)),
+            (Method::GET, 200, pod_on("a")),
+        ];
+        assert_eq!(outcome(answers).await, BindOutcome::Done);
+    }
+
+    #[tokio::test]
+    async fn a_conflict_with_a_pod_that_cannot_be_read_is_a_refusal() {
+        let answers = vec![
+            (Method::POST, 409, status(409)),
+            (Method::GET, 403, status(403)),
+        ];
+        let refused = outcome(answers).await;
+        assert!(matches!(refused, BindOutcome::Refused(_)), "{refused:?}");
     }
 }
