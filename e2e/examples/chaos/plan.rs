@@ -65,6 +65,8 @@ pub(crate) enum FaultKind {
     StopApiServer,
     KillEtcd,
     StopEtcd,
+    // The end of a round.
+    RefuseBinds,
 }
 
 impl FaultKind {
@@ -73,7 +75,7 @@ impl FaultKind {
     /// What is delayed arrives within 2.5 s or never: with a Lease of 6 s and a renew deadline of 4 s (of which the last
     /// fifth is a margin) a leader sends its last write 2.8 s before another replica can take the Lease. No client can
     /// protect itself against a network that delivers a write later than that.
-    pub(crate) const ALL: [(Self, &str, u64, u64); 22] = [
+    pub(crate) const ALL: [(Self, &str, u64, u64); 23] = [
         (Self::Stall, "connection stalls", 300, 2_500),
         (Self::HalfOpen, "connection half open", 2_000, 15_000),
         (Self::Reset, "connection reset", 1, 1),
@@ -101,6 +103,7 @@ impl FaultKind {
         (Self::StopApiServer, "API server stopped", 1_000, 7_000),
         (Self::KillEtcd, "etcd killed", 100, 2_000),
         (Self::StopEtcd, "etcd stopped", 1_000, 7_000),
+        (Self::RefuseBinds, "binds refused", 10_000, 10_000),
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -153,10 +156,10 @@ impl Fault {
     }
 }
 
-/// The last fault of a round.
-const OVERLOAD: Duration = Duration::from_secs(4);
+/// How long binds are refused after the other faults of a round: longer than it takes a standby to become the leader.
+const LAST: Duration = Duration::from_secs(10);
 
-/// The faults of a round, by time. Every kind comes up in a round of a minute or more.
+/// The faults of a round of this length, by time, and the end of it. Every kind comes up in a round of a minute or more.
 pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
     let mut dice = Dice::new(seed ^ round.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut faults = Vec::new();
@@ -167,12 +170,11 @@ pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
     ] {
         add_lane(&mut faults, lane, pause, length, &mut dice);
     }
-    // The last binds of a round are refused, and tried again when the faults are over.
-    let lasts = OVERLOAD.min(length);
+    // Pods of the last binds are tried again when the faults are over, by the scheduler that the binds were refused to.
     faults.push(Fault {
-        kind: FaultKind::Answer429,
-        at: length - lasts,
-        lasts,
+        kind: FaultKind::RefuseBinds,
+        at: length,
+        lasts: LAST,
         victim: Victim::Both,
         dice: dice.next(),
     });
@@ -184,7 +186,10 @@ pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
 fn add_lane(faults: &mut Vec<Fault>, lane: Lane, pause: u64, length: Duration, dice: &mut Dice) {
     let length = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     let of_lane = FaultKind::ALL.into_iter();
-    let mut kinds: Vec<_> = of_lane.filter(|(kind, ..)| kind.lane() == lane).collect();
+    let of_lane = of_lane.filter(|(kind, ..)| kind.lane() == lane);
+    let mut kinds: Vec<_> = of_lane
+        .filter(|(kind, ..)| *kind != FaultKind::RefuseBinds)
+        .collect();
     let mut at = dice.between(500, pause);
     loop {
         dice.shuffle(&mut kinds);
@@ -234,7 +239,7 @@ mod tests {
     fn faults_end_with_the_round_and_do_not_overlap_in_a_lane_of_processes() {
         for seed in 0..50 {
             let faults = plan(seed, 3, 2 * MINUTE);
-            assert!(faults.iter().all(|fault| fault.end() <= 2 * MINUTE));
+            assert!(faults.iter().all(|fault| fault.end() <= 2 * MINUTE + LAST));
             for lane in [Lane::Schedulers, Lane::Servers] {
                 let of_lane = faults.iter().filter(|fault| fault.kind.lane() == lane);
                 let of_lane: Vec<_> = of_lane.collect();

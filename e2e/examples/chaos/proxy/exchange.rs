@@ -48,6 +48,7 @@ enum RequestKind {
     Read,
     /// A write of the Lease.
     Lease,
+    Bind,
     Write,
 }
 
@@ -62,12 +63,13 @@ impl RequestKind {
             Method::GET if query.contains("limit=") => Self::List,
             Method::GET => Self::Read,
             _ if uri.path().contains("/leases") => Self::Lease,
+            _ if uri.path().ends_with("/binding") => Self::Bind,
             _ => Self::Write,
         }
     }
 
     fn writes(self) -> bool {
-        matches!(self, Self::Lease | Self::Write)
+        matches!(self, Self::Lease | Self::Bind | Self::Write)
     }
 
     fn lists(self) -> bool {
@@ -93,7 +95,7 @@ enum Harm {
 }
 
 impl RequestRule {
-    /// Half of the requests that the rule is about are harmed; all by an expired token and an overloaded server.
+    /// Half of the requests that the rule is about are harmed; all by an expired token, an overloaded server and refused binds.
     fn harm(&mut self, kind: RequestKind) -> Option<Harm> {
         let is_short = !matches!(kind, RequestKind::Watch(_));
         let applies = match self.kind {
@@ -102,10 +104,14 @@ impl RequestRule {
             FaultKind::Answer429 => kind != RequestKind::Lease,
             FaultKind::Delay => is_short,
             FaultKind::CutLists => kind.lists(),
+            FaultKind::RefuseBinds => kind == RequestKind::Bind,
             FaultKind::Answer410 => matches!(kind, RequestKind::Watch(_) | RequestKind::List),
             _ => true,
         };
-        let always = matches!(self.kind, FaultKind::ExpiredToken | FaultKind::Answer429);
+        let always = matches!(
+            self.kind,
+            FaultKind::ExpiredToken | FaultKind::Answer429 | FaultKind::RefuseBinds
+        );
         if !applies || (!always && self.dice.between(0, 1) == 0) {
             return None;
         }
@@ -132,6 +138,7 @@ impl RequestRule {
             FaultKind::Answer500 => code(500),
             FaultKind::Answer504 => code(504),
             FaultKind::Answer410 => Harm::Refuse(410),
+            FaultKind::RefuseBinds => Harm::Refuse(403),
             FaultKind::ExpiredToken => Harm::ExpiredToken,
             FaultKind::CutLists => {
                 Harm::Cut(usize::try_from(self.dice.between(0, 12)).unwrap_or(0))
@@ -318,6 +325,7 @@ pub(super) fn note_report(link: &Link, to: Incarnation, report: &Value) {
 
 fn refuse(code: u16) -> Result<Response<ProxyBody>, Failure> {
     let reason = match code {
+        403 => "Forbidden",
         410 => "Expired",
         429 => "TooManyRequests",
         504 => "Timeout",
