@@ -1,5 +1,6 @@
 //! Checks a scenario before it is played, so that one run reports everything that is wrong with the file.
 
+use api::parse::koordinator::colocation_config;
 use api::wire::meta::{Quantity, ResourceList};
 use api::yaml::{self, Finding, is_at_or_below};
 use engine::model::{Quantity as Amount, parse_duration};
@@ -67,6 +68,7 @@ impl Checker<'_> {
             let message = "the scenario has no expectation; add expect or expectNodes";
             self.add("", message);
         }
+        self.settings("colocationConfig", &scenario.colocation_config);
         self.objects("cluster", &scenario.cluster);
         self.pods("pods", &scenario.pods);
         self.expectations("expect", &scenario.expect);
@@ -159,7 +161,14 @@ impl Checker<'_> {
         }
     }
 
+    fn settings(&mut self, path: &str, given: &Option<String>) {
+        if let Some(given) = given {
+            self.expect_ok(path, colocation_config(given));
+        }
+    }
+
     fn step(&mut self, path: &str, step: &Step) {
+        self.settings(&format!("{path}.colocationConfig"), &step.colocation_config);
         let actions = [
             step.create.is_some(),
             step.delete.is_some(),
@@ -170,6 +179,7 @@ impl Checker<'_> {
             step.uncordon.is_some(),
             step.ungate.is_some(),
             step.refuse.is_some(),
+            step.colocation_config.is_some(),
             step.advance.is_some(),
         ];
         let count = actions.into_iter().filter(|given| *given).count();

@@ -6,25 +6,31 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 
 use api::parse::Manifest;
+use api::wire::koordinator::NodeMetric;
 use engine::kinds::{Key, Kind};
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::simulation::key;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Lists<N, P, O> {
+pub(crate) struct Lists<N, P, O: Entry> {
     pub(crate) nodes: Vec<N>,
     pub(crate) pods: Vec<P>,
+    /// The scheduler does not read them.
+    pub(crate) node_metrics: Vec<O::Metric>,
     /// In the order of the engine's list of kinds.
     pub(crate) others: Vec<(Kind, Vec<O>)>,
 }
 
-impl<N, P, O> Default for Lists<N, P, O> {
+impl<N, P, O: Entry> Default for Lists<N, P, O> {
     fn default() -> Self {
         Self {
             nodes: Vec::new(),
             pods: Vec::new(),
+            node_metrics: Vec::new(),
             others: Vec::new(),
         }
     }
@@ -34,12 +40,15 @@ impl<N, P, O> Default for Lists<N, P, O> {
 pub(crate) trait Entry: Sized {
     /// Whether `pod` and `node` stand for lists of one.
     const HAS_SINGULAR: bool;
+    /// What a list of NodeMetrics has.
+    type Metric: fmt::Debug + Clone + DeserializeOwned;
 
     fn read<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Self, D::Error>;
 }
 
 impl Entry for Manifest {
     const HAS_SINGULAR: bool = false;
+    type Metric = NodeMetric;
 
     fn read<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Self, D::Error> {
         Self::read(kind, from)
@@ -49,14 +58,20 @@ impl Entry for Manifest {
 /// The name of the object.
 impl Entry for String {
     const HAS_SINGULAR: bool = true;
+    type Metric = String;
 
     fn read<'de, D: Deserializer<'de>>(_: Kind, from: D) -> Result<Self, D::Error> {
         Self::deserialize(from)
     }
 }
 
-static FIELDS: LazyLock<Vec<&str>> =
-    LazyLock::new(|| Kind::ALL.iter().map(|kind| field(*kind)).collect());
+/// What the list of NodeMetrics is called in a scenario.
+const NODE_METRICS: &str = "nodeMetrics";
+
+static FIELDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    let kinds = Kind::ALL.iter().map(|kind| field(*kind));
+    kinds.chain([NODE_METRICS]).collect()
+});
 
 /// What the list of a kind is called in a scenario. Some names are shorter than the API's.
 pub(crate) fn field(kind: Kind) -> &'static str {
@@ -106,6 +121,9 @@ where
                         Field::List(Kind::Node) => lists.nodes.append(&mut map.next_value()?),
                         Field::List(Kind::Pod) => lists.pods.append(&mut map.next_value()?),
                         Field::OneNode => lists.nodes.push(map.next_value()?),
+                        Field::NodeMetrics => {
+                            lists.node_metrics.append(&mut map.next_value()?);
+                        }
                         Field::OnePod => lists.pods.push(map.next_value()?),
                         Field::List(kind) => {
                             let list = map.next_value_seed(List::of(kind))?;
@@ -123,6 +141,7 @@ where
 
 enum Field {
     List(Kind),
+    NodeMetrics,
     OneNode,
     OnePod,
 }
@@ -138,6 +157,7 @@ impl<'de, O: Entry> DeserializeSeed<'de> for FieldOf<O> {
         match &name[..] {
             "node" if O::HAS_SINGULAR => Ok(Field::OneNode),
             "pod" if O::HAS_SINGULAR => Ok(Field::OnePod),
+            NODE_METRICS => Ok(Field::NodeMetrics),
             other => {
                 let kind = Kind::ALL.iter().find(|kind| field(**kind) == other);
                 kind.map(|kind| Field::List(*kind))

@@ -13,6 +13,7 @@
 //! | `play` | the steps of a scenario |
 //! | `scenario` | the file format |
 //! | `simulation` | the cluster in virtual time |
+//! | `tiers` | the tier controller, for nodes with a NodeMetric |
 //! | `volumes` | binding of claims to volumes |
 
 mod check;
@@ -22,6 +23,7 @@ mod objects;
 mod play;
 mod scenario;
 mod simulation;
+mod tiers;
 mod volumes;
 
 use std::fmt;

@@ -51,6 +51,7 @@ pub(crate) fn play(
         failures: Vec::new(),
     };
     player.simulation.log.extend(warnings);
+    player.set_colocation_config("colocationConfig", scenario.colocation_config.as_ref())?;
     player.create("cluster", &scenario.cluster)?;
     player.settle("cluster")?;
     player.create_pods("pods", &scenario.pods)?;
@@ -200,11 +201,22 @@ impl Player<'_> {
             self.at(path, result)?;
             self.simulation.refusals.insert(key(name));
         }
+        let settings = step.colocation_config.as_ref();
+        self.set_colocation_config(&format!("{path}.colocationConfig"), settings)?;
         if let Some(given) = &step.advance {
             let result = span(given).and_then(|span| self.simulation.advance(span));
             self.at(&format!("{path}.advance"), result)?;
         }
         Ok(())
+    }
+
+    fn set_colocation_config(
+        &mut self,
+        path: &str,
+        text: Option<&String>,
+    ) -> Result<(), BadScenario> {
+        let result = text.map(|text| self.simulation.set_colocation_config(text));
+        self.at(path, result.unwrap_or(Ok(())))
     }
 
     fn delete(&mut self, named: &Named) -> Result<(), String> {
@@ -216,6 +228,9 @@ impl Player<'_> {
         }
         for name in &named.nodes {
             self.simulation.delete_node(name)?;
+        }
+        for name in &named.node_metrics {
+            self.simulation.delete_metric(name)?;
         }
         for (kind, names) in &named.others {
             for name in names {
@@ -290,6 +305,11 @@ impl Player<'_> {
                 let path = format!("{path}.{}[{i}]", kinds::field(*kind));
                 collect(&mut errors, self.at(&path, result));
             }
+        }
+        for (i, metric) in objects.node_metrics.iter().enumerate() {
+            let result = self.simulation.set_metric(metric);
+            let path = format!("{path}.nodeMetrics[{i}]");
+            collect(&mut errors, self.at(&path, result));
         }
         let result = self.create_pods(&format!("{path}.pods"), &objects.pods);
         collect(&mut errors, result);

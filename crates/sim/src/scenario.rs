@@ -17,6 +17,8 @@ use crate::kinds::Lists;
 pub(crate) struct Scenario {
     /// A KubeSchedulerConfiguration, as text.
     pub(crate) configuration: Option<String>,
+    /// The settings of the tiers, as the text of the key `colocation-config`.
+    pub(crate) colocation_config: Option<String>,
     /// What is there before anything is decided.
     pub(crate) cluster: Objects,
     /// What then asks for a node.
@@ -98,6 +100,8 @@ pub(crate) struct Step {
     pub(crate) ungate: Option<String>,
     /// A pod whose next binding the API server refuses.
     pub(crate) refuse: Option<String>,
+    /// The settings of the tiers from now on.
+    pub(crate) colocation_config: Option<String>,
     /// Time that passes.
     pub(crate) advance: Option<String>,
     pub(crate) expect: IndexMap<String, Expect>,

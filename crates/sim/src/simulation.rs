@@ -14,6 +14,7 @@ use engine::profile::Unoffered;
 use engine::scheduler::{Annotations, Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
+use crate::tiers::Tiers;
 use crate::volumes::Storage;
 
 /// More than any scenario decides; beyond it something goes round in circles.
@@ -28,6 +29,7 @@ pub(crate) struct Simulation {
     /// By namespace and name; those that are gone too.
     pub(crate) pods: IndexMap<String, SimPod>,
     pub(crate) storage: Storage,
+    pub(crate) tiers: Tiers,
     /// Everything but nodes and pods.
     others: BTreeSet<(Kind, Key)>,
     pub(crate) log: Vec<String>,
@@ -94,6 +96,7 @@ impl Simulation {
             offered: BTreeSet::new(),
             pods: IndexMap::new(),
             storage: Storage::default(),
+            tiers: Tiers::default(),
             others: BTreeSet::new(),
             log: Vec::new(),
             refusals: BTreeSet::new(),
@@ -288,7 +291,8 @@ impl Simulation {
         loop {
             let idle = self.scheduler.idle_until(self.now);
             let leaving = self.leaving.keys().next().map(|(at, _)| *at);
-            let Some(due) = idle.into_iter().chain(leaving).min() else {
+            let due = [idle, leaving, self.publish_due()].into_iter().flatten();
+            let Some(due) = due.min() else {
                 break;
             };
             if due > end {
@@ -318,8 +322,16 @@ impl Simulation {
         Ok(())
     }
 
-    /// Carries out instructions until there are none.
+    /// Carries out instructions until there are none, and nodes have published what changed.
     pub(crate) fn settle(&mut self) -> Result<(), String> {
+        self.decide()?;
+        while self.publish()? {
+            self.decide()?;
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self) -> Result<(), String> {
         while let Some(outcome) = self.scheduler.schedule_next(self.now) {
             self.decisions += 1;
             if self.decisions > MOST_DECISIONS {

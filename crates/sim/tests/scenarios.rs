@@ -195,6 +195,45 @@ fn whatever_is_created_can_be_deleted() {
 }
 
 #[test]
+fn what_is_wrong_with_tiers_is_said() {
+    let with = |more: &str| format!("{SMALL}expect: {{p: a}}\n{more}");
+    for (more, want) in [
+        (
+            "colocationConfig: '{\"degradeTimeMinutes\": \"x\"}'\n",
+            "line 4: colocationConfig: line 1: degradeTimeMinutes: ",
+        ),
+        (
+            "steps:\n- colocationConfig: '{'\n",
+            "line 5: steps[0].colocationConfig: line 1: ",
+        ),
+        (
+            "steps:\n- create: {nodeMetrics: [{metadata: {name: b}}]}\n",
+            "line 5: steps[0].create.nodeMetrics[0]: node `b` does not exist",
+        ),
+        (
+            "steps:\n- create: {nodeMetrics: [{status: {}}]}\n",
+            "line 5: steps[0].create.nodeMetrics[0]: a NodeMetric needs a name",
+        ),
+        (
+            "steps:\n- create: {nodeMetrics: [{metadata: {name: a}, status: {usage: 1}}]}\n",
+            "line 5: steps[0].create.nodeMetrics[0].status.usage: unknown or unused field",
+        ),
+        (
+            "steps:\n- delete: {nodeMetrics: [a]}\n",
+            "line 5: steps[0].delete: there is no NodeMetric `a`",
+        ),
+    ] {
+        let found = sim::run(&with(more)).unwrap_err().to_string();
+        assert!(found.starts_with(want), "{more}: {found}");
+    }
+    let deleted =
+        "steps:\n- create: {nodeMetrics: [{metadata: {name: a}}]}\n- delete: {nodeMetrics: [a]}\n";
+    let report = sim::run(&with(deleted)).unwrap();
+    let last = report.log.last().unwrap();
+    assert!(last.ends_with("NodeMetric a is deleted"), "{last}");
+}
+
+#[test]
 fn an_expectation_that_is_not_met() {
     let failures = |expect: &str| -> Vec<String> {
         let report = sim::run(&format!("{SMALL}{expect}")).unwrap();
