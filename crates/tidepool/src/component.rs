@@ -160,9 +160,14 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_allowed)
 }
 
+/// The value of a flag.
+pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "use a duration like 20s, 5m or 1h30m".to_owned())
+}
+
 /// As in Go: 15s, 1m30s.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let parsed = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let parsed = duration_or_zero(text)?;
     if parsed.is_zero() {
         return Err("must be greater than zero".to_owned());
     }

@@ -244,3 +244,33 @@ impl Flags {
         Ok(self.election.election(&settings, &component::host()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn a_bad_duration_is_refused_with_its_form() {
+        for flag in [
+            "--agent-silent-after",
+            "--policy-sync-interval",
+            "--scheduler-not-found-after",
+            "--hot-spot-interval",
+        ] {
+            let refused = Command::try_parse_from(["x", &format!("{flag}=x")]);
+            let found = refused.err().unwrap().to_string();
+            let want = format!(
+                "invalid value 'x' for '{flag} <DURATION>': use a duration like 20s, 5m or 1h30m"
+            );
+            assert!(found.contains(&want), "{found}");
+        }
+    }
+}

@@ -40,7 +40,7 @@ use self::{
     welcome::Welcome,
 };
 use crate::{
-    config,
+    component, config,
     controllers::scheduler_profiles,
     kubeconfig::{self, USER},
     logs, say,
@@ -74,7 +74,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "PATH")]
     kubeconfig_out: Option<PathBuf>,
     /// Stop after this time, such as 20s or 1h30m
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = component::duration_or_zero)]
     run_for: Option<Duration>,
     /// Log the scores of the best COUNT nodes with every decision; 0 disables it
     #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = engine::scheduler::score_count)]
@@ -108,10 +108,6 @@ fn parse_nodes(text: &str) -> Result<u16, String> {
 fn parse_port(text: &str) -> Result<u16, String> {
     text.parse()
         .map_err(|_| "use a whole number from 0 to 65535".to_owned())
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "use a duration like 20s, 5m or 1h30m".to_owned())
 }
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {

@@ -39,7 +39,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME", default_value = NAMESPACE)]
     namespace: String,
     /// Time between the signal to stop and the end; API servers learn meanwhile that this replica is not ready.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = component::duration_or_zero)]
     shutdown_delay: Duration,
     #[command(flatten)]
     certificates: CertificateFlags,

@@ -8,16 +8,19 @@ use std::{
     fmt,
 };
 
-use api::wire::core as wire;
-use engine::model::{Amounts, Quantity, Resource};
+use api::wire::{core as wire, katalyst};
+use engine::model::{Amounts, PodRequests, Quantity, Resource};
 use kube::{core::Object, runtime::watcher::Event};
 use local::demo::CPU_USE;
+use serde::de::IgnoredAny;
 
 use crate::foreign::one_line;
 
 /// Decodes only the fields that are read here.
 pub(super) type Pod = Object<wire::PodSpec, wire::PodStatus>;
 pub(super) type Node = Object<Option<wire::NodeSpec>, wire::NodeStatus>;
+/// A CustomNodeResource.
+pub(super) type NodeReport = Object<Option<IgnoredAny>, katalyst::CustomNodeResourceStatus>;
 
 /// Changes that are kept.
 const MAX_CHANGES: usize = 200;
@@ -32,6 +35,8 @@ pub(super) struct Board {
     pods: HashMap<String, PodRow>,
     /// The objects of a list that is still arriving.
     listed_nodes: HashSet<String>,
+    /// What each node lends to reclaimed pods, in thousandths of cores.
+    reclaimed: HashMap<String, i64>,
     listed_pods: HashSet<String>,
     changes: VecDeque<PodChange>,
     placed: u64,
@@ -39,11 +44,10 @@ pub(super) struct Board {
     ebb: f64,
 }
 
-/// The tiers whose resources are shown, with the names of their cpu.
-pub(super) const TIERS: [(&str, &str); 2] = [
-    ("mid", "kubernetes.io/mid-cpu"),
-    ("batch", "kubernetes.io/batch-cpu"),
-];
+/// The tiers whose resources are shown. The last one is in CustomNodeResources.
+pub(super) const TIERS: [&str; 3] = ["mid", "batch", "reclaimed"];
+/// The cpu of the others, in the status of nodes.
+const IN_STATUS: [&str; 2] = ["kubernetes.io/mid-cpu", "kubernetes.io/batch-cpu"];
 
 /// Cores in thousandths, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,7 +62,7 @@ struct NodeRow {
     /// Why no pods are scheduled here, such as `cordoned`; empty if they are.
     trouble: &'static str,
     allocatable: Amount,
-    /// What it lends to each of [`TIERS`], in thousandths of cores.
+    /// What its status lends to the first of [`TIERS`], in thousandths of cores.
     lent: [i64; 2],
 }
 
@@ -69,7 +73,7 @@ struct PodRow {
     stage: Stage,
     asks: Amount,
     /// What it requests of each of [`TIERS`], in thousandths of cores.
-    borrows: [i64; 2],
+    borrows: [i64; 3],
     /// Cores in thousandths that it uses at most, by its annotation.
     uses: i64,
     preempted: bool,
@@ -133,8 +137,8 @@ pub(super) struct NodeView<'a> {
     pub(super) asked: Amount,
     pub(super) used: i64,
     /// By [`TIERS`]: what the node lends, and what its pods request of it.
-    pub(super) lent: [i64; 2],
-    pub(super) borrowed: [i64; 2],
+    pub(super) lent: [i64; 3],
+    pub(super) borrowed: [i64; 3],
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -181,6 +185,27 @@ impl Board {
         }
     }
 
+    /// Applies an event of the watch of CustomNodeResources.
+    pub(super) fn report_event(&mut self, event: Event<NodeReport>) {
+        match event {
+            Event::Init => self.reclaimed.clear(),
+            Event::InitApply(report) | Event::Apply(report) => {
+                let wire = katalyst::CustomNodeResource {
+                    status: report.status.unwrap_or_default(),
+                    ..katalyst::CustomNodeResource::default()
+                };
+                // An invalid report lends nothing; the scheduler reports it.
+                let (parsed, _) = api::parse::custom_node_resource(&wire);
+                let node = text(&report.metadata.name);
+                self.reclaimed.insert(node, parsed.allocatable.milli_cpu);
+            }
+            Event::InitDone => {}
+            Event::Delete(report) => {
+                self.reclaimed.remove(&text(&report.metadata.name));
+            }
+        }
+    }
+
     fn set_node(&mut self, node: Node) {
         let zone = node.metadata.labels.and_then(|mut it| it.remove(ZONE));
         let wire = wire::Node {
@@ -206,7 +231,7 @@ impl Board {
             zone: zone.unwrap_or_default(),
             trouble,
             allocatable: Amount::of(&parsed.allocatable),
-            lent: by_tier(&parsed.allocatable),
+            lent: in_status(&parsed.allocatable),
         };
         self.nodes.insert(text(&node.metadata.name), row);
     }
@@ -309,12 +334,12 @@ impl Board {
     }
 
     pub(super) fn nodes(&self) -> Vec<NodeView<'_>> {
-        let mut sums: HashMap<&str, (usize, Amount, i64, [i64; 2])> = HashMap::new();
+        let mut sums: HashMap<&str, (usize, Amount, i64, [i64; 3])> = HashMap::new();
         for pod in self.pods.values().filter(|pod| pod.takes_capacity()) {
             let (pods, asked, used, borrowed) = sums.entry(&pod.node).or_default();
             *pods += 1;
             let uses = match pod.borrows {
-                [0, 0] => (pod.uses as f64 * (1.0 - self.ebb)) as i64,
+                [0, 0, 0] => (pod.uses as f64 * (1.0 - self.ebb)) as i64,
                 _ => pod.uses,
             };
             // A pod may request any amount.
@@ -336,7 +361,11 @@ impl Board {
                 allocatable: row.allocatable,
                 asked,
                 used,
-                lent: row.lent,
+                lent: [
+                    row.lent[0],
+                    row.lent[1],
+                    self.reclaimed.get(name).copied().unwrap_or(0),
+                ],
                 borrowed,
             }
         });
@@ -344,8 +373,14 @@ impl Board {
     }
 }
 
-fn by_tier(amounts: &Amounts) -> [i64; 2] {
-    TIERS.map(|(_, name)| amounts.get(&Resource::Scalar(name.into())))
+fn in_status(amounts: &Amounts) -> [i64; 2] {
+    IN_STATUS.map(|name| amounts.get(&Resource::Scalar(name.into())))
+}
+
+fn by_tier(requests: &PodRequests) -> [i64; 3] {
+    let [mid, batch] = in_status(&requests.placed);
+    let reclaimed = requests.reclaimed.as_ref();
+    [mid, batch, reclaimed.map_or(0, |it| it.placed.milli_cpu)]
 }
 
 fn no_scheduler(name: &str) -> String {
@@ -397,13 +432,13 @@ impl PodRow {
         };
         // An invalid pod requests nothing here; the scheduler reports it.
         let parsed = api::parse::pod(&wire).ok();
-        let requests = parsed.as_ref().map(|it| &it.requests.placed);
+        let requests = parsed.as_ref().map(|it| &it.requests);
         Self {
             name: format!("{}/{name}", text(&meta.namespace)),
             node: wire.spec.node_name,
             stage,
-            asks: requests.map_or_else(Amount::default, Amount::of),
-            borrows: requests.map_or([0; 2], by_tier),
+            asks: requests.map_or_else(Amount::default, |it| Amount::of(&it.placed)),
+            borrows: requests.map_or([0; 3], by_tier),
             uses: use_.map_or(0, Quantity::milli),
             preempted,
         }

@@ -233,7 +233,7 @@ fn cpu_line(nodes: &[NodeView]) -> String {
 
 /// What the nodes lend to the tiers; none if they lend nothing.
 fn tier_line(nodes: &[NodeView]) -> Option<String> {
-    let tiers = (0..).zip(TIERS).map(|(index, (tier, _)): (usize, _)| {
+    let tiers = TIERS.into_iter().enumerate().map(|(index, tier)| {
         let lent = sum(nodes, |it| it.lent[index]);
         let used = sum(nodes, |it| it.borrowed[index]);
         (tier, lent, used)
@@ -418,6 +418,11 @@ pub(super) mod tests {
         board.set_tide(0.2);
         let page = text(&board, 80, 24);
         assert!(page.contains("lent: mid 4.5 cores, 1.5 used\n"), "{page}");
+        let report = json!({"metadata": {"name": "node-001"}, "status": {"resources": {"allocatable":
+            {"resource.katalyst.kubewharf.io/reclaimed_millicpu": "3k"}}}});
+        board.report_event(Event::Apply(serde_json::from_value(report).unwrap()));
+        let lent = "lent: mid 4.5 cores, 1.5 used; reclaimed 3.0 cores, 0.0 used\n";
+        assert!(text(&board, 80, 24).contains(lent));
         assert!(page.contains("1.0 used (10%)"), "{page}");
     }
 

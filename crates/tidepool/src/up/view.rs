@@ -7,7 +7,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1 as core;
 use kube::{
     Api, Client,
-    core::ApiResource,
+    core::{ApiResource, GroupVersionKind},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    board::{Board, Node, Pod},
+    board::{Board, Node, NodeReport, Pod},
     keys::{Key, Keys},
     screen::{self, Frame},
     scroll::Scroll,
@@ -36,6 +36,7 @@ const MAX_EVENTS: usize = 1_000;
 pub(super) struct View {
     pods: Api<Pod>,
     nodes: Api<Node>,
+    reports: Api<NodeReport>,
     board: Board,
     frame: Frame,
     begun: Instant,
@@ -47,9 +48,16 @@ impl View {
     pub(super) fn new(client: Client, frame: Frame, has_tide: bool) -> Self {
         let pods = ApiResource::erase::<core::Pod>(&());
         let nodes = ApiResource::erase::<core::Node>(&());
+        let report = GroupVersionKind::gvk(
+            "node.katalyst.kubewharf.io",
+            "v1alpha1",
+            "CustomNodeResource",
+        );
+        let reports = ApiResource::from_gvk_with_plural(&report, "customnoderesources");
         Self {
             pods: Api::all_with(client.clone(), &pods),
-            nodes: Api::all_with(client, &nodes),
+            nodes: Api::all_with(client.clone(), &nodes),
+            reports: Api::all_with(client, &reports),
             board: Board::new(frame.schedulers.clone()),
             frame,
             begun: Instant::now(),
@@ -75,6 +83,7 @@ impl View {
     pub(super) async fn page(&mut self, terminal: &Terminal) -> anyhow::Result<()> {
         let mut pods = std::pin::pin!(follow(self.pods.clone()));
         let mut nodes = std::pin::pin!(follow(self.nodes.clone()));
+        let mut reports = std::pin::pin!(follow(self.reports.clone()));
         let mut resized =
             signal(SignalKind::window_change()).context("cannot watch the window size")?;
         let mut ticks = tokio::time::interval(REDRAW);
@@ -93,6 +102,10 @@ impl View {
                 Some(events) = nodes.next() => {
                     changed = true;
                     events.into_iter().for_each(|event| self.board.node_event(event));
+                }
+                Some(events) = reports.next() => {
+                    changed = true;
+                    events.into_iter().for_each(|event| self.board.report_event(event));
                 }
                 _ = resized.recv() => drawn = None,
                 typed = keys.next() => {
