@@ -256,7 +256,7 @@ fn never_beyond(pool: CpuMemory, pods: &[TierPod], formula: &[Figure; 4]) {
 fn one_pool_is_never_lent_twice() {
     let mut dice = Dice(21);
     let now = Timestamp::from_secs(1000);
-    for _ in 0..steps() / 100 {
+    for _ in 0..steps() / 30 {
         let mut world = World::of(&mut dice);
         world.metric = Some(random_metric(&mut dice, &[], now));
         world.metric.as_mut().unwrap().updated = Some(now);
