@@ -16,7 +16,7 @@ use engine::model::{Name, Timestamp};
 use engine::node::{GroupUse, NodeSample, PodUse};
 
 use crate::hierarchy::{Hierarchies, HierarchyError, Reader};
-use crate::tree::Tree;
+use crate::tree::{MOST_PODS, Tree};
 use group::Memory;
 use machine::Machine;
 
@@ -125,6 +125,10 @@ impl Collector {
         if tree.kubepods().is_none() {
             self.problems
                 .report("kubepods", "the directory does not exist");
+        }
+        if tree.beyond() > 0 {
+            let why = format!("{MOST_PODS} pods are measured, {} are not", tree.beyond());
+            self.problems.report("the directories of pods", &why);
         }
         let cpus = sample.machine.cpus.0.len();
         let mut whole = |path: Option<&Name>| {

@@ -25,6 +25,8 @@ pub struct Tree {
     burstable: Option<Name>,
     besteffort: Option<Name>,
     pods: BTreeMap<Name, PodGroup>,
+    /// How many pods there are beyond [`MOST_PODS`].
+    beyond: usize,
     watch: Watch,
 }
 
@@ -38,8 +40,8 @@ pub struct PodGroup {
     links: Option<u64>,
 }
 
-/// The largest number of pods that are looked at: eight times the kubelet's default limit.
-const MOST_PODS: usize = 1000;
+/// The largest number of pods that are looked at: nine times the kubelet's default limit.
+pub const MOST_PODS: usize = 1000;
 
 impl Tree {
     /// Whether a directory was made or removed since the last scan; true if that is not known.
@@ -64,6 +66,7 @@ impl Tree {
         self.kubepods = find_kubepods(root, self.kubepods.take())?;
         let Some((driver, kubepods)) = &self.kubepods else {
             self.pods.clear();
+            self.beyond = 0;
             return Ok(());
         };
         let mut found = BTreeMap::new();
@@ -85,9 +88,13 @@ impl Tree {
                 }
             }
         }
+        self.beyond = found.len().saturating_sub(MOST_PODS);
+        while found.len() > MOST_PODS {
+            found.pop_last();
+        }
         self.pods
             .retain(|uid, pod| found.get(uid).is_some_and(|(_, path)| *path == pod.path));
-        for (uid, (qos, path)) in found.into_iter().take(MOST_PODS) {
+        for (uid, (qos, path)) in found {
             let pod = self.pods.entry(uid).or_insert_with(|| PodGroup {
                 path,
                 qos,
@@ -120,6 +127,11 @@ impl Tree {
 
     pub fn pods(&self) -> &BTreeMap<Name, PodGroup> {
         &self.pods
+    }
+
+    /// How many pods are not looked at because there are more than [`MOST_PODS`].
+    pub fn beyond(&self) -> usize {
+        self.beyond
     }
 }
 

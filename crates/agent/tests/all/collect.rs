@@ -264,6 +264,29 @@ fn pods_come_and_go() {
 }
 
 #[test]
+fn a_thousand_pods_are_measured_and_more_are_a_problem() {
+    let (node, mut collector) = small_node();
+    let add = |number: u32| {
+        let pod = format!("kubepods/pod{number:08x}-47f5-41dc-b3fb-a7379534fd30");
+        node.set_group_v2(&pod, 0, 5000);
+    };
+    (1..1000).for_each(add);
+    let measured = |sample: &NodeSample| {
+        let pods = sample.pods.values();
+        pods.filter(|it| it.group.memory.is_some()).count()
+    };
+    for second in 1..=2 {
+        assert_eq!(measured(&seconds(&mut collector, second)), 1000);
+    }
+    assert_eq!(collector.problems().count(), 0);
+    add(1000);
+    assert_eq!(measured(&seconds(&mut collector, 3)), 1000);
+    let problems: Vec<_> = collector.problems().collect();
+    let why = "1000 pods are measured, 1 are not";
+    assert_eq!(problems, [("the directories of pods", why)]);
+}
+
+#[test]
 fn a_counter_that_goes_back_gives_no_rate_once() {
     let (node, mut collector) = small_node();
     let mut cpu = |at: i64, micros: u64| {

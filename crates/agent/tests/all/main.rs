@@ -6,6 +6,7 @@ mod collect;
 mod enforce;
 mod evict;
 mod fake;
+mod full_disk;
 mod fuzz;
 mod pods;
 mod report;
