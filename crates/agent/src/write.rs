@@ -397,6 +397,12 @@ impl Writer {
             why: failure.clone(),
         });
         report.failed.push((path, failure));
+        // The kernel compares limits of a group and those below it: another process may have changed one that seems right.
+        for (other, known) in &mut self.files {
+            if other.is_related_to(&step.file) {
+                known.right = None;
+            }
+        }
     }
 }
 

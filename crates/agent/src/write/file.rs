@@ -26,6 +26,16 @@ impl File {
     pub fn full_path(&self) -> String {
         format!("{}/{}", self.path, self.name)
     }
+
+    /// Whether it is the same file of a group above or below.
+    pub fn is_related_to(&self, other: &Self) -> bool {
+        let (above, below) = match self.depth < other.depth {
+            true => (&self.path, &other.path),
+            false => (&other.path, &self.path),
+        };
+        let rest = below.strip_prefix(above.as_str());
+        self.name == other.name && rest.is_some_and(|rest| rest.starts_with('/'))
+    }
 }
 
 /// What a file contains, so that two forms of the same value are equal.

@@ -317,6 +317,44 @@ fn a_refused_write_is_tried_again_after_a_growing_delay() {
 }
 
 #[test]
+fn limits_of_a_pod_and_its_container_that_another_process_narrows_are_right_soon() {
+    let wanted = || SettingValue::CpuQuota(Some(50_000));
+    let settings = [pod(wanted()), container(wanted())];
+    let path = format!("kubepods/besteffort/pod{UID}");
+    let [pod, container] = [path.clone(), format!("{path}/{CONTAINER}")];
+    let files = [pod, container].map(|group| format!("{group}/cpu.cfs_quota_us"));
+    // The pod and the container are read again at different times.
+    for between in 1..20 {
+        let mut fixture = fixture(Version::V1, Mode::Apply);
+        let narrow = |fixture: &mut Fixture, file: &String| {
+            let narrow = "40000".to_owned();
+            fixture.model.files.insert(file.clone(), narrow);
+        };
+        let mut now = 0;
+        let mut pass = |fixture: &mut Fixture, seconds: i64| {
+            for _ in 0..seconds {
+                fixture.apply(&settings, now);
+                now += 1;
+            }
+        };
+        pass(&mut fixture, between);
+        narrow(&mut fixture, &files[1]);
+        pass(&mut fixture, 12);
+        for file in &files {
+            narrow(&mut fixture, file);
+        }
+        let before = fixture.model.writes.len();
+        pass(&mut fixture, 12);
+        for file in &files {
+            assert_eq!(fixture.model.files[file], "50000", "{between}: {file}");
+            let writes = fixture.model.writes[before..].iter();
+            let writes = writes.filter(|it| it.starts_with(file)).count();
+            assert!(writes <= 2, "{between}: {writes} writes of {file}");
+        }
+    }
+}
+
+#[test]
 fn restore_undoes_everything_also_after_a_crash() {
     let mut fixture = fixture(Version::V1, Mode::Apply);
     let before = fixture.model.files.clone();
