@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::cgroups::Cgroups;
 use super::{image, machine, program};
 use crate::loopback::free_port;
-use crate::{ControlPlane, Process};
+use crate::{Binaries, ControlPlane, Process};
 
 /// The kubelet writes these unless they have the value that it wants. In the node's mount namespace a plain file with that value
 /// hides each of them, so that the machine's own do not change.
@@ -41,6 +41,12 @@ pub struct HostNode {
 impl HostNode {
     /// Starts the node and lets it join; its user must be among the control plane's (see [`super::options`]).
     pub fn start(control_plane: &ControlPlane, name: &str) -> Result<Self> {
+        let kubeconfig = control_plane.kubeconfig(&super::user(name)).to_yaml();
+        Self::join(control_plane.binaries(), &kubeconfig, name)
+    }
+
+    /// Starts the node and lets it join any API server.
+    pub fn join(binaries: &Binaries, kubeconfig: &str, name: &str) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("tidepool-node-")
             .tempdir()
@@ -49,7 +55,7 @@ impl HostNode {
         let group = format!("tidepool-e2e-{}-{name}", std::process::id());
         let mut node = Self {
             name: name.to_owned(),
-            kubelet_program: control_plane.binaries().path("kubelet")?,
+            kubelet_program: binaries.path("kubelet")?,
             kubelet: None,
             containerd: None,
             namespaces: None,
@@ -62,8 +68,7 @@ impl HostNode {
         )?;
         fs::create_dir(node.path("cni"))?;
         node.write("cni/10-none.conflist", &super::cni_config().to_string())?;
-        let kubeconfig = control_plane.kubeconfig(&super::user(name)).to_yaml();
-        node.write("kubeconfig", &kubeconfig)?;
+        node.write("kubeconfig", kubeconfig)?;
         let ports = [free_port()?, free_port()?];
         let config = super::kubelet_config(&node.directory, &format!("/{group}"), ports);
         node.write("kubelet.json", &config.to_string())?;

@@ -5,10 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod agent;
+mod cpu;
+mod groups;
 mod guest_agent;
+mod killed;
 mod panorama;
 mod real_node;
 mod tiers;
+mod up;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

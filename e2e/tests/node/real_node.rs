@@ -8,6 +8,8 @@ use e2e::node::{GuestNode, HostNode, MachineState, options, pod};
 use e2e::{Api, ControlPlane, eventually};
 use serde_json::{Value, json};
 
+use crate::groups::Groups;
+
 /// Long enough for a guest on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
@@ -101,18 +103,24 @@ fn on_the_host(control_plane: &ControlPlane) {
 
     let agent = crate::agent::prove(control_plane, &node);
 
+    let groups = Groups::new(&node);
+    agent.resize(control_plane, &api, &groups);
+    agent.outlast_the_minute(&groups);
     let containers = count_containers(node.directory());
-    let written = agent.written();
-    node.restart_kubelet().unwrap();
-    eventually("the new kubelet has seen the pods", LIMIT, || {
-        let log = node.kubelet_log();
-        let starts = log.matches("Started kubelet").count();
-        (starts >= 2).then_some(()).ok_or(log)
+    let writes = agent.does_not_fight(&groups, "a restart of the kubelet", || {
+        node.restart_kubelet().unwrap();
+        eventually("the new kubelet has seen the pods", LIMIT, || {
+            let log = node.kubelet_log();
+            let starts = log.matches("Started kubelet").count();
+            (starts >= 2).then_some(()).ok_or(log)
+        });
     });
+    assert!(
+        writes <= 3,
+        "{writes} writes after a restart of the kubelet"
+    );
     assert_eq!(count_containers(node.directory()), containers);
-    // (h): the kubelet and the agent do not overwrite each other.
-    let more = agent.written() - written;
-    assert!(more <= 3, "{more} writes after a restart of the kubelet");
+    agent.limit_the_directory(&api, &node, &groups);
     agent.finish(control_plane, &node);
     node.stop().unwrap();
 }

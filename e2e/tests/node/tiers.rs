@@ -6,7 +6,8 @@ use e2e::node::{HostNode, MachineState, options, pod};
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
-use crate::agent::{CNR, kill_now, wait_for_taint};
+use crate::agent::{CNR, wait_for_taint};
+use crate::killed::kill_now;
 use crate::real_node::{LIMIT, wait_until_ready, wait_until_running};
 
 const NODE: &str = "tiers";

@@ -1,0 +1,400 @@
+//! The agent as a process: killed at any time, beside a kubelet that restarts and resizes pods, traced, and undone.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
+
+use e2e::node::{HostNode, pod};
+use e2e::{Api, ControlPlane, Process, eventually};
+use serde_json::json;
+
+use crate::agent::{interference_taints, set_thresholds};
+use crate::groups::{GroupValues, Groups, mid_ls, mid_ls_labels};
+use crate::real_node::{LIMIT, check_metrics, get, uid, wait_until_running};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// An own pod: its groups, from the pod to the container, and the values that the agent gives them.
+struct OwnPod {
+    groups: [String; 2],
+    wanted: GroupValues,
+}
+
+impl OwnPod {
+    fn new(api: &Api, name: &str, directory: &str, wanted: GroupValues) -> Self {
+        wait_until_running(api, "default", name);
+        let object = api.get(&format!("{PODS}/{name}")).unwrap();
+        let id = object["status"]["containerStatuses"][0]["containerID"].as_str();
+        let id = id.unwrap().trim_start_matches("containerd://");
+        let pod = format!("kubepods/{directory}/pod{}", uid(api, name));
+        let container = format!("{pod}/{id}");
+        Self {
+            groups: [pod, container],
+            wanted,
+        }
+    }
+
+    fn check(&self, groups: &Groups) -> Result<(), String> {
+        for group in &self.groups {
+            let found = groups.values(group);
+            if found != Some(self.wanted) {
+                return Err(format!("{group}: {found:?} instead of {:?}", self.wanted));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of CPU shares and thousandths of cores.
+fn values(milli_cpu: u64, memory: u64) -> GroupValues {
+    let shares = milli_cpu * 1024 / 1000;
+    let weight = 1 + (shares - 2) * 9999 / 262_142;
+    let shares = if Groups::is_v2() { weight } else { shares };
+    (shares, Some(milli_cpu * 100), Some(memory))
+}
+
+fn is_full() -> bool {
+    std::env::var_os("TIDEPOOL_FULL").is_some()
+}
+
+/// The agent that runs after others were killed, traced.
+pub(crate) struct LastAgent {
+    process: Traced,
+    address: String,
+    arguments: Vec<String>,
+    trace: PathBuf,
+    state: PathBuf,
+    batch: OwnPod,
+    resized: OwnPod,
+    /// What the kubelet gave the groups of `batch`.
+    original: GroupValues,
+}
+
+/// (e): an agent that is killed at any time leaves settings that are whole one period after its restart.
+pub(crate) fn kill_agents(
+    control_plane: &ControlPlane,
+    api: &Api,
+    node: &HostNode,
+    groups: &Groups,
+    tidepool: &Path,
+) -> LastAgent {
+    let amounts = json!({"kubernetes.io/batch-cpu": "700", "kubernetes.io/batch-memory": "90Mi"});
+    let resources = json!({"requests": amounts, "limits": amounts});
+    let batch = pod(node.name(), "batch", "sleep 100000", resources);
+    api.create(&batch).unwrap();
+    // The name of its cgroup is whatever this annotation says; it must lead nowhere.
+    let mut hostile = batch;
+    hostile["metadata"]["name"] = json!("hostile");
+    hostile["metadata"]["annotations"] = json!({"kubernetes.io/config.hash": "../../../../../tmp"});
+    api.create(&hostile).unwrap();
+    let mut resized = pod(node.name(), "resized", "sleep 100000", mid_ls(500));
+    resized["metadata"]["labels"] = mid_ls_labels();
+    api.create(&resized).unwrap();
+    let batch = OwnPod::new(api, "batch", "besteffort", values(700, 90 << 20));
+    let resized = OwnPod::new(api, "resized", "burstable", values(500, 64 << 20));
+    let original = groups.values(&batch.groups[0]).unwrap();
+    let state = node.directory().join("killed-state");
+    let kubeconfig = control_plane.kubeconfig_file("admin").unwrap();
+    let arguments = vec![
+        "agent".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--node-name={}", node.name()),
+        format!("--cgroup-root=/{}", node.cgroup_root()),
+        format!("--state-dir={}", state.display()),
+        "--sample-period=200ms".to_owned(),
+        "--detail-period=1s".to_owned(),
+        "--taint-target=node".to_owned(),
+    ];
+    let kills = if is_full() { 40 } else { 4 };
+    for kill in 0..kills {
+        // Everything is to be written again.
+        for group in &batch.groups {
+            groups.set_values(group, original);
+        }
+        let start = |role: &str| {
+            let name = format!("{role}-agent-{kill}");
+            control_plane.run(&name, tidepool, &arguments).unwrap()
+        };
+        let mut killed = start("killed");
+        let delay = random_delay();
+        std::thread::sleep(delay);
+        kill_now(&mut killed);
+        let mut next = start("next");
+        wait_for_first_period(&next);
+        if let Err(found) = batch.check(groups) {
+            panic!("after a kill at {delay:?}: {found}\n{}", next.log());
+        }
+        kill_now(&mut next);
+    }
+    for group in &batch.groups {
+        groups.set_values(group, original);
+    }
+    let trace = node.directory().join("strace");
+    let process = start_traced(control_plane, tidepool, &arguments, &trace);
+    let address = wait_for_first_period(&process.strace);
+    for pod in [&batch, &resized] {
+        if let Err(found) = pod.check(groups) {
+            panic!("{found}\n{}", process.strace.log());
+        }
+    }
+    eventually("the agent has measured the pods", LIMIT, || {
+        let metrics = get(&address, "/metrics");
+        check_metrics("host", &["guaranteed", "burstable"], &metrics)
+    });
+    interference_taints(api, node, &format!("/api/v1/nodes/{}", node.name()));
+    LastAgent {
+        process,
+        address,
+        arguments,
+        trace,
+        state,
+        batch,
+        resized,
+        original,
+    }
+}
+
+/// Within the time that an agent takes to start and to write. The clock is the source of chance: the run says which delay failed.
+fn random_delay() -> Duration {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanos = since.unwrap().subsec_nanos();
+    Duration::from_micros(u64::from(nanos.wrapping_mul(2_654_435_761) % 1_200_000))
+}
+
+/// Waits until an agent has decided once with all samples and lists, and returns its address. What it decided is written then: it
+/// reports a period after its writes.
+fn wait_for_first_period(agent: &Process) -> String {
+    let address = eventually("the agent serves", LIMIT, || {
+        let log = agent.log();
+        let (_, rest) = log.rsplit_once("serving on http://").ok_or(log.clone())?;
+        let address = rest.split_whitespace().next().unwrap_or_default();
+        Ok(address.trim_matches('"').to_owned())
+    });
+    eventually("the agent has finished a period", LIMIT, || {
+        let metrics = get(&address, "/metrics");
+        let is_complete = "tidepool_agent_condition{type=\"AgentDegraded\"} 0.0";
+        metrics.contains(is_complete).then_some(()).ok_or(metrics)
+    });
+    address
+}
+
+impl LastAgent {
+    /// Writes of each cgroup file since its start. Cpusets do not count: they follow the load of the machine.
+    fn writes(&self) -> BTreeMap<String, usize> {
+        let mut writes = BTreeMap::new();
+        for line in fs::read_to_string(&self.trace).unwrap().lines() {
+            if !line.contains("openat2(") || !line.contains("O_WRONLY") {
+                continue;
+            }
+            let Some(file) = line
+                .split('"')
+                .nth(1)
+                .filter(|it| !it.ends_with("cpuset.cpus"))
+            else {
+                continue;
+            };
+            *writes.entry(file.to_owned()).or_default() += 1;
+        }
+        writes
+    }
+
+    /// (h): while something happens to the kubelet, the agent writes no file more than three times, gives none up, and its values
+    /// hold in the end. Returns the number of its writes.
+    pub(crate) fn does_not_fight(
+        &self,
+        groups: &Groups,
+        what: &str,
+        happens: impl FnOnce(),
+    ) -> usize {
+        let before = self.writes();
+        let mut all = 0;
+        happens();
+        for pod in [&self.batch, &self.resized] {
+            eventually("own pods have their values", LIMIT, || pod.check(groups));
+        }
+        for (file, count) in self.writes() {
+            let more = count - before.get(&file).copied().unwrap_or(0);
+            assert!(more <= 3, "{what}: {more} writes of {file}");
+            all += more;
+        }
+        let metrics = get(&self.address, "/metrics");
+        let no_conflict = "tidepool_agent_condition{type=\"CgroupConflict\"} 0.0";
+        assert!(metrics.contains(no_conflict), "{what}: {metrics}");
+        all
+    }
+
+    /// The kubelet gives a pod new limits while it runs.
+    pub(crate) fn resize(&self, control_plane: &ControlPlane, api: &Api, groups: &Groups) {
+        let writes = self.does_not_fight(groups, "a resize in place", || {
+            let kubectl = control_plane.kubectl().unwrap();
+            let patch = json!({"spec": {"containers": [
+                {"name": "main", "resources": {"limits": {"cpu": "400m"}}},
+            ]}});
+            let patch = format!("--patch={patch}");
+            let arguments = ["patch", "pod", "resized", "--subresource=resize", &patch];
+            let resized = kubectl.run(&arguments, LIMIT).unwrap();
+            assert_eq!(resized.code, Some(0), "{resized:?}");
+            eventually("the kubelet has resized the pod", LIMIT, || {
+                let pod = api.get(&format!("{PODS}/resized"));
+                let status = pod.map_err(|error| format!("{error:#}"))?["status"].clone();
+                let limit = &status["containerStatuses"][0]["resources"]["limits"]["cpu"];
+                (limit == "400m").then_some(()).ok_or(status.to_string())
+            });
+        });
+        // The kubelet has overwritten at least the quota.
+        assert!(writes > 0);
+    }
+
+    /// The kubelet writes the groups of QoS classes each minute.
+    pub(crate) fn outlast_the_minute(&self, groups: &Groups) {
+        if !is_full() {
+            return;
+        }
+        let directories = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        let before = directories.map(|it| groups.values(it));
+        let writes = self.does_not_fight(groups, "the kubelet's minute", || {
+            let end = Instant::now() + Duration::from_secs(75);
+            while let Some(rest) = end.checked_duration_since(Instant::now()) {
+                std::thread::sleep(rest.min(Duration::from_secs(1)));
+            }
+        });
+        assert!(writes <= 3, "{writes} writes in the kubelet's minute");
+        assert_eq!(directories.map(|it| groups.values(it)), before);
+    }
+
+    /// A directory `besteffort` with own pods only gets a memory limit, and a quota if the settings ask for it.
+    pub(crate) fn limit_the_directory(&self, api: &Api, node: &HostNode, groups: &Groups) {
+        for name in ["hostile", "kube-proxy", &format!("plain-{}", node.name())] {
+            api.delete_now(&format!("{PODS}/{name}")).unwrap();
+        }
+        set_thresholds(api, json!({"cpuSuppressPolicy": "cfsQuota"}));
+        let (shares, ..) = groups.values("kubepods/besteffort").unwrap();
+        eventually("the directory has limits", LIMIT, || {
+            let found = groups.values("kubepods/besteffort");
+            match found {
+                Some((now, Some(quota), Some(memory)))
+                    if now == shares && quota >= 2000 && memory > 90 << 20 =>
+                {
+                    Ok(())
+                }
+                other => Err(format!("{other:?}")),
+            }
+        });
+    }
+
+    /// Ends it; `--restore` then gives all files the values that the kubelet gave them.
+    pub(crate) fn finish(mut self, control_plane: &ControlPlane, node: &HostNode) {
+        assert!(self.process.signal("-TERM"));
+        let strace = &mut self.process.strace;
+        eventually("the agent has ended", LIMIT, || match strace.ended() {
+            Ok(Some(status)) if status.success() => Ok(()),
+            other => Err(format!("{other:?}: {}", strace.log())),
+        });
+        check_trace(&fs::read_to_string(&self.trace).unwrap(), node, &self.state);
+        let mut restore = self.arguments.clone();
+        restore.push("--restore".to_owned());
+        let tidepool = e2e::tidepool::binary().unwrap();
+        let mut restored = control_plane.run("restore", &tidepool, &restore).unwrap();
+        eventually("the settings are restored", LIMIT, || {
+            match restored.ended() {
+                Ok(Some(status)) if status.success() => Ok(()),
+                other => Err(format!("{other:?}: {}", restored.log())),
+            }
+        });
+        let groups = Groups::new(node);
+        for group in &self.batch.groups {
+            assert_eq!(groups.values(group), Some(self.original), "{group}");
+        }
+        let (_, quota, memory) = groups.values("kubepods/besteffort").unwrap();
+        assert_eq!((quota, memory), (None, None));
+    }
+}
+
+/// An agent below strace, which would leave the agent behind when it is killed itself.
+struct Traced {
+    strace: Process,
+}
+
+impl Traced {
+    /// Sends a signal to the agent, if it runs.
+    fn signal(&self, signal: &str) -> bool {
+        let strace = self.strace.id();
+        let children = fs::read_to_string(format!("/proc/{strace}/task/{strace}/children"));
+        children.is_ok_and(|children| {
+            let children = children.split_whitespace();
+            let mut kill = std::process::Command::new("kill");
+            let status = kill
+                .arg(signal)
+                .args(children)
+                .stderr(Stdio::null())
+                .status();
+            status.is_ok_and(|status| status.success())
+        })
+    }
+}
+
+impl Drop for Traced {
+    fn drop(&mut self) {
+        self.signal("-KILL");
+    }
+}
+
+fn start_traced(
+    control_plane: &ControlPlane,
+    tidepool: &Path,
+    arguments: &[String],
+    trace: &Path,
+) -> Traced {
+    let strace = Path::new("/usr/bin/strace");
+    let mut all: Vec<String> = ["-f", "-y", "-e", "trace=%file", "-o"]
+        .map(str::to_owned)
+        .to_vec();
+    all.push(trace.display().to_string());
+    all.push(tidepool.display().to_string());
+    all.extend_from_slice(arguments);
+    let strace = control_plane.run("last-agent", strace, &all).unwrap();
+    Traced { strace }
+}
+
+/// (g): all files that the agent opened for writing are its state, or below the pods of this node, by a path that cannot leave
+/// them.
+fn check_trace(trace: &str, node: &HostNode, state: &Path) {
+    let changes = [
+        "O_WRONLY", "O_RDWR", "O_CREAT", "mkdir(", "unlink", "rename", "symlink", "link(",
+    ];
+    let is_change = |line: &&str| {
+        changes.iter().any(|it| line.contains(it))
+            && !line.contains("readlink")
+            && !line.contains(" = -1 ")
+    };
+    let (mut inside, mut outside) = (0, Vec::new());
+    let state = state.display().to_string();
+    let root = node.cgroup_root();
+    for line in trace.lines().filter(is_change) {
+        let is_beneath = line.contains("openat2(")
+            && line.contains("RESOLVE_BENEATH")
+            && line.contains("RESOLVE_NO_SYMLINKS")
+            && line.contains(&format!("/{root}>, \"kubepods/"))
+            && !line.contains("..\"")
+            && !line.contains("/../");
+        match is_beneath {
+            true => inside += 1,
+            false if line.contains(&state) || line.contains("\"/dev/") => {}
+            false => outside.push(line),
+        }
+    }
+    assert!(outside.is_empty(), "{outside:#?}");
+    assert!(inside > 0, "the agent wrote nothing");
+}
+
+pub(crate) fn kill_now(agent: &mut Process) {
+    let id = agent.id().to_string();
+    let status = std::process::Command::new("kill")
+        .args(["-KILL", &id])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    agent.stop();
+}
