@@ -18,6 +18,7 @@
 //! | [`extender`] | extenders: the questions to them and their answers |
 //! | [`hooks`] | probes, rewrites and event hooks: code that a program adds around extension points and events |
 //! | [`kubelet`] | whether a node's kubelet would admit a pod, with the kubelet's messages |
+//! | [`gate`] | whether a bind may be committed: judges the binds of all schedulers of a cluster |
 //! | [`resource_policy`] | what the controller of ResourcePolicies writes: deletion costs and status |
 //! | `capacity` | tables that were large give their memory back |
 //! | [`admission`] | what admission changes in a pod and which pods it refuses: colocation profiles, tier resources, the panorama |
@@ -37,6 +38,7 @@ pub mod evaluate;
 pub mod eviction_rate;
 pub mod extender;
 pub mod framework;
+pub mod gate;
 pub mod hooks;
 pub mod hot_spots;
 pub mod kinds;

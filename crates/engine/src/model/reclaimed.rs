@@ -34,6 +34,14 @@ impl ReclaimedResource {
         }
     }
 
+    /// The batch resource that can share an idle pool with it.
+    pub fn batch(self) -> Resource {
+        Resource::Scalar(match self {
+            Self::Cpu => "kubernetes.io/batch-cpu".into(),
+            Self::Memory => "kubernetes.io/batch-memory".into(),
+        })
+    }
+
     /// In either spelling.
     pub fn parse(name: &str) -> Option<Self> {
         let (group, resource) = name.split_once('/')?;

@@ -125,6 +125,12 @@ impl PodRequests {
             .as_ref()
             .map_or(Reclaimed::default(), |requests| requests.wanted)
     }
+
+    /// What must be free of the idle pool that reclaimed and batch pods share.
+    pub fn wanted_of_pool(&self, resource: ReclaimedResource) -> i64 {
+        let reclaimed = self.wanted_reclaimed().get(resource);
+        reclaimed.saturating_add(self.wanted.get(&resource.batch()))
+    }
 }
 
 /// Reclaimed resources are accounted as cpu and memory are, so they are summed as cpu and memory.

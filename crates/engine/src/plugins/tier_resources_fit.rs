@@ -152,23 +152,10 @@ impl Plugin for TierResourcesFit {
     }
 }
 
-/// The batch resource that shares a pool with the reclaimed one.
-fn batch(resource: ReclaimedResource) -> Resource {
-    Resource::Scalar(match resource {
-        ReclaimedResource::Cpu => "kubernetes.io/batch-cpu".into(),
-        ReclaimedResource::Memory => "kubernetes.io/batch-memory".into(),
-    })
-}
-
-fn wanted(requests: &PodRequests, resource: ReclaimedResource) -> i64 {
-    let reclaimed = requests.wanted_reclaimed().get(resource);
-    reclaimed.saturating_add(requests.wanted.get(&batch(resource)))
-}
-
 fn uses_pool(requests: &PodRequests) -> bool {
     ReclaimedResource::ALL
         .into_iter()
-        .any(|resource| wanted(requests, resource) > 0)
+        .any(|resource| requests.wanted_of_pool(resource) > 0)
 }
 
 /// Bounds what reclaimed and batch pods request together. A node without a pool has no bound.
@@ -188,13 +175,13 @@ struct CheckedPool {
 impl Pool {
     fn of(requests: &PodRequests, plan: &mut Plan) -> Self {
         let checked = ReclaimedResource::ALL.into_iter().filter_map(|resource| {
-            let amount = wanted(requests, resource);
+            let amount = requests.wanted_of_pool(resource);
             (amount > 0).then(|| CheckedPool {
                 resource,
                 amount,
                 pool: plan.reclaimed_column(resource, Part::Pool),
                 reclaimed: plan.reclaimed_column(resource, Part::Requested),
-                batch: plan.column(&batch(resource), Part::Requested),
+                batch: plan.column(&resource.batch(), Part::Requested),
             })
         });
         Self(checked.collect())

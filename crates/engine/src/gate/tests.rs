@@ -1,0 +1,317 @@
+use super::*;
+use crate::kubelet::CRITICAL_PRIORITY;
+use crate::testing::{NodeBuilder, PodBuilder, node, pod, policy, report};
+
+const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const MIB: i64 = 1 << 20;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A gate with this node, whose uid is `uid-of-n`.
+fn gate(node: NodeBuilder) -> Gate {
+    let mut gate = Gate::default();
+    gate.apply(node.build().into());
+    gate.set_machine(
+        "n".into(),
+        Machine {
+            uid: "uid-of-n".into(),
+            os: "linux".into(),
+            supports_strict_groups: false,
+        },
+    );
+    gate
+}
+
+fn observe(gate: &mut Gate, pod: &PodBuilder) -> GatePod {
+    let pod = GatePod::new(pod.build());
+    gate.set_pod(pod.clone());
+    pod
+}
+
+fn request(pod: &GatePod, node: &str) -> BindRequest {
+    BindRequest {
+        namespace: pod.pod.namespace().clone(),
+        pod: pod.pod.name.clone(),
+        uid: pod.pod.uid.clone(),
+        node: node.into(),
+        zones: pod.pod.zones,
+        ..BindRequest::default()
+    }
+}
+
+/// `ok`, or the words of the refusal.
+fn bind_at(gate: &mut Gate, pod: &PodBuilder, node: &str, now: Duration) -> String {
+    let pod = observe(gate, pod);
+    let judged = gate.judge(&pod, &request(&pod, node), now);
+    gate.verify().unwrap();
+    judged.map_or_else(|refusal| refusal.to_string(), |()| "ok".to_owned())
+}
+
+fn bind(gate: &mut Gate, pod: &PodBuilder) -> String {
+    bind_at(gate, pod, "n", seconds(0))
+}
+
+fn small() -> NodeBuilder {
+    node("n").allocatable("cpu=2 memory=4Gi pods=9")
+}
+
+const FULL: &str =
+    "OutOfcpu: Node didn't have enough resource: cpu, requested: 1500, used: 1500, capacity: 2000";
+
+#[test]
+fn an_allowed_bind_takes_capacity_at_once() {
+    let mut gate = gate(small());
+    let big = |name: &str| pod(name).container("cpu=1500m");
+    assert_eq!(bind(&mut gate, &big("a")), "ok");
+    assert_eq!(bind(&mut gate, &big("b")), FULL);
+    assert_eq!(gate.holds(), 1);
+    // The same bind again, as after a lost answer.
+    assert_eq!(bind(&mut gate, &big("a")), "ok");
+    assert_eq!(gate.holds(), 1);
+
+    observe(&mut gate, &big("a").on("n"));
+    assert_eq!(gate.holds(), 0);
+    assert_eq!(bind(&mut gate, &big("b")), FULL);
+    gate.remove_pod(&Key::new("default", "a"), "a");
+    assert_eq!(bind(&mut gate, &big("b")), "ok");
+}
+
+#[test]
+fn what_is_refused() {
+    let gpu = || small().allocatable("example.com/gpu=1");
+    for (case, node, placed, bound, want) in [
+        (
+            "a taken port",
+            small(),
+            vec![pod("o").host_port("", "TCP", 80)],
+            pod("p").host_port("", "TCP", 80),
+            "NodePorts: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+        ),
+        (
+            "an extended resource",
+            gpu(),
+            vec![pod("o").container("example.com/gpu=1")],
+            pod("p").container("example.com/gpu=1"),
+            "OutOfexample.com/gpu: Node didn't have enough resource: example.com/gpu, requested: 1, used: 1, capacity: 1",
+        ),
+        (
+            "a critical pod",
+            small(),
+            vec![pod("o").container("cpu=2")],
+            pod("p").priority(CRITICAL_PRIORITY).container("cpu=2"),
+            "ok",
+        ),
+        (
+            "reclaimed resources of a node that lends nothing",
+            small(),
+            vec![],
+            pod("p").reclaimed().container(&format!("{CPU}=1")),
+            "the node has no CustomNodeResource",
+        ),
+    ] {
+        let mut gate = gate(node);
+        for other in placed {
+            observe(&mut gate, &other.on("n"));
+        }
+        assert_eq!(bind(&mut gate, &bound), want, "{case}");
+    }
+}
+
+#[test]
+fn what_the_pod_and_the_machine_say_beside_the_model() {
+    let strict = |gate: &mut Gate, os: Option<&str>, strict_groups| {
+        let pod = GatePod {
+            os: os.map(Name::from),
+            strict_groups,
+            ..GatePod::new(pod("p").build())
+        };
+        let judged = gate.judge(&pod, &request(&pod, "n"), seconds(0));
+        judged.map_or_else(|refusal| refusal.class(), |()| "ok")
+    };
+    let mut gate = gate(small());
+    assert_eq!(strict(&mut gate, Some("windows"), false), "kubelet");
+    assert_eq!(strict(&mut gate, None, true), "kubelet");
+    assert_eq!(strict(&mut gate, Some("linux"), false), "ok");
+}
+
+#[test]
+fn nodes_and_pods_that_are_not_there() {
+    let mut gate = gate(small());
+    assert_eq!(
+        bind_at(&mut gate, &pod("p"), "m", seconds(0)),
+        "there is no such node"
+    );
+    let known = observe(&mut gate, &pod("p"));
+    let other_node = BindRequest {
+        node_uid: "older".into(),
+        ..request(&known, "n")
+    };
+    let refusal = gate.judge(&known, &other_node, seconds(0)).unwrap_err();
+    assert_eq!(refusal.to_string(), "the node has uid uid-of-n, not older");
+    let other_pod = BindRequest {
+        uid: "older".into(),
+        ..request(&known, "n")
+    };
+    assert!(matches!(gate.find(&other_pod), KnownPod::Unknown));
+    let refusal = gate.judge(&known, &other_pod, seconds(0)).unwrap_err();
+    assert_eq!(refusal.to_string(), "the pod has uid p, not older");
+    assert!(matches!(
+        gate.find(&request(&known, "n")),
+        KnownPod::Waiting(_)
+    ));
+    let unnamed = BindRequest {
+        uid: Name::default(),
+        ..request(&known, "n")
+    };
+    assert!(matches!(gate.find(&unnamed), KnownPod::Unknown));
+    observe(&mut gate, &pod("p").on("n"));
+    assert!(matches!(gate.find(&request(&known, "n")), KnownPod::Bound));
+    // The API server refuses it; there is nothing to hold.
+    assert_eq!(
+        gate.judge(&known, &request(&known, "m"), seconds(0)),
+        Ok(())
+    );
+    assert_eq!(gate.holds(), 0);
+}
+
+#[test]
+fn the_reclaimed_account_and_the_idle_pool() {
+    let reclaimed = |name: &str| pod(name).reclaimed().container(&format!("{CPU}=1000"));
+    let batch = |name: &str| pod(name).container("kubernetes.io/batch-cpu=1000");
+    let mut gate = gate(small().allocatable("kubernetes.io/batch-cpu=4000"));
+    gate.apply(report("n").lends(2000, 0).pool(3000, 100 * MIB).into());
+    assert_eq!(bind(&mut gate, &reclaimed("a")), "ok");
+    assert_eq!(bind(&mut gate, &reclaimed("b")), "ok");
+    assert_eq!(
+        bind(&mut gate, &reclaimed("c")),
+        format!(
+            "OutOf{CPU}: Node didn't have enough resource: {CPU}, requested: 1000, used: 2000, capacity: 2000"
+        )
+    );
+    assert_eq!(bind(&mut gate, &batch("d")), "ok");
+    assert_eq!(
+        bind(&mut gate, &batch("e")),
+        "Node didn't have enough idle cpu for reclaimed and batch pods together, requested: 1000, used: 3000, capacity: 3000"
+    );
+}
+
+#[test]
+fn units_have_a_limit() {
+    let web = |name: &str| pod(name).label("app", "web");
+    let mut gate = gate(small().label("kind", "spot"));
+    gate.apply(node("m").label("kind", "spot").build().into());
+    gate.apply(
+        policy("p")
+            .selects("app", "web")
+            .unit("spot", 1, Some(2), "kind=spot")
+            .into(),
+    );
+    observe(&mut gate, &web("a").on("m"));
+    assert_eq!(bind(&mut gate, &web("b")), "ok");
+    assert_eq!(
+        bind(&mut gate, &web("c")),
+        "ResourcePolicy default/p: unit \"spot\" is full (maxCount 2)"
+    );
+    assert_eq!(bind(&mut gate, &pod("other")), "ok");
+    assert_eq!(bind(&mut gate, &web("d").namespace("elsewhere")), "ok");
+}
+
+#[test]
+fn numa_zones_have_one_owner() {
+    let dedicated = |name: &str, zones: &str| {
+        let pod = pod(name).dedicated(None).container("cpu=1");
+        pod.zones(zones)
+    };
+    let mut gate = gate(node("n").allocatable("cpu=8 memory=8Gi"));
+    gate.apply(
+        report("n")
+            .zone("0", 0, "cpu=4 memory=4Gi")
+            .zone("0", 1, "cpu=4 memory=4Gi")
+            .into(),
+    );
+    assert_eq!(bind(&mut gate, &dedicated("a", "0")), "ok");
+    assert_eq!(
+        bind(&mut gate, &dedicated("b", "0")),
+        "NUMA zone 0 is in use by pod default/a"
+    );
+    // It fits what the kubelet counts, but a has all of zone 0.
+    assert_eq!(
+        bind(&mut gate, &pod("web").container("cpu=5")),
+        "OutOfcpu: Node didn't have enough resource: cpu, requested: 5000, used: 4000, capacity: 8000; pods with NUMA zones of their own use whole zones"
+    );
+    assert_eq!(bind(&mut gate, &pod("web").container("cpu=3")), "ok");
+    assert_eq!(
+        bind(&mut gate, &dedicated("c", "1")),
+        "without NUMA zone 1, the other pods of the node do not fit"
+    );
+}
+
+#[test]
+fn a_lost_bind_is_read_after_a_while() {
+    let mut gate = gate(small());
+    gate.apply(node("m").allocatable("cpu=2").build().into());
+    let big = |name: &str| pod(name).container("cpu=1500m");
+    assert_eq!(bind(&mut gate, &big("a")), "ok");
+    assert_eq!(bind_at(&mut gate, &big("a"), "m", seconds(10)), "ok");
+    // Both binds of the pod count.
+    assert_eq!(gate.holds(), 2);
+    assert_eq!(bind(&mut gate, &big("b")), FULL);
+
+    assert_eq!(gate.late_pods(seconds(14)), []);
+    let late = gate.late_pods(seconds(15));
+    assert_eq!((late.len(), &*late[0].uid, &*late[0].name), (1, "a", "a"));
+    assert_eq!(gate.late_pods(seconds(16)), [], "it is being read");
+    assert_eq!(gate.late_pods(seconds(20)).len(), 1, "no answer came");
+
+    gate.settle("a", &ReadPod::Unbound, seconds(15));
+    assert_eq!(gate.holds(), 1, "the later bind may be on its way");
+    assert_eq!(bind(&mut gate, &big("b")), "ok");
+    gate.settle("a", &ReadPod::On("m".into()), seconds(25));
+    assert_eq!(gate.holds(), 2, "the watch will show it");
+    gate.settle("a", &ReadPod::On("n".into()), seconds(25));
+    gate.settle("b", &ReadPod::Gone, seconds(25));
+    assert_eq!(gate.holds(), 0);
+    gate.verify().unwrap();
+}
+
+#[test]
+fn dry_runs_hold_nothing_and_holds_are_bounded() {
+    let mut gate = gate(small());
+    let known = observe(&mut gate, &pod("p").container("cpu=2"));
+    let dry = BindRequest {
+        dry_run: true,
+        ..request(&known, "n")
+    };
+    assert_eq!(gate.judge(&known, &dry, seconds(0)), Ok(()));
+    assert_eq!(gate.holds(), 0);
+    assert_eq!(
+        gate.judge(&known, &request(&known, "n"), seconds(0)),
+        Ok(())
+    );
+    // It does not end the hold of the bind before it.
+    assert_eq!(gate.judge(&known, &dry, seconds(0)), Ok(()));
+    assert_eq!(gate.holds(), 1);
+    for number in 0..20 {
+        let name = format!("m{number}");
+        gate.apply(node(&name).allocatable("cpu=2").build().into());
+        let judged = gate.judge(&known, &request(&known, &name), seconds(0));
+        assert_eq!(judged.is_ok(), number < 7, "{number}");
+    }
+    assert_eq!(gate.holds(), 8);
+    gate.remove_pod(&Key::new("default", "p"), "p");
+    assert_eq!((gate.holds(), gate.pods()), (0, 0));
+    gate.verify().unwrap();
+}
+
+#[test]
+fn a_refused_repetition_keeps_the_hold_of_the_bind_before() {
+    let mut gate = gate(small());
+    let big = pod("a").container("cpu=1500m");
+    assert_eq!(bind(&mut gate, &big), "ok");
+    gate.apply(node("n").allocatable("cpu=1").build().into());
+    assert!(bind(&mut gate, &big).starts_with("OutOfcpu"));
+    assert_eq!(gate.holds(), 1);
+    gate.verify().unwrap();
+}
