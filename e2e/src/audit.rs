@@ -36,6 +36,8 @@ pub struct Request {
     pub code: u64,
     /// When it came.
     pub received: jiff::Timestamp,
+    /// When it was over.
+    pub completed: jiff::Timestamp,
 }
 
 impl Request {
@@ -66,7 +68,11 @@ fn request(line: &str) -> Result<Request> {
     if let Some(sub) = object["subresource"].as_str() {
         resource += &format!("/{sub}");
     }
-    let received = text(&event["requestReceivedTimestamp"]);
+    let time = |field: &str| {
+        let text = text(&event[field]);
+        let parsed = text.parse();
+        parsed.with_context(|| format!("no time: {text}"))
+    };
     Ok(Request {
         user: text(&event["user"]["username"]),
         verb: text(&event["verb"]),
@@ -75,8 +81,7 @@ fn request(line: &str) -> Result<Request> {
         namespace: text(&object["namespace"]),
         name: text(&object["name"]),
         code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
-        received: received
-            .parse()
-            .with_context(|| format!("no time: {received}"))?,
+        received: time("requestReceivedTimestamp")?,
+        completed: time("stageTimestamp")?,
     })
 }

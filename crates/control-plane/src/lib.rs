@@ -1,4 +1,4 @@
-//! The components that run against an API server: the scheduler, the controllers and the admission webhook.
+//! The components that run against an API server: the scheduler, the controllers, the admission webhook and the gate.
 //!
 //! The engine decides; this crate feeds it with watches, carries out its decisions and reports the results.
 //!
@@ -9,6 +9,7 @@
 //! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
 //! | [`controllers`] | the controllers, and the component that runs them |
 //! | [`election`] | leader election |
+//! | [`gate`] | the gate: a webhook that judges the binds of all schedulers |
 //! | [`webhook`] | the admission webhook, and the parts of it that other webhooks can use |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
 //! | `backoff` | exponential backoff |
@@ -18,6 +19,7 @@ mod backoff;
 pub mod client;
 pub mod controllers;
 pub mod election;
+pub mod gate;
 mod planted;
 pub mod scheduler;
 pub mod serve;

@@ -40,11 +40,14 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::client::Exchange;
+pub(crate) use auth::Access;
+pub use auth::Caller;
 use auth::Guard;
 pub(crate) use der::Validity;
 pub use health::Check;
 use origin::LocalNames;
 pub use queues::register_queues;
+pub(crate) use reviews::Reviews;
 use routes::Callers;
 pub(crate) use routes::{JSON, TEXT, answer, refuse, to_json};
 pub(crate) use tls::provider;
@@ -273,7 +276,7 @@ impl Listening {
 }
 
 /// The local address of the route to a server. Nothing is sent.
-fn own_address(server: &http::Uri) -> Option<IpAddr> {
+pub(crate) fn own_address(server: &http::Uri) -> Option<IpAddr> {
     let host = server.host()?.trim_matches(['[', ']']);
     let port = server.port_u16().unwrap_or(443);
     let remote = std::net::ToSocketAddrs::to_socket_addrs(&(host, port))

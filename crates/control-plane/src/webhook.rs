@@ -1,18 +1,20 @@
 //! The admission webhook: changes and checks pods as `engine::admission` decides, and checks workloads, profiles and settings.
 //!
 //! Several replicas serve at the same time, without a leader. [`review`], [`server`] and [`certificates`] know nothing about pods:
-//! other webhooks can use them.
+//! the gate uses them, too.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`review`] | AdmissionReviews: what the API server sends and what it gets |
 //! | [`server`] | serves reviews over TLS |
 //! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
+//! | [`bind_permission`] | who may bind the pods of a scheduler |
 //! | [`pods`] | the answers about pods, workloads and profiles |
 //! | [`settings`] | the answers about the settings of tiers and agents |
 //! | [`objects`] | watched objects that the answers depend on |
 //! | `in_process` | the webhook of a cluster in the same process |
 
+pub mod bind_permission;
 pub mod certificates;
 mod in_process;
 pub mod objects;
@@ -26,13 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use reconcile::Watches;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::client::{Connect, ConnectError};
 use crate::serve::{Check, Component, Listening, Serve, ServeError, encode_metrics};
+use bind_permission::{BindAuthorization, BindPermission};
 use certificates::{CertificateKeeper, CertificateOptions};
 pub use in_process::InProcessWebhook;
 use objects::AdmissionObjects;
@@ -53,6 +55,8 @@ pub struct WebhookOptions {
     /// Where API servers send reviews.
     pub address: SocketAddr,
     pub certificates: CertificateOptions,
+    /// What follows for callers that create pods on a node and may not bind pods of their scheduler.
+    pub bind_authorization: BindAuthorization,
     /// Pods of this namespace are admitted as they are, like those of `kube-system`.
     pub namespace: String,
     /// Health and metrics; none for no such server.
@@ -81,6 +85,7 @@ pub enum WebhookError {
 pub struct Webhook {
     connect: Connect,
     certificates: CertificateOptions,
+    bind_authorization: BindAuthorization,
     namespace: String,
     shutdown_delay: Duration,
     listener: AdmissionListener,
@@ -96,6 +101,7 @@ impl Webhook {
         Ok(Self {
             connect,
             certificates: options.certificates,
+            bind_authorization: options.bind_authorization,
             namespace: options.namespace,
             shutdown_delay: options.shutdown_delay,
             listener,
@@ -120,6 +126,10 @@ impl Webhook {
             watches,
             keeper: keeper.clone(),
             metrics: ReviewMetrics::default(),
+            permission: Arc::new(BindPermission::new(
+                self.bind_authorization,
+                self.connect.exchange()?,
+            )),
             stopping: AtomicBool::new(false),
         }));
         if let Some(health) = self.health {
@@ -130,6 +140,8 @@ impl Webhook {
         let keep = keeper.clone().run(cancel.clone());
         let admission = Arc::new(PodAdmission::new(objects, self.namespace));
         let metrics = state.0.metrics.clone();
+        let mut paths = pods::paths(&admission);
+        paths.push(pods::node_name_path(&admission, &state.0.permission));
         let serve = async {
             // Before the first lists are complete, a pod would be judged without its profiles.
             state.0.watches.synced(&cancel).await;
@@ -138,9 +150,7 @@ impl Webhook {
             };
             let address = self.listener.address();
             tracing::info!("answering reviews on https://{address}");
-            self.listener
-                .serve(certificate, pods::paths(&admission), metrics)
-                .await
+            self.listener.serve(certificate, paths, metrics).await
         };
         let stopped = async {
             stopped.await;
@@ -164,6 +174,7 @@ struct WebhookStateInner {
     watches: Watches,
     keeper: Arc<CertificateKeeper>,
     metrics: ReviewMetrics,
+    permission: Arc<BindPermission>,
     stopping: AtomicBool,
 }
 
@@ -187,20 +198,8 @@ impl Component for WebhookState {
     fn metrics(&self) -> String {
         let mut registry = Registry::default();
         self.0.metrics.register(&mut registry);
-        let expiry = Gauge::<i64>::default();
-        expiry.set(self.0.keeper.seconds_left().unwrap_or(0));
-        registry.register(
-            "tidepool_cert_expiry_seconds",
-            "Seconds until the served certificate expires",
-            expiry,
-        );
-        let renewals = Gauge::<i64>::default();
-        renewals.set(self.0.keeper.renewals());
-        registry.register(
-            "tidepool_cert_renewals",
-            "Certificates that this replica began to serve",
-            renewals,
-        );
+        self.0.permission.register(&mut registry);
+        self.0.keeper.register(&mut registry);
         encode_metrics(&registry)
     }
 }

@@ -3,6 +3,7 @@
 mod admit;
 mod agent;
 mod ask;
+mod certificates;
 mod cluster;
 mod completion;
 mod component;
@@ -12,6 +13,7 @@ mod debug;
 mod exit;
 mod explain;
 mod foreign;
+mod gate;
 mod kubeconfig;
 mod logs;
 mod memory;
@@ -59,6 +61,7 @@ enum Command {
     Scheduler(Box<scheduler::Flags>),
     Controllers(Box<controllers::Flags>),
     Webhook(Box<webhook::Flags>),
+    Gate(Box<gate::Flags>),
     Nodes(Box<nodes::Flags>),
     Agent(Box<agent::Flags>),
     Completion(completion::Flags),
@@ -72,13 +75,18 @@ fn main() -> ExitCode {
         Command::Scheduler(_)
         | Command::Controllers(_)
         | Command::Webhook(_)
+        | Command::Gate(_)
         | Command::Nodes(_)
         | Command::Agent(_) => logs::Level::Info,
         _ => logs::Level::Warn,
     });
     if matches!(
         cli.command,
-        Command::Up(_) | Command::Scheduler(_) | Command::Controllers(_) | Command::Nodes(_)
+        Command::Up(_)
+            | Command::Scheduler(_)
+            | Command::Controllers(_)
+            | Command::Gate(_)
+            | Command::Nodes(_)
     ) {
         memory::give_back();
     }
@@ -94,6 +102,7 @@ fn main() -> ExitCode {
         Command::Scheduler(flags) => scheduler::run(*flags),
         Command::Controllers(flags) => controllers::run(&flags),
         Command::Webhook(flags) => webhook::run(&flags),
+        Command::Gate(flags) => gate::run(&flags),
         Command::Nodes(flags) => nodes::run(&flags),
         Command::Agent(flags) => agent::run(&flags),
         Command::Completion(flags) => completion::run(&flags),

@@ -12,6 +12,8 @@ mod documents;
 mod failover;
 mod faults;
 mod features;
+mod gate;
+mod gate_races;
 mod gpu;
 mod granted;
 mod harness;

@@ -24,7 +24,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let backends: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();

@@ -28,6 +28,8 @@ pub(crate) enum Refusal {
     Refused {
         status: StatusCode,
         message: String,
+        /// The reason of the status, such as `Conflict`; may be empty.
+        reason: String,
         /// The resource that the refusal is about, such as `namespaces`; may be empty.
         resource: String,
         /// How long to wait before the next attempt.
@@ -147,6 +149,7 @@ fn refusal(code: StatusCode, headers: &HeaderMap, bytes: &Bytes) -> Refusal {
     Refusal::Refused {
         status: code,
         message,
+        reason: status.reason,
         resource: status.details.unwrap_or_default().kind,
         retry_after: seconds.map(Duration::from_secs),
     }

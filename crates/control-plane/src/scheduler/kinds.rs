@@ -61,7 +61,7 @@ const fn watched(kind: Kind) -> (Kind, Resource) {
     (kind, Resource::at(parse::path(kind)))
 }
 
-const fn optional(kind: Kind) -> (Kind, Resource) {
+pub(crate) const fn optional(kind: Kind) -> (Kind, Resource) {
     let resource = Resource {
         optional: true,
         ..Resource::at(parse::path(kind))
@@ -191,7 +191,7 @@ impl Handler for KindInbox {
     }
 }
 
-/// An object of a kind that the scheduler watches.
+/// An object as it was received, in the form of the engine.
 pub(crate) fn parse_object(kind: Kind, raw: &RawObject) -> Result<ParsedObject, InvalidObject> {
     match kind {
         Kind::Pod => pod(raw),

@@ -18,19 +18,19 @@ const LONGEST_TOKEN: usize = 16 << 10;
 /// Kubernetes allows this group everything.
 const MASTERS: &str = "system:masters";
 
-/// A user as a TokenReview returns it; a SubjectAccessReview gets the same fields.
+/// A user as a TokenReview returns it and an AdmissionReview names it; a SubjectAccessReview gets the same fields.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Caller {
-    pub(super) username: String,
-    pub(super) uid: String,
-    pub(super) groups: Vec<String>,
-    pub(super) extra: std::collections::BTreeMap<String, Vec<String>>,
+pub struct Caller {
+    pub username: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: std::collections::BTreeMap<String, Vec<String>>,
 }
 
 /// One permission that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Access {
+pub(crate) enum Access {
     Path {
         path: String,
         verb: String,
@@ -39,6 +39,11 @@ pub(super) enum Access {
     Pod {
         namespace: String,
         name: String,
+    },
+    /// To bind pods of a scheduler, in a namespace.
+    Bind {
+        scheduler: String,
+        namespace: String,
     },
 }
 
@@ -142,6 +147,13 @@ impl std::fmt::Display for Access {
         match self {
             Self::Path { path, verb } => write!(f, "{verb} {path}"),
             Self::Pod { namespace, name } => write!(f, "get pod {namespace}/{name}"),
+            Self::Bind {
+                scheduler,
+                namespace,
+            } => write!(
+                f,
+                "bind pods of scheduler `{scheduler}` in namespace `{namespace}`"
+            ),
         }
     }
 }

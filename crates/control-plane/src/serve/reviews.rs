@@ -33,7 +33,7 @@ const ACCESSES_PER_SECOND: usize = 100;
 
 /// Why there is no result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ReviewError {
+pub(crate) enum ReviewError {
     #[error("too many callers are reviewed at the API server: try again in a second")]
     TooMany,
     #[error("{0}")]
@@ -51,7 +51,7 @@ impl ReviewError {
 
 type TokenHash = [u8; 32];
 
-pub(super) struct Reviews {
+pub(crate) struct Reviews {
     api: Exchange,
     /// `None` for a token that is not accepted.
     callers: Cached<TokenHash, Option<Caller>>,
@@ -62,7 +62,7 @@ pub(super) struct Reviews {
 }
 
 impl Reviews {
-    pub(super) fn new(api: Exchange) -> Self {
+    pub(crate) fn new(api: Exchange) -> Self {
         Self {
             api,
             callers: Cached::new(CACHED_FOR),
@@ -100,7 +100,7 @@ impl Reviews {
         Ok(caller)
     }
 
-    pub(super) async fn is_allowed(
+    pub(crate) async fn is_allowed(
         &self,
         caller: &Caller,
         access: &Access,
@@ -120,6 +120,16 @@ impl Reviews {
             Access::Pod { namespace, name } => {
                 spec["resourceAttributes"] = json!({
                     "namespace": namespace, "name": name, "verb": "get", "version": "v1", "resource": "pods",
+                });
+            }
+            // A resource that exists only for permissions, as `signers` in Kubernetes.
+            Access::Bind {
+                scheduler,
+                namespace,
+            } => {
+                spec["resourceAttributes"] = json!({
+                    "namespace": namespace, "name": scheduler, "verb": "bind",
+                    "group": "tidepool.io", "resource": "schedulers",
                 });
             }
         }

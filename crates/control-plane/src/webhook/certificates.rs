@@ -18,6 +18,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -41,11 +43,20 @@ pub enum CertificateOptions {
 #[derive(Debug, Clone)]
 pub struct ManagedCertificate {
     pub namespace: String,
-    /// Of the Secret and of both webhook configurations.
+    /// Of the Secret and of the webhook configurations.
     pub name: String,
+    /// The configurations that trust the certificate.
+    pub configurations: &'static [Configuration],
     /// The host names and addresses of the server, as the API server calls it.
     pub hosts: Vec<String>,
     pub periods: CertificatePeriods,
+}
+
+/// A kind of webhook configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Configuration {
+    Mutating,
+    Validating,
 }
 
 /// After the Secret changed, until it is read again.
@@ -135,6 +146,24 @@ impl CertificateKeeper {
         self.renewals.load(Ordering::Relaxed)
     }
 
+    /// Adds metrics of the certificate.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let expiry = Gauge::<i64>::default();
+        expiry.set(self.seconds_left().unwrap_or(0));
+        registry.register(
+            "tidepool_cert_expiry_seconds",
+            "Seconds until the served certificate expires",
+            expiry,
+        );
+        let renewals = Gauge::<i64>::default();
+        renewals.set(self.renewals());
+        registry.register(
+            "tidepool_cert_renewals",
+            "Certificates that this replica began to serve",
+            renewals,
+        );
+    }
+
     /// Keeps the certificate up to date until cancelled.
     pub async fn run(self: Arc<Self>, cancel: CancellationToken) {
         let keep = async {
@@ -190,7 +219,7 @@ impl CertificateKeeper {
         let now = jiff::Timestamp::now();
         let mut is_trusted = false;
         if let Some(state) = &state {
-            let bundles = Bundles::new(&self.client, &managed.name);
+            let bundles = Bundles::new(&self.client, &managed.name, managed.configurations);
             is_trusted = match bundles.trust(&state.bundle(), now).await {
                 // Another replica wrote it meanwhile: the test in the patch failed.
                 Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => {

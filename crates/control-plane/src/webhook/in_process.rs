@@ -36,13 +36,13 @@ impl InProcessWebhook {
     }
 
     /// The response to the body of a POST.
-    pub fn respond(&self, path: &str, body: &[u8]) -> Response<Bytes> {
+    pub async fn respond(&self, path: &str, body: &[u8]) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let Some((_, reviewer)) = self.paths.iter().find(|(served, _)| *served == path) else {
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
-        let (status, kind, body, _) = respond(reviewer, body);
+        let (status, kind, body, _) = respond(reviewer, body).await;
         *response.status_mut() = status;
         *response.body_mut() = body.into();
         let headers = response.headers_mut();

@@ -6,16 +6,23 @@ use engine::admission::{
     AdmissionRequest, Refused, check_scheduler, json_patch, keeps_scheduler, mutate, validate,
     validate_profile, validate_update,
 };
+use futures::FutureExt;
 
+use super::bind_permission::BindPermission;
 use super::objects::AdmissionObjects;
-use super::review::{Review, ReviewAnswer};
-use super::server::Reviewer;
+use super::review::{NoAnswer, Review, ReviewAnswer};
+use super::server::{Reviewer, immediate};
 use super::settings;
 
 pub const MUTATE_PODS: &str = "/mutate-pods";
 pub const VALIDATE_PODS: &str = "/validate-pods";
 pub const VALIDATE_PROFILES: &str = "/validate-profiles";
 pub const VALIDATE_WORKLOADS: &str = "/validate-workloads";
+/// For pods that are created on a node, without a scheduler.
+pub const VALIDATE_NODE_NAMES: &str = "/validate-node-names";
+
+/// The annotation of the API object of a static pod, which its kubelet creates.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The configurations do not send pods of these namespaces; if one is sent, it passes.
 const NEVER: [&str; 2] = ["kube-system", "kube-node-lease"];
@@ -40,9 +47,22 @@ pub fn paths(admission: &Arc<PodAdmission>) -> Vec<(&'static str, Reviewer)> {
     ];
     let reviewer = |answer: Answer| -> Reviewer {
         let admission = admission.clone();
-        Arc::new(move |review: &Review| answer(&admission, review))
+        immediate(move |review| answer(&admission, review))
     };
     all.map(|(path, answer)| (path, reviewer(answer))).into()
+}
+
+/// The path for pods that are created with `spec.nodeName`: whether their creator may bind pods of their scheduler.
+pub fn node_name_path(
+    admission: &Arc<PodAdmission>,
+    permission: &Arc<BindPermission>,
+) -> (&'static str, Reviewer) {
+    let (admission, permission) = (admission.clone(), permission.clone());
+    let reviewer: Reviewer = Arc::new(move |review| {
+        let (admission, permission) = (admission.clone(), permission.clone());
+        async move { admission.validate_node_name(&review, &permission).await }.boxed()
+    });
+    (VALIDATE_NODE_NAMES, reviewer)
 }
 
 impl PodAdmission {
@@ -66,9 +86,9 @@ impl PodAdmission {
                         tracing::debug!(pod = %name_of(review), "{reason}");
                     }
                     ReviewAnswer {
-                        refusal: None,
                         patch,
                         warnings: change.warnings,
+                        ..ReviewAnswer::default()
                     }
                 }
                 Err(refused) => refuse(review, &refused),
@@ -91,6 +111,26 @@ impl PodAdmission {
             };
             warn_or_refuse(review, result)
         })
+    }
+
+    /// A pod that has a node when it is created passes every scheduler, and the gate.
+    async fn validate_node_name(
+        &self,
+        review: &Review,
+        permission: &BindPermission,
+    ) -> Result<ReviewAnswer, NoAnswer> {
+        let (spec, metadata) = (&review.object["spec"], &review.object["metadata"]);
+        let has_node = spec["nodeName"].as_str().is_some_and(|it| !it.is_empty());
+        let is_new = review.operation == "CREATE" && review.sub_resource.is_none();
+        let is_mirror = metadata["annotations"].get(MIRROR).is_some();
+        if !self.is_ours(review) || !is_new || !has_node || is_mirror {
+            return Ok(ReviewAnswer::default());
+        }
+        let scheduler = spec["schedulerName"].as_str().unwrap_or_default();
+        let name = name_of(review);
+        let name = name.rsplit('/').next().unwrap_or_default();
+        let refused = permission.check(review, name, scheduler).await?;
+        Ok(refused.unwrap_or_default())
     }
 
     /// Whether the pods of a workload name a scheduler that runs. Warnings about the pods themselves reach only their controller.

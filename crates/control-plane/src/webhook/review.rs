@@ -4,6 +4,8 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::serve::Caller;
+
 const VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
@@ -14,12 +16,18 @@ pub struct Review {
     pub uid: String,
     pub resource: GroupResource,
     pub sub_resource: Option<String>,
+    /// Empty for an object whose name is not known yet.
+    pub name: String,
     pub namespace: String,
     pub operation: String,
     /// Null for a deletion.
     pub object: Value,
     /// Null for a creation.
     pub old_object: Value,
+    /// The caller of the API server.
+    pub user_info: Caller,
+    /// Nothing will be written.
+    pub dry_run: Option<bool>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -32,13 +40,42 @@ pub struct GroupResource {
 /// The answer to a review.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReviewAnswer {
-    /// The reason of a refusal, for the user.
+    /// Why the request is refused, for the user.
     pub refusal: Option<String>,
+    /// The same for programs.
+    pub reason: RefusalReason,
     /// The operations of a JSON patch.
     pub patch: Vec<Value>,
     /// For the user, who sees them also if the request is allowed.
     pub warnings: Vec<String>,
 }
+
+/// `status.reason` of a refused request, with its code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RefusalReason {
+    #[default]
+    BadRequest,
+    Forbidden,
+    /// A bind that must not be committed now. Our schedulers know it by this reason.
+    BindRefused,
+}
+
+/// The text of [`RefusalReason::BindRefused`].
+pub const BIND_REFUSED: &str = "BindRefused";
+
+impl RefusalReason {
+    fn status(self) -> (u16, &'static str) {
+        match self {
+            Self::BadRequest => (400, "BadRequest"),
+            Self::Forbidden => (403, "Forbidden"),
+            Self::BindRefused => (409, BIND_REFUSED),
+        }
+    }
+}
+
+/// This replica cannot answer. The API server acts by the failure policy of the webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoAnswer(pub String);
 
 impl ReviewAnswer {
     pub fn refuse(message: impl Into<String>) -> Self {
@@ -93,7 +130,8 @@ pub fn read(body: &[u8]) -> Result<Review, AdmissionReviewError> {
 pub fn write(uid: &str, answer: &ReviewAnswer) -> Vec<u8> {
     let mut response = json!({"uid": uid, "allowed": answer.refusal.is_none()});
     if let Some(message) = &answer.refusal {
-        response["status"] = json!({"code": 400, "reason": "BadRequest", "message": message});
+        let (code, reason) = answer.reason.status();
+        response["status"] = json!({"code": code, "reason": reason, "message": message});
     }
     if !answer.patch.is_empty() && answer.refusal.is_none() {
         let patch = ByteString(Value::from(answer.patch.clone()).to_string().into_bytes());

@@ -1,7 +1,7 @@
 //! Serves reviews over TLS. Callers are API servers; they need no permission, because an answer changes nothing here.
 
 use std::net::{SocketAddr, TcpListener};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,6 +11,8 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use prometheus_client::metrics::counter::Counter;
@@ -18,14 +20,24 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::review::{self, Review, ReviewAnswer};
+use super::review::{self, NoAnswer, Review, ReviewAnswer};
 use crate::serve::{JSON, ServingCertificate, TEXT, accept_tls};
 
 /// The API server stores no object above it.
 pub const LARGEST_BODY: usize = 3 << 20;
 
 /// Answers the reviews of one path.
-pub type Reviewer = Arc<dyn Fn(&Review) -> ReviewAnswer + Send + Sync>;
+pub type Reviewer = Arc<dyn Fn(Review) -> ReviewFuture + Send + Sync>;
+pub type ReviewFuture = BoxFuture<'static, Result<ReviewAnswer, NoAnswer>>;
+
+/// A reviewer that waits for nothing.
+pub fn immediate(answer: impl Fn(&Review) -> ReviewAnswer + Send + Sync + 'static) -> Reviewer {
+    let answer = Arc::new(answer);
+    Arc::new(move |review| {
+        let answer = answer.clone();
+        async move { Ok(answer(&review)) }.boxed()
+    })
+}
 
 /// A bound address that does not answer yet.
 pub struct AdmissionListener {
@@ -71,13 +83,13 @@ async fn handle(
     body: Bytes,
 ) -> Response {
     let begun = Instant::now();
-    let (code, kind, body, outcome) = respond(&reviewer, &body);
+    let (code, kind, body, outcome) = respond(&reviewer, &body).await;
     metrics.count(path, outcome, begun);
     (code, [(CONTENT_TYPE, kind)], Body::from(body)).into_response()
 }
 
 /// The response to a body, and how it counts.
-pub fn respond(
+pub async fn respond(
     reviewer: &Reviewer,
     body: &[u8],
 ) -> (StatusCode, &'static str, Vec<u8>, &'static str) {
@@ -88,9 +100,11 @@ pub fn respond(
             return (StatusCode::BAD_REQUEST, TEXT, text, "invalid");
         }
     };
+    let (uid, namespace) = (review.uid.clone(), review.namespace.clone());
     // A defect must not end the server; the API server then acts by its failure policy.
-    match catch_unwind(AssertUnwindSafe(|| reviewer(&review))) {
-        Ok(answer) => {
+    let answer = async { reviewer(review).await };
+    match AssertUnwindSafe(answer).catch_unwind().await {
+        Ok(Ok(answer)) => {
             let outcome = match &answer {
                 ReviewAnswer {
                     refusal: Some(_), ..
@@ -98,19 +112,17 @@ pub fn respond(
                 ReviewAnswer { patch, .. } if !patch.is_empty() => "changed",
                 _ => "allowed",
             };
-            (
-                StatusCode::OK,
-                JSON,
-                review::write(&review.uid, &answer),
-                outcome,
-            )
+            let body = review::write(&uid, &answer);
+            (StatusCode::OK, JSON, body, outcome)
         }
+        Ok(Err(NoAnswer(why))) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            TEXT,
+            why.into_bytes(),
+            "unanswered",
+        ),
         Err(_) => {
-            tracing::error!(
-                uid = review.uid,
-                namespace = review.namespace,
-                "cannot answer a review: it caused a panic"
-            );
+            tracing::error!(uid, namespace, "cannot answer a review: it caused a panic");
             let text = b"the webhook cannot answer this review".to_vec();
             (StatusCode::INTERNAL_SERVER_ERROR, TEXT, text, "panic")
         }

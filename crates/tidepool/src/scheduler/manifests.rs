@@ -40,7 +40,20 @@ pub(super) fn print(
     let objects = body();
     let own = format!("{name}-{DEPLOYED_NAME}");
     let flag = "        - --config=/etc/tidepool/config.yaml\n";
-    let edits: [Edit<'_>; 2] = [
+    let names = match file {
+        Some(_) => configuration.profiles.iter(),
+        None => [].iter(),
+    };
+    let mut names: Vec<&str> = names.map(|it| &*it.scheduler_name).collect();
+    if names.is_empty() {
+        names.push(name);
+    }
+    let edits: [Edit<'_>; 3] = [
+        // It binds pods of all its profiles.
+        (
+            "  resourceNames: [tidepool]\n",
+            format!("  resourceNames: {names:?}\n"),
+        ),
         (deployed_config(objects), indented(&text)),
         (
             flag,
@@ -127,7 +140,9 @@ mod tests {
             assert!(name.starts_with("batch-tidepool-scheduler"), "{name}");
             // The same rights, on another Lease.
             let rules = theirs["rules"].to_string();
-            let rules = rules.replace("\"tidepool-scheduler\"", "\"batch-tidepool-scheduler\"");
+            let rules = rules
+                .replace("\"tidepool-scheduler\"", "\"batch-tidepool-scheduler\"")
+                .replace("[\"tidepool\"]", "[\"batch\"]");
             assert_eq!(ours["rules"].to_string(), rules, "{name}");
         }
         let config = ours.iter().find(|it| it["kind"] == "ConfigMap").unwrap();
@@ -147,6 +162,13 @@ mod tests {
         let printed = objects(&print("b", file, &load(text)).unwrap());
         let config = printed.iter().find(|it| it["kind"] == "ConfigMap").unwrap();
         assert_eq!(config["data"]["config.yaml"], text);
+        let role = printed.iter().find(|it| it["kind"] == "ClusterRole");
+        let rules = role.unwrap()["rules"].as_array().unwrap();
+        let binds = rules
+            .iter()
+            .find(|rule| rule["verbs"][0] == "bind")
+            .unwrap();
+        assert_eq!(binds["resourceNames"], serde_json::json!(["a", "b"]));
         let other = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles: [{schedulerName: b}]\n";
         let long = "x".repeat(45);
         for (name, text, want) in [

@@ -29,13 +29,16 @@ pub(super) async fn install(cluster: &Cluster, client: &Client) -> anyhow::Resul
     let webhook = Arc::new(InProcessWebhook::start(client).await);
     let handler: ServiceHandler = Arc::new(move |request| {
         let webhook = webhook.clone();
-        async move { webhook.respond(request.uri().path(), request.body()) }.boxed()
+        async move { webhook.respond(request.uri().path(), request.body()).await }.boxed()
     });
     cluster.route_service(NAMESPACE, NAME, ServiceBackend::InProcess(handler));
     for configuration in of_kind::<MutatingWebhookConfiguration>(&objects)? {
         create_object(client, &configuration).await?;
     }
-    for configuration in of_kind::<ValidatingWebhookConfiguration>(&objects)? {
+    for mut configuration in of_kind::<ValidatingWebhookConfiguration>(&objects)? {
+        // The cluster evaluates no conditions, and allows every caller everything.
+        let webhooks = configuration.webhooks.iter_mut();
+        webhooks.for_each(|all| all.retain(|it| it.match_conditions.is_none()));
         create_object(client, &configuration).await?;
     }
     Ok(())

@@ -15,6 +15,7 @@ use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
 use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::observe::log::Named;
+use crate::webhook::review::BIND_REFUSED;
 
 /// How long a binding is retried while the server answers 429.
 const MAX_THROTTLED: Duration = Duration::from_secs(2);
@@ -32,6 +33,8 @@ pub(crate) enum BindOutcome {
     Gone,
     /// The pod was not bound, for this reason.
     Refused(String),
+    /// The gate refused it: the node has not enough left.
+    Conflict(String),
     /// The binding was not sent, because this process is not the leader.
     NotLeader,
 }
@@ -83,6 +86,9 @@ pub(crate) async fn bind(
                 status: StatusCode::NOT_FOUND,
                 ..
             } => break BindOutcome::Gone,
+            Refusal::Refused { reason, .. } if reason == BIND_REFUSED => {
+                break BindOutcome::Conflict(refusal.to_string());
+            }
             Refusal::Refused {
                 status: StatusCode::CONFLICT,
                 ..

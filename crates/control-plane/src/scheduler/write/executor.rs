@@ -532,6 +532,12 @@ impl Executor {
                 }
                 Err(text)
             }
+            // Another scheduler was faster. The pod waits again, with backoff.
+            BindOutcome::Conflict(text) => {
+                Counters::add(&self.counters.bind_failures);
+                tracing::info!(pod = %Named(&pod), %node, "the gate refused the bind: {text}");
+                Err(text)
+            }
             BindOutcome::NotLeader => {
                 Counters::add(&self.counters.bind_failures);
                 self.note_not_leader(&uid);

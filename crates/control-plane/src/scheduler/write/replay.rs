@@ -63,7 +63,7 @@ pub async fn replay(connect: Connect, placements: Vec<Placement>) -> Result<(), 
                     format!("it is on {}", pod.node.as_deref().unwrap_or(""))
                 }
                 BindOutcome::Gone => "it is gone".to_owned(),
-                BindOutcome::Refused(text) => text,
+                BindOutcome::Refused(text) | BindOutcome::Conflict(text) => text,
                 BindOutcome::NotLeader => Refusal::NotLeader.to_string(),
             };
             let Placement {

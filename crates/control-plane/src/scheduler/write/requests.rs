@@ -96,6 +96,7 @@ impl Call {
             Err(error) => Err(Refusal::Refused {
                 status: http::StatusCode::BAD_REQUEST,
                 message: format!("`{}` is not a valid path: {error}", self.path),
+                reason: String::new(),
                 resource: String::new(),
                 retry_after: None,
             }),

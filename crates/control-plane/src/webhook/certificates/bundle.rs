@@ -6,12 +6,17 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
+use super::Configuration;
 use crate::serve::Validity;
 
-const PLURALS: [&str; 2] = [
-    "mutatingwebhookconfigurations",
-    "validatingwebhookconfigurations",
-];
+impl Configuration {
+    fn plural(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutatingwebhookconfigurations",
+            Self::Validating => "validatingwebhookconfigurations",
+        }
+    }
+}
 
 /// Certificates in one bundle; the oldest ones that are not ours any more go first.
 const MOST: usize = 16;
@@ -20,11 +25,20 @@ const MOST: usize = 16;
 pub(super) struct Bundles<'a> {
     client: &'a kube::Client,
     name: &'a str,
+    configurations: &'a [Configuration],
 }
 
 impl<'a> Bundles<'a> {
-    pub(super) fn new(client: &'a kube::Client, name: &'a str) -> Self {
-        Self { client, name }
+    pub(super) fn new(
+        client: &'a kube::Client,
+        name: &'a str,
+        configurations: &'a [Configuration],
+    ) -> Self {
+        Self {
+            client,
+            name,
+            configurations,
+        }
     }
 
     /// Makes the configurations trust these CAs. True if they did already.
@@ -34,7 +48,8 @@ impl<'a> Bundles<'a> {
         now: Timestamp,
     ) -> Result<bool, kube::Error> {
         let mut is_trusted = true;
-        for plural in PLURALS {
+        for configuration in self.configurations {
+            let plural = configuration.plural();
             let path = format!(
                 "/apis/admissionregistration.k8s.io/v1/{plural}/{}",
                 self.name

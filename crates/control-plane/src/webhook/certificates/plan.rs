@@ -147,6 +147,7 @@ mod tests {
         ManagedCertificate {
             namespace: "n".to_owned(),
             name: "w".to_owned(),
+            configurations: &[],
             hosts: vec!["w.n.svc".to_owned(), "127.0.0.1".to_owned()],
             periods: CertificatePeriods::default(),
         }

@@ -161,6 +161,7 @@ impl Executor {
             BindOutcome::Done => ("bound", "Success"),
             BindOutcome::Elsewhere(_) => ("elsewhere", "Error"),
             BindOutcome::Gone => ("gone", "Error"),
+            BindOutcome::Conflict(_) => ("conflict", "Error"),
             BindOutcome::Refused(_) | BindOutcome::NotLeader => ("refused", "Error"),
         };
         self.metrics

@@ -1,0 +1,264 @@
+//! The answers to reviews of binds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use engine::gate::{BindRefusal, BindRequest, GatePod, KnownPod};
+use engine::model::{NUMA_ZONES, ZoneSet};
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::kinds::{Judge, read_pod};
+use super::metrics::GateMetrics;
+use crate::client::{Exchange, Refusal};
+use crate::election::leadership::Leadership;
+use crate::scheduler::write::requests::Call;
+use crate::webhook::bind_permission::BindPermission;
+use crate::webhook::review::{NoAnswer, RefusalReason, Review, ReviewAnswer};
+use crate::webhook::server::LARGEST_BODY;
+
+/// The API server sends no binds of these namespaces; if one is sent, it passes.
+const NEVER: &str = "kube-system";
+
+/// Answers reviews while this process leads.
+pub(super) struct Reviewer {
+    pub(super) judge: Judge,
+    pub(super) api: Exchange,
+    pub(super) permission: Arc<BindPermission>,
+    pub(super) leadership: Arc<Leadership>,
+    /// The watches are up to date, and the process does not stop.
+    pub(super) is_open: AtomicBool,
+    pub(super) own_namespace: String,
+    pub(super) metrics: GateMetrics,
+    pub(super) begun: Instant,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Binding {
+    metadata: BindingMetadata,
+    target: Target,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct BindingMetadata {
+    name: String,
+    uid: String,
+    annotations: Option<std::collections::BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Target {
+    kind: String,
+    name: String,
+    uid: String,
+}
+
+/// What is known of a pod that was read.
+enum StoredPod {
+    Known(Arc<GatePod>),
+    Gone,
+}
+
+impl Reviewer {
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(super) fn open(&self) {
+        self.is_open.store(true, Ordering::Release);
+    }
+
+    pub(super) fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+    }
+
+    /// Whether an answer counts: after the Lease is lost, another replica answers, which does not know what this one allowed.
+    pub(super) fn leads(&self) -> bool {
+        self.is_open.load(Ordering::Acquire) && self.leadership.left().is_some()
+    }
+
+    fn check_leads(&self) -> Result<(), NoAnswer> {
+        match self.leads() {
+            true => Ok(()),
+            false => Err(NoAnswer("this replica is not the leader".to_owned())),
+        }
+    }
+
+    pub(super) async fn answer(&self, review: &Review) -> Result<ReviewAnswer, NoAnswer> {
+        if !self.is_bind(review) {
+            return Ok(ReviewAnswer::default());
+        }
+        self.check_leads()?;
+        let request = match request_of(review) {
+            Ok(request) => request,
+            Err(text) => return Ok(ReviewAnswer::refuse(text)),
+        };
+        let known = self.judge.lock().find(&request);
+        let pod = match known {
+            KnownPod::Bound => return Ok(ReviewAnswer::default()),
+            KnownPod::Waiting(pod) => pod,
+            KnownPod::Unknown => match self.read(&request.namespace, &request.pod).await? {
+                StoredPod::Known(pod) => pod,
+                StoredPod::Gone => return Ok(self.refuse(&request, &BindRefusal::NoPod)),
+            },
+        };
+        let scheduler = &pod.pod.scheduler_name;
+        let permission = &self.permission;
+        if let Some(refused) = permission.check(review, &request.pod, scheduler).await? {
+            return Ok(refused);
+        }
+        let judged = self.judge.lock().judge(&pod, &request, self.now());
+        // What was allowed is held in any case; it settles by itself.
+        self.check_leads()?;
+        Ok(match judged {
+            Ok(()) => ReviewAnswer::default(),
+            Err(refusal) => self.refuse(&request, &refusal),
+        })
+    }
+
+    fn is_bind(&self, review: &Review) -> bool {
+        let resource = &review.resource;
+        let is_binding = matches!(
+            (&*resource.resource, review.sub_resource.as_deref()),
+            ("pods", Some("binding")) | ("bindings", None | Some(""))
+        );
+        let is_judged = review.namespace != NEVER && review.namespace != self.own_namespace;
+        is_binding && is_judged && resource.group.is_empty() && review.operation == "CREATE"
+    }
+
+    fn refuse(&self, request: &BindRequest, refusal: &BindRefusal) -> ReviewAnswer {
+        let label = [("exceeds", refusal.class())];
+        self.metrics.refusals.get_or_create(&label).inc();
+        let (namespace, pod, node) = (&request.namespace, &request.pod, &request.node);
+        tracing::info!(pod = format!("{namespace}/{pod}"), %node, "refused bind: {refusal}");
+        ReviewAnswer {
+            reason: RefusalReason::BindRefused,
+            ..ReviewAnswer::refuse(format!("node {node}: {refusal}"))
+        }
+    }
+
+    async fn read(&self, namespace: &str, name: &str) -> Result<StoredPod, NoAnswer> {
+        let label = [("occasion", "unknown")];
+        self.metrics.reads.get_or_create(&label).inc();
+        match get_pod(&self.api, namespace, name).await {
+            Ok(Some(pod)) => Ok(StoredPod::Known(Arc::new(pod))),
+            Ok(None) => Ok(StoredPod::Gone),
+            Err(why) => Err(NoAnswer(format!(
+                "cannot read pod {namespace}/{name}: {why}"
+            ))),
+        }
+    }
+}
+
+/// A pod as the API server has it; `None` if it is gone or has ended.
+pub(super) async fn get_pod(
+    api: &Exchange,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<GatePod>, String> {
+    let mut call = Call::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"));
+    call.largest = Some(LARGEST_BODY);
+    match call.send(api).await {
+        Ok(bytes) => read_pod(&bytes),
+        Err(Refusal::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) => Ok(None),
+        Err(refusal) => Err(refusal.to_string()),
+    }
+}
+
+fn request_of(review: &Review) -> Result<BindRequest, String> {
+    let binding: Binding = serde_json::from_value(review.object.clone())
+        .map_err(|error| format!("the object is no Binding: {error}"))?;
+    let Binding { metadata, target } = binding;
+    let name = match metadata.name.is_empty() {
+        true => &review.name,
+        false => &metadata.name,
+    };
+    if !engine::model::is_dns_label(&review.namespace) || !is_object_name(name) {
+        return Err(format!("`{name}` is not the name of a pod"));
+    }
+    if !matches!(&*target.kind, "" | "Node") || !is_object_name(&target.name) {
+        return Err(format!(
+            "target is {} `{}`: it must be the name of a Node",
+            target.kind, target.name
+        ));
+    }
+    let annotations = metadata.annotations.unwrap_or_default();
+    // What is not valid gives the pod no zones; the agent chooses them then.
+    let zones = annotations.get(NUMA_ZONES);
+    Ok(BindRequest {
+        namespace: review.namespace.as_str().into(),
+        pod: name.as_str().into(),
+        uid: metadata.uid.into(),
+        node: target.name.into(),
+        node_uid: target.uid.into(),
+        zones: zones.and_then(|text| ZoneSet::parse(text).ok()),
+        dry_run: review.dry_run == Some(true),
+    })
+}
+
+/// It becomes a part of a path.
+fn is_object_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    let is_inner = name.starts_with(['-', '.']) || name.ends_with(['-', '.']);
+    (1..=253).contains(&name.len()) && name.chars().all(is_allowed) && !is_inner
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_request_of_a_review() {
+        let review = |object: serde_json::Value| Review {
+            namespace: "shop".to_owned(),
+            name: "by-path".to_owned(),
+            object,
+            dry_run: Some(true),
+            ..Review::default()
+        };
+        let found = request_of(&review(json!({
+            "metadata": {"name": "web-0", "uid": "u", "annotations": {"tidepool.io/numa-zones": "0,2"}},
+            "target": {"kind": "Node", "name": "n.example.com", "uid": "nu"}})))
+        .unwrap();
+        assert_eq!(
+            (&*found.namespace, &*found.pod, &*found.uid),
+            ("shop", "web-0", "u")
+        );
+        assert_eq!((&*found.node, &*found.node_uid), ("n.example.com", "nu"));
+        assert_eq!(found.zones, ZoneSet::parse("0,2").ok());
+        assert!(found.dry_run);
+        let short = request_of(&review(json!({"target": {"name": "n"}}))).unwrap();
+        assert_eq!((&*short.pod, &*short.uid), ("by-path", ""));
+        for (case, object, want) in [
+            ("no object", json!(null), "the object is no Binding"),
+            ("no target", json!({}), "target is  ``"),
+            (
+                "a target that is no node",
+                json!({"target": {"kind": "Pod", "name": "p"}}),
+                "target is Pod `p`",
+            ),
+            (
+                "a path",
+                json!({"metadata": {"name": "../secrets"}, "target": {"name": "n"}}),
+                "`../secrets` is not the name of a pod",
+            ),
+            (
+                "a number",
+                json!({"metadata": {"name": 1}}),
+                "the object is no Binding: invalid type",
+            ),
+        ] {
+            let error = request_of(&review(object)).unwrap_err();
+            assert!(error.starts_with(want), "{case}: {error}");
+        }
+    }
+}
