@@ -185,8 +185,10 @@ fn binds_are_judged_before_they_are_committed() {
         api.create(&node(name, "zone", json!({}))).unwrap();
     }
     let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
-        "metadata": {"name": "n1"}, "status": {"resources": {"allocatable": {RECLAIMED: "1000"}}}});
+        "metadata": {"name": "n1"}});
     api.post(REPORTS, &report).unwrap();
+    let status = json!({"status": {"resources": {"allocatable": {RECLAIMED: "1000"}}}});
+    api.patch(&format!("{REPORTS}/n1/status"), &status).unwrap();
     let policy = json!({"apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1", "kind": "ResourcePolicy",
         "metadata": {"name": "one", "namespace": "default"}, "spec": {"podSelector": {"matchLabels": {"app": "capped"}},
         "units": [{"name": "all", "priority": 1, "maxCount": 0, "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": "n2"}}}]}});
