@@ -33,6 +33,13 @@ enum Benchmark {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// The gate: four schedulers race for the last places of a cluster on a real kube-apiserver, with and without it
+    #[command(disable_help_flag = true)]
+    Race {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// The admission webhook: CPU time of an answer, by size of the pod
     Webhook,
 }
@@ -41,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     match &options.benchmark {
         Benchmark::Agent => process::run(&mut example("agent"))?,
         Benchmark::Apiserver => process::run(&mut example("apiserver"))?,
-        Benchmark::Drain { flags } => drain(flags)?,
+        Benchmark::Drain { flags } => on_apiserver("bench-drain", flags)?,
+        Benchmark::Race { flags } => on_apiserver("bench-race", flags)?,
         Benchmark::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
         Benchmark::Webhook => {
             let mut command = process::cargo();
@@ -54,14 +62,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// Builds the scheduler and the benchmark together, because the one starts the other; with the features of the whole
 /// workspace, as the tests do, so that the dependencies are not compiled a second time.
-fn drain(flags: &[String]) -> Result<()> {
+fn on_apiserver(example: &str, flags: &[String]) -> Result<()> {
     let mut build = process::cargo();
     build.args(["build", "--release", "--quiet", "--workspace"]);
-    build.args(["--bin", "tidepool", "--example", "bench-drain"]);
+    build.args(["--bin", "tidepool", "--example", example]);
     process::run(&mut build)?;
     let ourselves = std::env::current_exe().context("cannot find the directory of this program")?;
     let directory = ourselves.parent().context("xtask lies in a directory")?;
-    let mut bench = Command::new(directory.join("examples/bench-drain"));
+    let mut bench = Command::new(directory.join("examples").join(example));
     bench.env("TIDEPOOL_CONTROLPLANE", controlplane::directory()?);
     process::run(bench.args(flags))
 }

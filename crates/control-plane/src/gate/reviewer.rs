@@ -111,7 +111,9 @@ impl Reviewer {
         if let Some(refused) = permission.check(review, &request.pod, scheduler).await? {
             return Ok(refused);
         }
+        let begun = Instant::now();
         let judged = self.judge.lock().judge(&pod, &request, self.now());
+        self.metrics.judging.observe(begun.elapsed().as_secs_f64());
         // What was allowed is held in any case; it settles by itself.
         self.check_leads()?;
         Ok(match judged {

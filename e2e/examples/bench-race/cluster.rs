@@ -1,0 +1,325 @@
+//! The control plane of a race, with simulated kubelets, four schedulers and perhaps the gate.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use e2e::{Api, ControlPlane, Process, eventually};
+use futures::StreamExt;
+use serde_json::{Value, json};
+
+const OURS: [&str; 3] = ["one", "two", "three"];
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+const CONFIGURATIONS: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const RECLAIMED: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
+const GATE: &str = include_str!("../../../deploy/gate.yaml");
+const STARTUP: Duration = Duration::from_secs(300);
+/// Every fifth pod is reclaimed.
+const RECLAIMED_EVERY: usize = 5;
+
+pub(crate) struct Cluster {
+    api: Api,
+    gate: Option<(Process, String)>,
+    schedulers: Vec<Process>,
+    _nodes: Process,
+    control_plane: ControlPlane,
+    /// Of each account, per node.
+    places: usize,
+}
+
+/// What became of the pods.
+pub(crate) struct Outcome {
+    pub(crate) refused: usize,
+    /// Nodes with more reclaimed pods than they lend for; no kubelet counts these.
+    pub(crate) overcommitted: usize,
+}
+
+impl Cluster {
+    pub(crate) fn start(nodes: usize, pods: usize, gate: bool) -> Result<Self> {
+        let control_plane = ControlPlane::start(e2e::Options {
+            disable_admission_plugins: vec![
+                "ServiceAccount".to_owned(),
+                "TaintNodesByCondition".to_owned(),
+            ],
+            ..e2e::Options::default()
+        })?;
+        let api = Api::new(&control_plane.admin())?;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tidepool-system"}});
+        api.create(&namespace)?;
+        let kubectl = control_plane.kubectl()?;
+        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
+        kubectl.run(&["apply", "-f", &crds.display().to_string()], STARTUP)?;
+        eventually("the kinds are served", STARTUP, || {
+            api.get(REPORTS).map_err(|error| format!("{error:#}"))
+        });
+        // One place more for reclaimed pods than for others: both accounts are nearly full.
+        let places = pods.div_ceil(nodes);
+        let cores = format!("--cpu={}", places + 1);
+        let count = format!("--nodes={nodes}");
+        let flags = [&count[..], &cores, "--pods=1000", "--secure-port=0"];
+        let nodes_process = run(&control_plane, "nodes", &flags)?;
+        eventually("the nodes are ready", STARTUP, || {
+            let found = api
+                .list("/api/v1/nodes")
+                .map_err(|error| format!("{error:#}"))?;
+            let is_ready = |node: &&Value| {
+                let conditions = node["status"]["conditions"].as_array();
+                let mut conditions = conditions.into_iter().flatten();
+                conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+            };
+            match found.iter().filter(is_ready).count() {
+                ready if ready == nodes => Ok(()),
+                ready => Err(format!("{ready} are ready")),
+            }
+        });
+        let mut cluster = Self {
+            api,
+            gate: None,
+            schedulers: Vec::new(),
+            _nodes: nodes_process,
+            control_plane,
+            places: places.div_ceil(RECLAIMED_EVERY),
+        };
+        cluster.lend()?;
+        if gate {
+            cluster.start_gate()?;
+        }
+        Ok(cluster)
+    }
+
+    /// Every node lends to as many reclaimed pods as come to it on average.
+    fn lend(&self) -> Result<()> {
+        let amount = (1000 * self.places).to_string();
+        for node in self.api.list("/api/v1/nodes")? {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+                "metadata": {"name": name}});
+            self.api.post(REPORTS, &report)?;
+            let status = json!({"status": {"resources": {"allocatable": {RECLAIMED: amount}}}});
+            self.api
+                .patch(&format!("{REPORTS}/{name}/status"), &status)?;
+        }
+        Ok(())
+    }
+
+    fn start_gate(&mut self) -> Result<()> {
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0))?
+            .local_addr()?
+            .port();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(GATE)?;
+        let configuration = objects
+            .into_iter()
+            .find(|it| it["kind"] == "ValidatingWebhookConfiguration");
+        let mut configuration = configuration.context("deploy/gate.yaml has a configuration")?;
+        // Strictly, and with time for a loaded machine: a bind that is not judged would spoil the result.
+        let webhook = &mut configuration["webhooks"][0];
+        webhook["clientConfig"] =
+            json!({"url": format!("https://127.0.0.1:{port}/validate-binds")});
+        webhook["failurePolicy"] = json!("Fail");
+        webhook["timeoutSeconds"] = json!(10);
+        let port = format!("--webhook-port={port}");
+        let flags = [
+            "--webhook-address=127.0.0.1",
+            &port,
+            "--webhook-host=127.0.0.1",
+            "--certificate-check-interval=200ms",
+            "--leader-elect=false",
+        ];
+        let gate = run(&self.control_plane, "gate", &flags)?;
+        let server = eventually("the gate answers", STARTUP, || {
+            let log = gate.log();
+            let server = log
+                .split("serving on ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
+            match (server, log.contains("answering reviews")) {
+                (Some(server), true) => Ok(server.trim().to_owned()),
+                _ => Err(log),
+            }
+        });
+        self.api.post(CONFIGURATIONS, &configuration)?;
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "nothing"}, "target": {"name": "n"}});
+        eventually("the API server asks the gate", STARTUP, || {
+            let path = format!("{PODS}/nothing/binding?dryRun=All");
+            match self.api.post(&path, &binding) {
+                Err(error) if format!("{error:#}").contains("no such pod") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+        self.gate = Some((gate, server));
+        Ok(())
+    }
+
+    /// They schedule before the first pod of the race is created.
+    pub(crate) fn start_schedulers(&mut self, among: usize) -> Result<()> {
+        let kube = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"qps": 10_000, "burst": 10_000}});
+        self.schedulers
+            .push(self.control_plane.kube_scheduler(&kube, &[])?);
+        for name in OURS {
+            // Reclaimed pods need the plugin that counts them.
+            let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+                "leaderElection": {"leaderElect": false}, "profiles": [{"schedulerName": name,
+                "plugins": {"multiPoint": {"enabled": [{"name": "QoSAwareNodeResourcesFit", "weight": 1}]}}}]});
+            let file = self.control_plane.logs().join(format!("{name}.yaml"));
+            std::fs::write(&file, config.to_string())?;
+            let config = format!("--config={}", file.display());
+            let among = format!("--randomize-node-selection={among}");
+            let flags = [&config[..], &among, "--secure-port=0"];
+            let admin = self.control_plane.admin();
+            self.schedulers
+                .push(self.control_plane.tidepool(name, &admin, &flags)?);
+        }
+        let names = ["default-scheduler", OURS[0], OURS[1], OURS[2]];
+        for name in names {
+            self.api
+                .post(PODS, &pod(&format!("first-{name}"), name, "cpu", "0"))?;
+        }
+        eventually("all schedule", STARTUP, || {
+            let pods = self.api.list(PODS).map_err(|error| format!("{error:#}"))?;
+            let bound = pods.iter().filter(|it| !it["spec"]["nodeName"].is_null());
+            match bound.count() {
+                4 => Ok(()),
+                bound => Err(format!("{bound} do")),
+            }
+        });
+        for name in names {
+            self.api.delete_now(&format!("{PODS}/first-{name}"))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create_pods(&self, count: usize) -> Result<()> {
+        let runtime = tokio::runtime::Runtime::new()?;
+        runtime.block_on(async {
+            let config = self.control_plane.admin().to_client_config().await?;
+            let client = kube::Client::try_from(config)?;
+            let creations = futures::stream::iter(0..count).map(|number| {
+                let name = format!("p{number}");
+                let is_reclaimed = number % RECLAIMED_EVERY == 0;
+                // kube-scheduler does not know reclaimed resources.
+                let pod = match (is_reclaimed, number % 4) {
+                    (true, other) => pod(&name, OURS[other % 3], RECLAIMED, "1000"),
+                    (false, 3) => pod(&name, "default-scheduler", "cpu", "1"),
+                    (false, ours) => pod(&name, OURS[ours], "cpu", "1"),
+                };
+                let request = http::Request::post(PODS).header("content-type", "application/json");
+                let client = client.clone();
+                async move {
+                    let request = request.body(pod.to_string().into_bytes())?;
+                    anyhow::Ok(client.request::<Value>(request).await?)
+                }
+            });
+            let created: Vec<_> = creations.buffer_unordered(16).collect().await;
+            created.into_iter().try_for_each(|result| result.map(drop))
+        })
+    }
+
+    /// Returns when every pod runs or was refused by its kubelet; the time is when the last one was bound.
+    pub(crate) fn await_decided(&self, patience: Duration) -> Result<Instant> {
+        let begun = Instant::now();
+        let mut all_bound = None;
+        loop {
+            let pods = self.api.list(PODS)?;
+            let is_bound = |pod: &Value| !pod["spec"]["nodeName"].is_null();
+            if all_bound.is_none() && pods.iter().all(is_bound) {
+                all_bound = Some(Instant::now());
+            }
+            let is_decided = |pod: &Value| {
+                let phase = pod["status"]["phase"].as_str();
+                matches!(phase, Some("Running" | "Failed"))
+            };
+            let open = pods.iter().filter(|pod| !is_decided(pod)).count();
+            match all_bound {
+                Some(bound) if open == 0 => return Ok(bound),
+                _ if begun.elapsed() > patience => bail!("{open} pods are not decided"),
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Result<Outcome> {
+        let mut borrowers: BTreeMap<String, usize> = BTreeMap::new();
+        let mut refused = 0;
+        for pod in self.api.list(PODS)? {
+            refused += usize::from(pod["status"]["phase"] == "Failed");
+            let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+            if !requests[RECLAIMED].is_null() {
+                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
+                *borrowers.entry(node.to_owned()).or_default() += 1;
+            }
+        }
+        let overcommitted = borrowers.values().filter(|pods| **pods > self.places);
+        Ok(Outcome {
+            refused,
+            overcommitted: overcommitted.count(),
+        })
+    }
+
+    fn metrics(&self) -> Result<Option<String>> {
+        let Some((_, server)) = &self.gate else {
+            return Ok(None);
+        };
+        let address = server.trim_start_matches("http://");
+        let mut stream = std::net::TcpStream::connect(address)?;
+        std::io::Write::write_all(
+            &mut stream,
+            b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n",
+        )?;
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut stream, &mut text)?;
+        Ok(Some(text))
+    }
+
+    /// An upper bound of this quantile of the gate's own time per review: that of its bucket.
+    pub(crate) fn review_seconds(&self, quantile: f64) -> Result<Option<f64>> {
+        let Some(text) = self.metrics()? else {
+            return Ok(None);
+        };
+        let name = "tidepool_gate_judge_duration_seconds_bucket";
+        let buckets: Vec<(f64, f64)> = text
+            .lines()
+            .filter(|line| line.starts_with(name))
+            .filter_map(|line| {
+                let bound = line.split("le=\"").nth(1)?.split('"').next()?;
+                let count = line.rsplit(' ').next()?.parse().ok()?;
+                Some((bound.parse().unwrap_or(f64::INFINITY), count))
+            })
+            .collect();
+        let total = buckets.last().map_or(0.0, |(_, count)| *count);
+        let found = buckets.iter().find(|(_, count)| *count >= quantile * total);
+        Ok(found.map(|(bound, _)| *bound))
+    }
+
+    pub(crate) fn refusals(&self) -> Result<usize> {
+        let text = self.metrics()?.unwrap_or_default();
+        let lines = text.lines();
+        let lines = lines.filter(|line| line.starts_with("tidepool_gate_refusals_total"));
+        let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
+        Ok(counts.sum())
+    }
+}
+
+fn run(control_plane: &ControlPlane, command: &str, flags: &[&str]) -> Result<Process> {
+    let kubeconfig = control_plane.kubeconfig_file("admin")?;
+    let mut arguments = vec![
+        command.to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+    ];
+    arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+    control_plane.run(command, &e2e::tidepool::binary()?, &arguments)
+}
+
+fn pod(name: &str, scheduler: &str, resource: &str, amount: &str) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "image": "i",
+            "resources": {"requests": {resource: amount}, "limits": {resource: amount}}}]}});
+    if resource == RECLAIMED {
+        pod["metadata"]["annotations"] =
+            json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"});
+    }
+    pod
+}
