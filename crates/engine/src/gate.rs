@@ -96,7 +96,7 @@ pub enum KnownPod {
 
 /// Judges binds.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct BindGate {
     /// Bound pods as observed, and holds as assumed pods under uids of their own.
     cluster: Cluster,
     waiting: HashMap<Key, Arc<GatePod>>,
@@ -104,7 +104,7 @@ pub struct Gate {
     holds: Holds,
 }
 
-impl Default for Gate {
+impl Default for BindGate {
     fn default() -> Self {
         Self {
             cluster: Cluster::new(),
@@ -115,7 +115,7 @@ impl Default for Gate {
     }
 }
 
-impl Gate {
+impl BindGate {
     /// A Node, CustomNodeResource or ResourcePolicy was observed, or its deletion.
     pub fn apply(&mut self, update: Update) {
         // Only pods can be invalid, and they have a method of their own.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::gate::{BindRequest, Gate, GatePod, KnownPod, ReadPod, SETTLE_TIME};
+use engine::gate::{BindGate, BindRequest, GatePod, KnownPod, ReadPod, SETTLE_TIME};
 use engine::kinds::{Key, Update};
 use engine::kubelet::CRITICAL_PRIORITY;
 use engine::model::{Name, NumaBinding, Pod, Resource, ZoneSet};
@@ -45,7 +45,7 @@ struct World {
     now: Duration,
     store: BTreeMap<Name, Arc<Pod>>,
     log: Vec<Event>,
-    gate: Gate,
+    gate: BindGate,
     /// How much of the log the gate has seen.
     seen: usize,
     /// What the schedulers have seen: they decide on old views.
@@ -86,8 +86,8 @@ fn objects() -> Vec<Update> {
     objects
 }
 
-fn new_gate() -> Gate {
-    let mut gate = Gate::default();
+fn new_gate() -> BindGate {
+    let mut gate = BindGate::default();
     objects().into_iter().for_each(|object| gate.apply(object));
     gate
 }

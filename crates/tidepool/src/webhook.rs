@@ -72,7 +72,11 @@ async fn serve(flags: &Flags) -> anyhow::Result<()> {
         certificates: flags.certificates.options(
             &flags.namespace,
             &flags.webhook_name,
-            &[Configuration::Mutating, Configuration::Validating],
+            &[
+                Configuration::Mutating,
+                Configuration::Validating,
+                Configuration::NodeNames,
+            ],
         ),
         bind_authorization: flags.bind_authorization,
         namespace: flags.namespace.clone(),

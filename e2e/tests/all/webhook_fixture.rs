@@ -74,9 +74,12 @@ pub(crate) struct Fixture {
     pub(crate) proxy: Proxy,
 }
 
-/// The objects of deploy/webhook.yaml.
+/// The objects of the webhook's manifests.
 pub(crate) fn manifests() -> Vec<Value> {
-    serde_saphyr::from_multiple(include_str!("../../../deploy/webhook.yaml")).unwrap()
+    let webhook = include_str!("../../../deploy/webhook.yaml");
+    let node_names = include_str!("../../../deploy/webhook-node-names.yaml");
+    let objects = |text| serde_saphyr::from_multiple::<Value>(text).unwrap();
+    [objects(webhook), objects(node_names)].concat()
 }
 
 impl Fixture {

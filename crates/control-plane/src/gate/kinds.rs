@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::parse;
 use api::wire::core::{self, NOT_FINISHED};
-use engine::gate::{Gate, GatePod, Machine};
+use engine::gate::{BindGate, GatePod, Machine};
 use engine::kinds::{Kind, Object, Update};
 use engine::model::Pod;
 use prost::Message;
@@ -41,15 +41,15 @@ pub(super) fn progress() -> Progress {
 
 /// The judge, which watches change and reviews ask, one after the other.
 #[derive(Clone, Default)]
-pub(super) struct Judge(Arc<Mutex<Gate>>);
+pub(super) struct Judge(Arc<Mutex<BindGate>>);
 
 impl Judge {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Gate> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, BindGate> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn of(&self, kind: Kind) -> KindHandler {
-        KindHandler {
+    pub(super) fn of(&self, kind: Kind) -> GateKindHandler {
+        GateKindHandler {
             kind,
             judge: self.clone(),
         }
@@ -57,7 +57,7 @@ impl Judge {
 }
 
 /// Takes the objects of one kind.
-pub(super) struct KindHandler {
+pub(super) struct GateKindHandler {
     kind: Kind,
     judge: Judge,
 }
@@ -69,7 +69,7 @@ pub(super) enum Watched {
     Other(Object),
 }
 
-impl Handler for KindHandler {
+impl Handler for GateKindHandler {
     type Object = Watched;
     type Problem = InvalidObject;
 

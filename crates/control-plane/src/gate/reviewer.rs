@@ -36,14 +36,14 @@ pub(super) struct Reviewer {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Binding {
-    metadata: BindingMetadata,
+struct ReviewedBinding {
+    metadata: ReviewedMetadata,
     target: Target,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct BindingMetadata {
+struct ReviewedMetadata {
     name: String,
     uid: String,
     annotations: Option<std::collections::BTreeMap<String, String>>,
@@ -175,9 +175,9 @@ pub(super) async fn get_pod(
 }
 
 fn request_of(review: &Review) -> Result<BindRequest, String> {
-    let binding: Binding = serde_json::from_value(review.object.clone())
+    let binding: ReviewedBinding = serde_json::from_value(review.object.clone())
         .map_err(|error| format!("the object is no Binding: {error}"))?;
-    let Binding { metadata, target } = binding;
+    let ReviewedBinding { metadata, target } = binding;
     let name = match metadata.name.is_empty() {
         true => &review.name,
         false => &metadata.name,

@@ -57,6 +57,8 @@ pub struct ManagedCertificate {
 pub enum Configuration {
     Mutating,
     Validating,
+    /// A validating one of its own for pods that are created on a node: it is optional.
+    NodeNames,
 }
 
 /// After the Secret changed, until it is read again.

@@ -85,11 +85,7 @@ impl Drop for RunningWebhook {
 /// The objects of the manifest that the webhook writes or reads.
 async fn install(fixture: &Fixture) {
     define(fixture).await;
-    for mut object in objects(MANIFEST) {
-        // The embedded cluster evaluates no conditions.
-        if let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) {
-            webhooks.retain(|webhook| webhook["matchConditions"].is_null());
-        }
+    for object in objects(MANIFEST) {
         let plural = match object["kind"].as_str().unwrap() {
             "MutatingWebhookConfiguration" => {
                 "admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

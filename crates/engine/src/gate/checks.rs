@@ -1,11 +1,11 @@
 //! What a bind must not exceed. Sums include the holds, so they cover every bind that was allowed.
 
-use super::{BindRefusal, BindRequest, Gate, GatePod};
+use super::{BindGate, BindRefusal, BindRequest, GatePod};
 use crate::cluster::{NodeEntry, Part};
 use crate::kubelet::{self, Admission, AdmissionFailure, Host};
 use crate::model::{NumaBinding, Pod, PolicySpec, ReclaimedResource, Resource};
 
-impl Gate {
+impl BindGate {
     /// `candidate` is the pod as it would be held.
     pub(super) fn check(
         &self,

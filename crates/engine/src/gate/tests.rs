@@ -10,8 +10,8 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// A gate with this node, whose uid is `uid-of-n`.
-fn gate(node: NodeBuilder) -> Gate {
-    let mut gate = Gate::default();
+fn gate(node: NodeBuilder) -> BindGate {
+    let mut gate = BindGate::default();
     gate.apply(node.build().into());
     gate.set_machine(
         "n".into(),
@@ -24,7 +24,7 @@ fn gate(node: NodeBuilder) -> Gate {
     gate
 }
 
-fn observe(gate: &mut Gate, pod: &PodBuilder) -> GatePod {
+fn observe(gate: &mut BindGate, pod: &PodBuilder) -> GatePod {
     let pod = GatePod::new(pod.build());
     gate.set_pod(pod.clone());
     pod
@@ -42,14 +42,14 @@ fn request(pod: &GatePod, node: &str) -> BindRequest {
 }
 
 /// `ok`, or the words of the refusal.
-fn bind_at(gate: &mut Gate, pod: &PodBuilder, node: &str, now: Duration) -> String {
+fn bind_at(gate: &mut BindGate, pod: &PodBuilder, node: &str, now: Duration) -> String {
     let pod = observe(gate, pod);
     let judged = gate.judge(&pod, &request(&pod, node), now);
     gate.verify().unwrap();
     judged.map_or_else(|refusal| refusal.to_string(), |()| "ok".to_owned())
 }
 
-fn bind(gate: &mut Gate, pod: &PodBuilder) -> String {
+fn bind(gate: &mut BindGate, pod: &PodBuilder) -> String {
     bind_at(gate, pod, "n", seconds(0))
 }
 
@@ -121,7 +121,7 @@ fn what_is_refused() {
 
 #[test]
 fn what_the_pod_and_the_machine_say_beside_the_model() {
-    let strict = |gate: &mut Gate, os: Option<&str>, strict_groups| {
+    let strict = |gate: &mut BindGate, os: Option<&str>, strict_groups| {
         let pod = GatePod {
             os: os.map(Name::from),
             strict_groups,

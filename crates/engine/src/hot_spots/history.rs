@@ -29,13 +29,13 @@ pub struct History {
     /// Pods that were moved and are still on their node, by uid.
     leaving: BTreeSet<Name>,
     /// By the uid of the owner.
-    workloads: BTreeMap<Name, Workload>,
+    workloads: BTreeMap<Name, MovedWorkload>,
     rate: EvictionRate,
     began: Timestamp,
 }
 
 #[derive(Debug, Clone)]
-struct Workload {
+struct MovedWorkload {
     moved: Timestamp,
     paused_until: Timestamp,
     /// When the newest pod of the cluster was created, by the clock of the API server. Later pods replace moved ones.
@@ -149,7 +149,7 @@ impl History {
         let newest = cluster.all_placed().map(|it| it.pod.created).max();
         let workload = self.workloads.entry(owner.uid.clone());
         // Of the first move in a row: what replaced that pod stays, too.
-        let workload = workload.or_insert_with(|| Workload {
+        let workload = workload.or_insert_with(|| MovedWorkload {
             moved: now,
             paused_until: now,
             newest: newest.unwrap_or(pod.created),

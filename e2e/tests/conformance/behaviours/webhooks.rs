@@ -165,9 +165,19 @@ fn once_per_deletion(asked: Vec<(String, Value)>) -> Vec<(String, Value)> {
     kept
 }
 
+/// Whether a request is about an object of this behaviour: others run at the same time, and make objects without a namespace.
+fn is_own(s: &Session, request: &Value) -> bool {
+    let starts_with = |part: &str| {
+        let text = request[part].as_str().unwrap_or_default();
+        text.starts_with(s.namespace())
+    };
+    starts_with("namespace") || starts_with("name")
+}
+
 /// Which webhooks were called since the last time, as `name operation resource`, in order.
 pub(super) fn called(s: &mut Session, what: &str) {
-    let asked = once_per_deletion(s.webhooks().take_asked(&path(s, "")));
+    let mut asked = once_per_deletion(s.webhooks().take_asked(&path(s, "")));
+    asked.retain(|(_, request)| is_own(s, request));
     let calls: Vec<String> = asked
         .iter()
         .map(|(path, request)| {

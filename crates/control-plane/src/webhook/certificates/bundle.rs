@@ -13,7 +13,15 @@ impl Configuration {
     fn plural(self) -> &'static str {
         match self {
             Self::Mutating => "mutatingwebhookconfigurations",
-            Self::Validating => "validatingwebhookconfigurations",
+            Self::Validating | Self::NodeNames => "validatingwebhookconfigurations",
+        }
+    }
+
+    /// The name of the configuration of a component.
+    fn name(self, component: &str) -> String {
+        match self {
+            Self::Mutating | Self::Validating => component.to_owned(),
+            Self::NodeNames => format!("{component}-node-names"),
         }
     }
 }
@@ -49,11 +57,8 @@ impl<'a> Bundles<'a> {
     ) -> Result<bool, kube::Error> {
         let mut is_trusted = true;
         for configuration in self.configurations {
-            let plural = configuration.plural();
-            let path = format!(
-                "/apis/admissionregistration.k8s.io/v1/{plural}/{}",
-                self.name
-            );
+            let (plural, name) = (configuration.plural(), configuration.name(self.name));
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
             let get = http::Request::get(&path).body(Vec::new());
             let get = get.map_err(kube::Error::HttpError)?;
             let configuration: Value = match self.client.request(get).await {
@@ -71,7 +76,7 @@ impl<'a> Bundles<'a> {
                 .body(body)
                 .map_err(kube::Error::HttpError)?;
             self.client.request::<Value>(patch).await?;
-            tracing::info!(configuration = self.name, plural, "wrote the CA bundle");
+            tracing::info!(configuration = name, plural, "wrote the CA bundle");
         }
         Ok(is_trusted)
     }
