@@ -58,7 +58,7 @@ struct Target {
 }
 
 /// What is known of a pod that was read.
-enum StoredPod {
+enum ReviewedPod {
     Known(Arc<GatePod>),
     Gone,
 }
@@ -102,8 +102,8 @@ impl Reviewer {
             KnownPod::Bound => return Ok(ReviewAnswer::default()),
             KnownPod::Waiting(pod) => pod,
             KnownPod::Unknown => match self.read(&request.namespace, &request.pod).await? {
-                StoredPod::Known(pod) => pod,
-                StoredPod::Gone => return Ok(self.refuse(&request, &BindRefusal::NoPod)),
+                ReviewedPod::Known(pod) => pod,
+                ReviewedPod::Gone => return Ok(self.refuse(&request, &BindRefusal::NoPod)),
             },
         };
         let scheduler = &pod.pod.scheduler_name;
@@ -143,12 +143,12 @@ impl Reviewer {
         }
     }
 
-    async fn read(&self, namespace: &str, name: &str) -> Result<StoredPod, NoAnswer> {
+    async fn read(&self, namespace: &str, name: &str) -> Result<ReviewedPod, NoAnswer> {
         let label = [("occasion", "unknown")];
         self.metrics.reads.get_or_create(&label).inc();
         match get_pod(&self.api, namespace, name).await {
-            Ok(Some(pod)) => Ok(StoredPod::Known(Arc::new(pod))),
-            Ok(None) => Ok(StoredPod::Gone),
+            Ok(Some(pod)) => Ok(ReviewedPod::Known(Arc::new(pod))),
+            Ok(None) => Ok(ReviewedPod::Gone),
             Err(why) => Err(NoAnswer(format!(
                 "cannot read pod {namespace}/{name}: {why}"
             ))),
