@@ -158,6 +158,8 @@ impl Fault {
 
 /// How long binds are refused after the other faults of a round: longer than it takes a standby to become the leader.
 const LAST: Duration = Duration::from_secs(10);
+/// How long lists end early at that time: long enough for the first list of every watch that ends.
+const LAST_LISTS: Duration = Duration::from_secs(3);
 
 /// The faults of a round of this length, by time, and the end of it. Every kind comes up in a round of a minute or more.
 pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
@@ -170,14 +172,20 @@ pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
     ] {
         add_lane(&mut faults, lane, pause, length, &mut dice);
     }
-    // Pods of the last binds are tried again when the faults are over, by the scheduler that the binds were refused to.
-    faults.push(Fault {
-        kind: FaultKind::RefuseBinds,
-        at: length,
-        lasts: LAST,
-        victim: Victim::Both,
-        dice: dice.next(),
-    });
+    // Pods of the last binds are tried again when the faults are over, by the scheduler that the binds were refused to. And
+    // nothing lists again after the last list that ended early: what it lacked stays lacking.
+    for (kind, lasts) in [
+        (FaultKind::CutLists, LAST_LISTS),
+        (FaultKind::RefuseBinds, LAST),
+    ] {
+        faults.push(Fault {
+            kind,
+            at: length,
+            lasts,
+            victim: Victim::Both,
+            dice: dice.next(),
+        });
+    }
     faults.sort_by_key(|fault| fault.at);
     faults
 }

@@ -95,7 +95,8 @@ enum Harm {
 }
 
 impl RequestRule {
-    /// Half of the requests that the rule is about are harmed; all by an expired token, an overloaded server and refused binds.
+    /// Half of the requests that the rule is about are harmed; all by an expired token, an overloaded server, lists that end
+    /// early and refused binds. A list with fewer objects than the cut leaves is whole.
     fn harm(&mut self, kind: RequestKind) -> Option<Harm> {
         let is_short = !matches!(kind, RequestKind::Watch(_));
         let applies = match self.kind {
@@ -110,7 +111,10 @@ impl RequestRule {
         };
         let always = matches!(
             self.kind,
-            FaultKind::ExpiredToken | FaultKind::Answer429 | FaultKind::RefuseBinds
+            FaultKind::ExpiredToken
+                | FaultKind::Answer429
+                | FaultKind::CutLists
+                | FaultKind::RefuseBinds
         );
         if !applies || (!always && self.dice.between(0, 1) == 0) {
             return None;
