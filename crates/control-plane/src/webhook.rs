@@ -48,7 +48,7 @@ pub const NAMESPACE: &str = "tidepool-system";
 /// The port for reviews.
 pub const PORT: u16 = 9443;
 /// The port for health and metrics.
-pub const HEALTH_PORT: u16 = 10268;
+pub const HEALTH_PORT: u16 = 10269;
 
 /// How to run the webhook.
 pub struct WebhookOptions {

@@ -51,7 +51,7 @@ pub(crate) struct Flags {
     certificates: CertificateFlags,
     #[command(flatten)]
     serving: ServingFlags,
-    /// Port for health and metrics; 0 disables the server [default: 10268, or a free port if it is in use].
+    /// Port for health and metrics; 0 disables the server [default: 10269, or a free port if it is in use].
     #[arg(long, value_name = "PORT", help_heading = "HTTP server")]
     secure_port: Option<u16>,
 }
