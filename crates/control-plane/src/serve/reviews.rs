@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use api::http::ErrorCode;
@@ -57,6 +57,8 @@ pub(crate) struct Reviews {
     callers: Cached<TokenHash, Option<Caller>>,
     known: Cached<TokenHash, ()>,
     decisions: Cached<(Caller, Access), bool>,
+    /// Many requests of one caller come at the same time, and one of them asks for all.
+    asking: KeyedLocks<(Caller, Access)>,
     tokens: Budget,
     accesses: Budget,
 }
@@ -68,6 +70,7 @@ impl Reviews {
             callers: Cached::new(CACHED_FOR),
             known: Cached::new(KNOWN_FOR),
             decisions: Cached::new(CACHED_FOR),
+            asking: KeyedLocks::default(),
             tokens: Budget::new(TOKENS_PER_SECOND),
             accesses: Budget::new(ACCESSES_PER_SECOND),
         }
@@ -106,6 +109,11 @@ impl Reviews {
         access: &Access,
     ) -> Result<bool, ReviewError> {
         let key = (caller.clone(), access.clone());
+        if let Some(cached) = self.decisions.get(&key) {
+            return Ok(cached);
+        }
+        let turn = self.asking.of(&key);
+        let _turn = turn.lock().await;
         if let Some(cached) = self.decisions.get(&key) {
             return Ok(cached);
         }
@@ -159,6 +167,29 @@ impl Reviews {
             ReviewError::Failed(format!("cannot read the review of the API server: {error}"))
         })?;
         Ok(answer["status"].take())
+    }
+}
+
+/// One task after the other, per key.
+struct KeyedLocks<K>(Mutex<HashMap<K, Weak<tokio::sync::Mutex<()>>>>);
+
+impl<K> Default for KeyedLocks<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash + Clone> KeyedLocks<K> {
+    /// What a task locks while it has the turn.
+    fn of(&self, key: &K) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turn) = locks.get(key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        locks.retain(|_, turn| turn.strong_count() > 0);
+        let turn = Arc::default();
+        locks.insert(key.clone(), Arc::downgrade(&turn));
+        turn
     }
 }
 
@@ -240,6 +271,21 @@ mod tests {
         }
         let known = cached.values.lock().unwrap().len();
         assert!(known <= MAX_CACHED, "{known}");
+    }
+
+    #[tokio::test]
+    async fn tasks_with_one_key_take_turns() {
+        let locks = KeyedLocks::default();
+        let (one, same, other) = (locks.of(&1), locks.of(&1), locks.of(&2));
+        let held = one.lock().await;
+        assert!(same.try_lock().is_err());
+        assert!(other.try_lock().is_ok());
+        drop(held);
+        assert!(same.try_lock().is_ok());
+        // Keys that no task uses are forgotten.
+        drop((one, same, other));
+        drop(locks.of(&3));
+        assert_eq!(locks.0.lock().unwrap().len(), 1);
     }
 
     #[test]
