@@ -43,6 +43,7 @@ use crate::client::Exchange;
 pub(crate) use auth::Access;
 pub use auth::Caller;
 use auth::Guard;
+pub(crate) use connections::LastResponse;
 pub(crate) use der::Validity;
 pub use health::Check;
 use origin::LocalNames;

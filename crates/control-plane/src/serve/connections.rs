@@ -17,6 +17,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -39,6 +40,10 @@ const LONGEST_HEAD: usize = 32 << 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often overdue connections are closed.
 const SWEEP: Duration = Duration::from_millis(250);
+
+/// In the extensions of a response: the connection takes no more requests. The client connects again, perhaps to another replica.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastResponse;
 
 /// Accepts connections until the task is dropped.
 pub(super) async fn accept(
@@ -131,8 +136,9 @@ async fn serve(
         .max_header_list_size(LONGEST_HEAD as u32)
         .keep_alive_interval(Some(PING_EVERY))
         .keep_alive_timeout(PING_EVERY);
+    let last = Arc::new(Notify::new());
     let service = service_fn({
-        let slot = slot.clone();
+        let (slot, last) = (slot.clone(), last.clone());
         move |mut request: Request<Incoming>| {
             let open = slot.begin_request();
             let extensions = request.extensions_mut();
@@ -140,24 +146,26 @@ async fn serve(
             if let Some(certificates) = &certificates {
                 extensions.insert(certificates.clone());
             }
-            respond(app.clone(), request, open)
+            respond(app.clone(), request, open, last.clone())
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    if tokio::time::timeout(MAX_AGE, connection.as_mut())
-        .await
-        .is_err()
-    {
-        connection.as_mut().graceful_shutdown();
-        let _ = tokio::time::timeout(SHUTDOWN, connection).await;
+    tokio::select! {
+        // An error is the client's.
+        _ = connection.as_mut() => return,
+        () = last.notified() => {}
+        () = tokio::time::sleep(MAX_AGE) => {}
     }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(SHUTDOWN, connection).await;
 }
 
 async fn respond(
     app: Router,
     request: Request<Incoming>,
     open: OpenRequest,
+    last: Arc<Notify>,
 ) -> Result<Response, Infallible> {
     let answer = app.oneshot(request.map(Body::new));
     let response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
@@ -167,6 +175,9 @@ async fn respond(
             refuse(ErrorCode::Unavailable, &text)
         }
     };
+    if response.extensions().get::<LastResponse>().is_some() {
+        last.notify_one();
+    }
     Ok(response.map(|body| Body::new(OpenBody { body, _open: open })))
 }
 

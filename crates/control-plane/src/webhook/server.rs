@@ -21,7 +21,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::review::{self, NoAnswer, Review, ReviewAnswer};
-use crate::serve::{JSON, ServingCertificate, TEXT, accept_tls};
+use crate::serve::{JSON, LastResponse, ServingCertificate, TEXT, accept_tls};
 
 /// The API server stores no object above it.
 pub const LARGEST_BODY: usize = 3 << 20;
@@ -85,8 +85,16 @@ async fn handle(
     let begun = Instant::now();
     let (code, kind, body, outcome) = respond(&reviewer, &body).await;
     metrics.count(path, outcome, begun);
-    (code, [(CONTENT_TYPE, kind)], Body::from(body)).into_response()
+    let mut response = (code, [(CONTENT_TYPE, kind)], Body::from(body)).into_response();
+    if outcome == UNANSWERED {
+        // Another replica may answer, and API servers keep their connections for long.
+        response.extensions_mut().insert(LastResponse);
+    }
+    response
 }
+
+/// The outcome of a review that this replica cannot answer.
+const UNANSWERED: &str = "unanswered";
 
 /// The response to a body, and how it counts.
 pub async fn respond(
@@ -119,7 +127,7 @@ pub async fn respond(
             StatusCode::SERVICE_UNAVAILABLE,
             TEXT,
             why.into_bytes(),
-            "unanswered",
+            UNANSWERED,
         ),
         Err(_) => {
             tracing::error!(uid, namespace, "cannot answer a review: it caused a panic");
