@@ -12,6 +12,7 @@ pub mod schedulers;
 mod silent_nodes;
 pub mod tiers;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -80,8 +81,11 @@ pub struct Context {
     pub(crate) silent_nodes: SilentNodes,
     denied: report::Denied,
     queues: Mutex<Vec<Arc<WorkQueue<Key>>>>,
-    progress: Mutex<Vec<Arc<Progress>>>,
+    /// By controller.
+    progress: Mutex<Vec<(&'static str, Arc<Progress>)>>,
     metrics: Mutex<Vec<RegisterMetrics>>,
+    /// Controllers without a permission, and the kinds that they may not read.
+    waiting: Mutex<BTreeMap<&'static str, String>>,
 }
 
 /// Adds the metrics of a controller, as they are now.
@@ -100,6 +104,7 @@ impl Context {
             queues: Mutex::default(),
             progress: Mutex::default(),
             metrics: Mutex::default(),
+            waiting: Mutex::default(),
             client,
         })
     }
@@ -127,21 +132,26 @@ impl Context {
         metrics.iter().for_each(|register| register(registry));
     }
 
-    /// The progress of reflectors that a controller runs itself; health checks include it.
-    pub(crate) fn progress(&self, resources: &'static [Resource]) -> Arc<Progress> {
+    /// The progress of reflectors that a controller runs itself; health checks include it. The controller waits until all its
+    /// kinds were listed once.
+    pub(crate) fn progress(
+        &self,
+        controller: &'static str,
+        resources: &'static [Resource],
+    ) -> Arc<Progress> {
         let progress = Arc::new(Progress::new(resources));
-        self.reflectors().push(progress.clone());
+        self.reflectors().push((controller, progress.clone()));
         progress
     }
 
-    fn reflectors(&self) -> MutexGuard<'_, Vec<Arc<Progress>>> {
+    fn reflectors(&self) -> MutexGuard<'_, Vec<(&'static str, Arc<Progress>)>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kinds that were not listed yet.
     fn unsynced(&self) -> Vec<String> {
         let mut kinds = self.watches.unsynced();
-        for progress in &*self.reflectors() {
+        for (_, progress) in &*self.reflectors() {
             kinds.extend(progress.unsynced().into_iter().map(str::to_owned));
         }
         kinds
@@ -150,15 +160,52 @@ impl Context {
     /// A health check: no reflector has failed for long.
     fn check_followed(&self) -> Result<(), String> {
         let reflectors = self.reflectors();
-        reflectors.iter().try_for_each(|it| it.check_followed())
+        reflectors
+            .iter()
+            .try_for_each(|(_, it)| it.check_followed())
     }
 
-    /// Everything that plans need is known and followed.
+    /// Everything that plans need is known and followed. A controller without a permission waits for it: the others go on, and no
+    /// other replica has more permissions.
     fn check_usable(&self) -> Result<(), String> {
-        match self.unsynced() {
-            kinds if kinds.is_empty() => self.check_followed(),
-            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+        let kinds = self.watches.unsynced();
+        if !kinds.is_empty() {
+            return Err(format!("not listed yet: {}", kinds.join(", ")));
         }
+        let mut waiting = BTreeMap::new();
+        let mut result = Ok(());
+        for (controller, progress) in &*self.reflectors() {
+            match progress.unpermitted() {
+                kinds if kinds.is_empty() => {
+                    let usable = progress.check_synced();
+                    result = result.and(usable.and_then(|()| progress.check_followed()));
+                }
+                kinds => drop(waiting.insert(*controller, kinds.join(", "))),
+            }
+        }
+        self.log_waiting(waiting);
+        result
+    }
+
+    /// Names each controller that waits for a permission, and that it does so no more.
+    fn log_waiting(&self, waiting: BTreeMap<&'static str, String>) {
+        let mut known = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for (controller, kinds) in &waiting {
+            if known.get(controller) != Some(kinds) {
+                tracing::warn!(
+                    controller,
+                    kinds,
+                    "controller waits for the permission to list and watch these kinds; the other controllers run"
+                );
+            }
+        }
+        for controller in known.keys().filter(|it| !waiting.contains_key(*it)) {
+            tracing::info!(
+                controller,
+                "controller has the permissions that it waited for"
+            );
+        }
+        *known = waiting;
     }
 
     /// Returns when the first list of every kind in [`Self::watches`] is complete, or on cancellation.

@@ -88,7 +88,7 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
         AgentKind::all(evict_after.is_some()),
         resources(evict_after.is_some()),
     );
-    let progress = context.progress(resources);
+    let progress = context.progress(CONTROLLER.name, resources);
     let metrics = Arc::new(AgentMetrics::default());
     let (shown, judged) = (metrics.clone(), state.clone());
     context.add_metrics(move |registry| shown.register(registry, judged.judgement()));

@@ -83,7 +83,7 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
         return async {}.boxed();
     }
     let state = Arc::new(HotSpotState::new(&settings));
-    let progress = context.progress(&RESOURCES);
+    let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let metrics = Arc::new(HotSpotMetrics::default());
     let (shown, planned) = (metrics.clone(), state.clone());
     context.add_metrics(move |registry| shown.register(registry, &planned.last_plan()));

@@ -65,7 +65,7 @@ impl Default for PolicySettings {
 fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let queue = context.queue(CONTROLLER.name);
     let state = Arc::new(State::new(queue.clone()));
-    let progress = context.progress(&RESOURCES);
+    let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let context = context.clone();
     async move {
         let mut reflectors = JoinSet::new();

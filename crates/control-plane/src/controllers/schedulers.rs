@@ -61,7 +61,7 @@ impl Default for RegistrySettings {
 
 fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let state = Arc::new(RegistryState::new());
-    let progress = context.progress(&RESOURCES);
+    let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let context = context.clone();
     async move {
         let mut reflectors = JoinSet::new();

@@ -62,7 +62,7 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let queue = context.queue(CONTROLLER.name);
     let state = Arc::new(TierState::new(queue.clone()));
     let resources = resources(context.settings.tiers.config);
-    let progress = context.progress(resources);
+    let progress = context.progress(CONTROLLER.name, resources);
     let wake = queue.clone();
     context
         .silent_nodes

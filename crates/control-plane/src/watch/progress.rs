@@ -41,6 +41,8 @@ pub struct KindProgress {
     pub listed: Option<Instant>,
     /// Since when it cannot be watched, and why.
     pub broken: Option<(Instant, String)>,
+    /// That is because there is no permission.
+    pub denied: bool,
     /// It is to be listed again.
     pub(crate) relist: bool,
 }
@@ -101,6 +103,13 @@ impl Progress {
         let kinds = self.lock();
         let unsynced = kinds.iter().filter(|(_, kind)| !kind.synced && !kind.late);
         unsynced.map(|(name, _)| *name).collect()
+    }
+
+    /// Required kinds that were never listed, because there is no permission. The component waits for them.
+    pub(crate) fn unpermitted(&self) -> Vec<&'static str> {
+        let kinds = self.lock();
+        let unpermitted = kinds.iter().filter(|(_, kind)| kind.denied && !kind.synced);
+        unpermitted.map(|(name, _)| *name).collect()
     }
 
     /// A health check: every kind has been listed.
@@ -190,7 +199,7 @@ impl Progress {
     pub(super) fn missing(&self, kind: &'static str) {
         self.change(kind, |kind| {
             kind.missing = true;
-            kind.broken = None;
+            (kind.broken, kind.denied) = (None, false);
         });
     }
 
@@ -198,11 +207,18 @@ impl Progress {
         self.change(kind, |kind| {
             let since = kind.broken.take().map_or_else(Instant::now, |(at, _)| at);
             kind.broken = Some((since, why.to_owned()));
+            kind.denied = false;
         });
     }
 
+    /// It is required, and there is no permission to read it.
+    pub(super) fn denied(&self, kind: &'static str, why: &str) {
+        self.broken(kind, why);
+        self.change(kind, |kind| kind.denied = true);
+    }
+
     pub(super) fn recovered(&self, kind: &'static str) {
-        self.change(kind, |kind| kind.broken = None);
+        self.change(kind, |kind| (kind.broken, kind.denied) = (None, false));
     }
 
     /// Has these kinds listed again.

@@ -327,7 +327,7 @@ impl<H: Handler> Reflector<H> {
 
     /// Logged once, whether it shows when the kind is listed or when it is watched.
     fn denied(&mut self, text: &str) {
-        self.progress.broken(self.resource.name(), text);
+        self.progress.denied(self.resource.name(), text);
         if self.is_new(DENIED) {
             let name = self.resource.name();
             tracing::warn!(error = text, "no permission to list {name}; retrying");

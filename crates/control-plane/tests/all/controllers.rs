@@ -2,17 +2,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use control_plane::client::Connect;
-use control_plane::controllers::{Context, Controller, Controllers, ControllersOptions, Settings};
+use control_plane::controllers::{
+    Context, Controller, Controllers, ControllersOptions, Settings, schedulers,
+};
 use control_plane::election::Election;
 use control_plane::serve::{Port, Serve};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::PostParams;
+use kube::client::Body;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use reconcile::{Cache, Error, Key, Part, Requeue, by_owner};
@@ -60,6 +65,9 @@ fn start_copies(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     }
     .boxed()
 }
+
+/// One of them needs Leases.
+const COPIES_AND_SCHEDULERS: &[Controller] = &[COPIES[0], schedulers::CONTROLLER];
 
 fn options(identity: &str, controllers: &'static [Controller]) -> ControllersOptions {
     ControllersOptions {
@@ -173,4 +181,69 @@ async fn without_controllers_it_still_leads_and_serves() {
     drop(stop);
     running.await.unwrap().unwrap();
     becomes(&fixture.client, "").await;
+}
+
+/// As with a new binary and the Roles of an older one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_without_a_permission_waits_alone() {
+    let fixture = Fixture::new().await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let namespace = object(json!({"metadata": {"name": "tidepool-system"}}));
+    let made = namespaces.create(&PostParams::default(), &namespace).await;
+    made.unwrap();
+    let is_denied = Arc::new(AtomicBool::new(true));
+    let (inner, denied) = (fixture.client.clone(), is_denied.clone());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, denied) = (inner.clone(), denied.clone());
+        async move {
+            let lists = request.uri().path() == "/apis/coordination.k8s.io/v1/leases";
+            if !lists || !denied.load(Ordering::Relaxed) {
+                return inner.send(request).await;
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                "message": "leases.coordination.k8s.io is forbidden", "code": 403});
+            let body = Body::from(status.to_string().into_bytes());
+            Ok(Response::builder().status(403).body(body).unwrap())
+        }
+    });
+    let mut options = options("only", COPIES_AND_SCHEDULERS);
+    let deadline = Duration::from_millis(500);
+    options.election.as_mut().unwrap().sync_deadline = deadline;
+    let connect = Connect::Client(Client::new(service, NAMESPACE));
+    let controllers = Controllers::new(connect, options).unwrap();
+    let server = controllers.server().unwrap();
+    let _running = tokio::spawn(controllers.run(std::future::pending()));
+    becomes(&fixture.client, "only").await;
+    copied(&fixture.client, "a").await;
+    eventually("the missing permission is shown", || async {
+        let (code, text) = get(server, "/readyz").await;
+        let is_shown = text.contains("not listed yet: leases");
+        if code != 200 && is_shown {
+            Ok(())
+        } else {
+            Err(text)
+        }
+    })
+    .await;
+    // It keeps the Lease, though its watches fail for longer than a leader may.
+    for _ in 0..20 {
+        tokio::time::sleep(deadline / 5).await;
+        assert_eq!(holder(&fixture.client).await, "only");
+    }
+    copied(&fixture.client, "b").await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), "tidepool-system");
+    assert!(maps.get_opt("schedulers").await.unwrap().is_none());
+    is_denied.store(false, Ordering::Relaxed);
+    eventually("the registry writes its names", || async {
+        match maps.get_opt("schedulers").await.unwrap() {
+            Some(_) => Ok(()),
+            None => Err("none"),
+        }
+    })
+    .await;
+    eventually("all is well", || async {
+        let (code, text) = get(server, "/readyz").await;
+        if code == 200 { Ok(()) } else { Err(text) }
+    })
+    .await;
 }
