@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::Name;
+use names::MOST_REGISTERED;
 pub use names::{
-    DEFAULT_SCHEDULER, LeaseNames, is_scheduler_name, join_names, read_names, unknown_scheduler,
+    DEFAULT_SCHEDULER, LeaseNames, is_scheduler_name, join_names, read_names, read_registered,
+    unknown_scheduler,
 };
 
 /// The reason of the event about a pod whose scheduler does not run.
@@ -28,8 +30,6 @@ const USUAL_LEASE: Duration = Duration::from_secs(15);
 /// After the duration of the Lease, since a renewal takes its time to be seen; and after its release, until another replica
 /// takes it.
 const GRACE: Duration = Duration::from_secs(5);
-/// Users of any namespace can annotate a Lease, and the names must fit into a ConfigMap.
-const MOST_REGISTERED: usize = 1_000;
 
 /// A Lease that names schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use surroundings::Surroundings;
 /// Show what the admission webhook makes of a pod
 ///
 /// Prints the changes, one field per line, and their reasons; or why the pod is refused, with exit code 3. Nothing is created.
-/// Profiles, PriorityClasses, LimitRanges and the namespace are those of the cluster, or of a file.
+/// Profiles, PriorityClasses, LimitRanges, the namespace and the ConfigMap `schedulers` are those of the cluster, or of a file.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -26,8 +26,8 @@ pub(crate) struct Flags {
     /// The namespace of the pod [default: that of the pod, or `default`]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
-    /// A file with ClusterColocationProfiles, and also PriorityClasses, Namespaces and LimitRanges; then no cluster is read.
-    /// Without PriorityClasses in it, those of deploy/webhook.yaml exist
+    /// A file with ClusterColocationProfiles, and also PriorityClasses, Namespaces, LimitRanges and the ConfigMap
+    /// tidepool-system/schedulers; then no cluster is read. Without PriorityClasses in it, those of deploy/webhook.yaml exist
     #[arg(long, value_name = "FILE")]
     profiles: Option<PathBuf>,
     /// Kubeconfig of the cluster [default: as kubectl finds it]

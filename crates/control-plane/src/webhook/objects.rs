@@ -9,7 +9,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use api::wire;
 use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange};
 use engine::model::Labels;
-use engine::schedulers::{is_scheduler_name, read_names};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -190,12 +189,9 @@ impl AdmissionObjects {
     fn known_schedulers(&self) -> KnownSchedulers {
         let maps = self.schedulers.all();
         let data = maps.first().and_then(|map| map.data.as_ref());
-        let value = |key| data.and_then(|data| data.get(key));
-        let default = value("default").filter(|it| !it.is_empty());
-        let (default, invalid) = match default {
-            Some(name) if is_scheduler_name(name) => (Some(name.as_str().into()), None),
-            other => (None, other),
-        };
+        let value = |key| data.and_then(|data| data.get(key)).map(String::as_str);
+        let (known, invalid) =
+            KnownSchedulers::read(value("default"), value(schedulers::NAMES_KEY));
         if let Some(name) = invalid {
             let shown: String = name.chars().take(63).collect();
             tracing::warn!(
@@ -203,11 +199,7 @@ impl AdmissionObjects {
                 "ignoring key `default`: {shown:?} is not a valid scheduler name"
             );
         }
-        let running = value(schedulers::NAMES_KEY).map(|names| read_names(names).valid);
-        KnownSchedulers {
-            running: running.unwrap_or_default(),
-            default,
-        }
+        known
     }
 }
 

@@ -8,7 +8,7 @@ use super::fields::{annotation, label};
 use super::keys::{KEEP_SCHEDULER, NAMESPACE_SCHEDULER, SCHEDULER_ANNOTATION, SCHEDULER_CHECK};
 use super::{Mutation, Refused};
 use crate::model::{Labels, Name};
-use crate::schedulers::{DEFAULT_SCHEDULER, is_scheduler_name, unknown_scheduler};
+use crate::schedulers::{DEFAULT_SCHEDULER, is_scheduler_name, read_registered, unknown_scheduler};
 
 /// The name of kube-scheduler before Kubernetes 1.6.
 const OLD_DEFAULT: &str = "kube-scheduler";
@@ -22,6 +22,19 @@ pub struct KnownSchedulers {
     pub running: Vec<Name>,
     /// The scheduler of pods that name none.
     pub default: Option<Name>,
+}
+
+impl KnownSchedulers {
+    /// Reads the keys `default` and `names` of the ConfigMap. A default that is no name is returned beside it.
+    pub fn read<'a>(default: Option<&'a str>, names: Option<&str>) -> (Self, Option<&'a str>) {
+        let default = default.filter(|it| !it.is_empty());
+        let valid = default.filter(|it| is_scheduler_name(it));
+        let known = Self {
+            running: names.map(read_registered).unwrap_or_default(),
+            default: valid.map(Name::from),
+        };
+        (known, default.filter(|_| valid.is_none()))
+    }
 }
 
 /// Sets `spec.schedulerName` of a pod that profiles were applied to. `sent` is the pod before them.

@@ -9,6 +9,8 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Names of one Lease beyond this are ignored.
 const MOST_NAMES: usize = 64;
+/// Users of any namespace can annotate a Lease, and the names must fit into a ConfigMap.
+pub(super) const MOST_REGISTERED: usize = 1_000;
 /// Names that a message lists.
 const MOST_LISTED: usize = 8;
 /// The longest part of a foreign name in a message.
@@ -27,10 +29,19 @@ pub fn is_scheduler_name(text: &str) -> bool {
     !text.is_empty() && is_label_value(text)
 }
 
-/// Reads names that are separated by commas.
+/// Reads names of a Lease, which are separated by commas.
 pub fn read_names(list: &str) -> LeaseNames {
+    read(list, MOST_NAMES)
+}
+
+/// Reads the names of all schedulers that run, as the registry writes them.
+pub fn read_registered(list: &str) -> Vec<Name> {
+    read(list, MOST_REGISTERED).valid
+}
+
+fn read(list: &str, most: usize) -> LeaseNames {
     let (mut valid, mut invalid) = (BTreeSet::new(), BTreeSet::new());
-    for name in list.split(',').map(str::trim).take(MOST_NAMES) {
+    for name in list.split(',').map(str::trim).take(most) {
         if is_scheduler_name(name) {
             valid.insert(Name::from(name));
         } else if !name.is_empty() {
@@ -43,7 +54,7 @@ pub fn read_names(list: &str) -> LeaseNames {
     }
 }
 
-/// The inverse of [`read_names`].
+/// The inverse of [`read_names`] and [`read_registered`].
 pub fn join_names<'a>(names: impl IntoIterator<Item = &'a Name>) -> String {
     let names: Vec<&str> = names.into_iter().map(|it| &**it).collect();
     names.join(",")
@@ -114,6 +125,7 @@ mod tests {
         let many: Vec<String> = (0..1_000).map(|it| format!("s{it:04}")).collect();
         let read = read_names(&many.join(","));
         assert_eq!(read.valid.len(), MOST_NAMES);
+        assert_eq!(read_registered(&many.join(",")).len(), many.len());
         assert_eq!(read_names(&join_names(&read.valid)), read);
     }
 

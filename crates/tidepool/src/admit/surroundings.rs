@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use api::{parse, wire};
-use engine::admission::{AdmissionSettings, LimitRange};
+use control_plane::controllers::{NAMESPACE, schedulers};
+use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange};
 use engine::model::{Labels, PreemptionPolicy, PriorityClass};
 use kube::core::Request as ListRequest;
 use serde::de::DeserializeOwned;
@@ -22,7 +23,7 @@ const CLASSES: [(&str, i32); 4] = [
     ("koord-free", 3000),
 ];
 
-/// Profiles, classes, namespaces and LimitRanges.
+/// Profiles, classes, namespaces, LimitRanges and the registry of schedulers.
 #[derive(Default)]
 pub(super) struct Surroundings {
     pub(super) settings: AdmissionSettings,
@@ -126,6 +127,27 @@ impl Surroundings {
                     found.add(kind, object)?;
                 }
             }
+            let name = schedulers::CONFIG_MAP;
+            let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
+            let request = http::Request::get(path)
+                .body(Vec::new())
+                .context("cannot make a request")?;
+            match client.request::<Value>(request).await {
+                Ok(registry) => found.add("ConfigMap", &registry)?,
+                // Then the webhook checks no names either.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                // Users of other namespaces may not read it.
+                Err(kube::Error::Api(status)) if status.code == 403 => tracing::warn!(
+                    "the result may have another scheduler, because ConfigMap {NAMESPACE}/{name} cannot be read: {}",
+                    status.message
+                ),
+                Err(why) => {
+                    return Err(error(
+                        Code::Unreachable,
+                        format!("{server} does not answer: {why}"),
+                    ));
+                }
+            }
             found.sort();
             Ok(found)
         })
@@ -166,6 +188,20 @@ impl Surroundings {
                     .entry(namespace.to_owned())
                     .or_default()
                     .push(range);
+            }
+            "ConfigMap"
+                if name == schedulers::CONFIG_MAP
+                    && object["metadata"]["namespace"] == NAMESPACE =>
+            {
+                let value = |key: &str| object["data"][key].as_str();
+                let (default, names) = (value("default"), value(schedulers::NAMES_KEY));
+                let (known, invalid) = KnownSchedulers::read(default, names);
+                if let Some(invalid) = invalid {
+                    tracing::warn!(
+                        "ConfigMap {NAMESPACE}/{name}: ignoring key `default`: {invalid:?} is not a valid scheduler name"
+                    );
+                }
+                self.settings.schedulers = known;
             }
             other => tracing::warn!("ignoring `{other}` {name}: it has no effect on admission"),
         }

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::{Up, client, run, tidepool};
@@ -145,6 +146,92 @@ fn refusals_and_bad_input() {
         "{}",
         output.stderr
     );
+}
+
+/// The names of schedulers are those of the registry, in a file or in the cluster.
+#[tokio::test]
+async fn the_scheduler_of_a_pod() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| -> String {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let pod = |scheduler: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nspec: {{schedulerName: {scheduler}, containers: [{{name: c}}]}}\n"
+        );
+        write("pod.yaml", &text)
+    };
+    let registry = |default: &str, check: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: schedulers, namespace: tidepool-system}}\n\
+             data: {{default: {default}, names: 'default-scheduler,tidepool'}}\n---\n\
+             apiVersion: v1\nkind: Namespace\nmetadata: {{name: default, labels: {{tidepool.io/scheduler-check: {check}}}}}\n"
+        );
+        write("registry.yaml", &text)
+    };
+    let unknown = "no scheduler \"tidepol\" is running; did you mean \"tidepool\"?";
+    for (case, scheduler, default, check, code, want) in [
+        (
+            "the default",
+            "default-scheduler",
+            "tidepool",
+            "warn",
+            0,
+            "+ spec.schedulerName: tidepool",
+        ),
+        ("a misspelt name", "tidepol", "tidepool", "warn", 0, unknown),
+        (
+            "a misspelt name where it is refused",
+            "tidepol",
+            "tidepool",
+            "deny",
+            3,
+            unknown,
+        ),
+        (
+            "a default that is no name",
+            "tidepool",
+            "no name",
+            "deny",
+            0,
+            "ignoring key `default`: \"no name\" is not a valid scheduler name",
+        ),
+    ] {
+        let (pod, registry) = (pod(scheduler), registry(default, check));
+        let output = admit(Path::new(&pod), &registry);
+        let all = format!("{}{}", output.stdout, output.stderr);
+        assert_eq!(output.code, Some(code), "{case}: {all}");
+        assert!(all.contains(want), "{case}: {all}");
+    }
+
+    let path = directory.path().join("config");
+    let kubeconfig = path.to_str().unwrap();
+    let _up = Up::start(&["--empty", "--kubeconfig-out", kubeconfig]);
+    let maps: Api<ConfigMap> = Api::namespaced(client(&path).await, "tidepool-system");
+    let default = Patch::Merge(json!({"data": {"default": "batch"}}));
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // The controllers of `up` create it.
+    while let Err(error) = maps
+        .patch("schedulers", &PatchParams::default(), &default)
+        .await
+    {
+        assert!(std::time::Instant::now() < deadline, "{error}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let pod = pod("default-scheduler");
+    let output = run(&mut tidepool(&[
+        "admit",
+        "-f",
+        &pod,
+        "--kubeconfig",
+        kubeconfig,
+    ]));
+    let all = format!("{}{}", output.stdout, output.stderr);
+    assert_eq!(output.code, Some(0), "{all}");
+    assert!(all.contains("+ spec.schedulerName: batch"), "{all}");
+    assert!(all.contains("no scheduler \"batch\" is running"), "{all}");
 }
 
 /// `up` asks the webhook in its own process: it translates pods and refuses pairs that do not go together.
