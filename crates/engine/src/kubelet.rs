@@ -1,7 +1,24 @@
 //! The kubelet's admission of a pod that was bound to its node: its checks, their order and its messages.
 //!
-//! Pure, and separate from the scheduler: simulated nodes run it as a kubelet would. Other schedulers can call it before they bind.
-//! It knows nothing of other reasons to refuse a pod (pressure, device and topology managers, shutdown).
+//! A pod that is refused has failed for good, so a scheduler must filter at least what is checked here. [`admit`] is the library for
+//! authors of schedulers: a pod, a node and the other pods of the node in, the kubelet's decision out. It is pure and separate from
+//! the scheduler. The gate calls it for each bind, and simulated nodes run it as a kubelet would. `examples/own-scheduler` has a
+//! scheduler that uses nothing else; docs/extend-the-scheduler.md explains it.
+//!
+//! | check, in the kubelet's order | [`AdmissionFailure`] | filter of the scheduler |
+//! |---|---|---|
+//! | label `kubernetes.io/os` of the pod | `OsLabel` | none, as in kube-scheduler |
+//! | `spec.os.name` | `Os` | none, as in kube-scheduler |
+//! | `supplementalGroupsPolicy: Strict` | `StrictGroups` | none, as in kube-scheduler |
+//! | number of pods, resources | `Resource` | NodeResourcesFit |
+//! | node affinity and node selector | `NodeAffinity` | NodeAffinity |
+//! | `spec.nodeName` | `NodeName` | NodeName |
+//! | host ports | `NodePorts` | NodePorts |
+//! | NoExecute taints | `Taint` | TaintToleration |
+//!
+//! Other reasons to refuse a pod are known to the node alone: pressure, device and topology managers, volume limits, shutdown.
+//! Extended resources that are not in the node's allocatable, such as reclaimed resources, are not checked either: no kubelet counts
+//! them.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -80,8 +80,8 @@ async fn pods_in(client: &Client, namespace: &str) -> Api<Pod> {
     Api::namespaced(client.clone(), namespace)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_plugin_and_the_hooks_take_effect() {
+/// A cluster that listens, a client in its process, and a folder with its kubeconfig.
+async fn cluster() -> (apiserver::Serving, Client, tempfile::TempDir) {
     let cluster = Cluster::new(apiserver::Options::default());
     let serving = cluster
         .serve(ServeOptions {
@@ -93,8 +93,58 @@ async fn the_plugin_and_the_hooks_take_effect() {
         .unwrap();
     let client = Client::new(cluster.service(), "default");
     let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = serving.kubeconfig("admin").unwrap();
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig).unwrap();
+    (serving, client, folder)
+}
+
+/// Every pod is bound to a node that its kubelet admits it to, and one that no kubelet admits waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn first_fit_binds_what_kubelets_admit() {
+    let (_serving, client, folder) = cluster().await;
+    let no_schedule = json!([{"key": "example.com/dedicated", "effect": "NoSchedule"}]);
+    add_node(&client, "a-tainted", json!({}), no_schedule).await;
+    add_node(&client, "b-first", json!({"disk": "hdd"}), json!([])).await;
+    add_node(&client, "c-second", json!({"disk": "ssd"}), json!([])).await;
+    let pods = pods_in(&client, "default").await;
+    let _scheduler = Process(
+        Command::new(env!("CARGO_BIN_EXE_first-fit"))
+            .arg("--kubeconfig")
+            .arg(folder.path().join("kubeconfig"))
+            .spawn()
+            .unwrap(),
+    );
+    let with = |name: &str, cpu: &str, port: Option<u16>, selector: Value| {
+        let mut pod = pod(name, json!({}), selector);
+        pod["spec"]["schedulerName"] = json!("first-fit");
+        let container = &mut pod["spec"]["containers"][0];
+        container["resources"] = json!({"requests": {"cpu": cpu}});
+        if let Some(port) = port {
+            container["ports"] = json!([{"containerPort": port, "hostPort": port}]);
+        }
+        pod
+    };
+    // Each node has four cores.
+    for (name, cpu, port, selector, want) in [
+        ("large", "3", None, json!({}), "b-first"),
+        ("too-large-for-the-rest", "2", None, json!({}), "c-second"),
+        ("small", "1", Some(80), json!({}), "b-first"),
+        ("same-port", "0", Some(80), json!({}), "c-second"),
+        ("selects", "0", None, json!({"disk": "ssd"}), "c-second"),
+    ] {
+        create(&pods, with(name, cpu, port, selector)).await;
+        assert_eq!(placed(&pods, name).await, want, "{name}");
+    }
+    create(&pods, with("giant", "5", None, json!({}))).await;
+    create(&pods, with("last", "0", None, json!({}))).await;
+    assert_eq!(placed(&pods, "last").await, "b-first");
+    assert_eq!(node_of(&pods, "giant").await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugin_and_the_hooks_take_effect() {
+    let (_serving, client, folder) = cluster().await;
     let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, serving.kubeconfig("admin").unwrap()).unwrap();
 
     let trial = json!([{"key": "example.com/trial", "effect": "NoSchedule"}]);
     add_node(
@@ -151,6 +201,7 @@ fn the_page_shows_this_code() {
         "src/keep_clear.rs",
         "src/trial.rs",
         "src/pause.rs",
+        "src/bin/first-fit.rs",
         "config.yaml",
     ]
     .map(read)
