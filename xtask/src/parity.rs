@@ -3,9 +3,11 @@
 //!
 //! A case comes from `generate`, the real plugins answer through `oracle`, the engine through `ours`,
 //! `verdicts` has what is compared and `selection` the plugins, `coverage` what was exercised,
-//! `known` which differences stay, and `shrink` makes a difference small enough to read. `node` compares the figures of the node
+//! `known` which differences stay, and `shrink` makes a difference small enough to read. `admission` checks that kubelets admit
+//! the pods that we place. `node` compares the figures of the node
 //! agent with those of the kubelet, Koordinator's agent and Katalyst's agent, `tiers` the capacity of the tiers with Koordinator's.
 
+mod admission;
 mod coverage;
 mod generate;
 mod known;
@@ -150,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                 name: "parity oracle",
                 seed: *seed,
                 cases: *cases,
-                generate: generate::case,
+                generate: generate::of_kubelets,
                 selection: Selection::ALL,
                 floor: &coverage::KUBE,
                 known: &[],
@@ -162,7 +164,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             seed,
             plugins,
         } => one_case(
-            &generate::case(*seed, *index),
+            &generate::of_kubelets(*seed, *index),
             &Selection::new(plugins.clone())?,
         )?,
     };
@@ -212,7 +214,7 @@ fn kube(cases: u64, seed: u64, selection: Selection) -> Result<bool> {
         name: "parity kube",
         seed,
         cases,
-        generate: generate::case,
+        generate: generate::of_kubelets,
         selection,
         floor: &coverage::KUBE,
         known: known::KUBE,
@@ -400,8 +402,15 @@ impl Run {
         if let Some(coverage) = coverage {
             coverage.add(&theirs);
         }
+        // A profile of one plugin filters less than a kubelet.
+        let refused = match self.selection.is_all() {
+            true => admission::refusals(&case, &ours, &theirs),
+            false => Vec::new(),
+        };
         let strip = |verdicts| self.selection.strip(verdicts);
-        Ok(differences(&strip(ours), &strip(theirs)))
+        let mut lines = differences(&strip(ours), &strip(theirs));
+        lines.extend(refused);
+        Ok(lines)
     }
 }
 

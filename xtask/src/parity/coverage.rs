@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::admission::is_refused_for;
 use super::verdicts::{Cycle, Verdicts};
 
 /// Runs below this size are too small to judge.
@@ -186,6 +187,16 @@ const BEHAVIOURS: &[Behaviour] = &[
     }),
     ("a kubelet rejects with TaintToleration", |v| {
         kubelet_rejects_with(v, "TaintToleration")
+    }),
+    (
+        "a feasible node has another operating system by the label",
+        |v| is_refused_for(v, "PodOSSelectorNodeLabelDoesNotMatch"),
+    ),
+    ("a feasible node has another operating system", |v| {
+        is_refused_for(v, "PodOSNotSupported")
+    }),
+    ("a feasible node does not support the groups policy", |v| {
+        is_refused_for(v, "SupplementalGroupsPolicyNotSupported")
     }),
 ];
 

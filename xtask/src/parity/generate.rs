@@ -71,6 +71,26 @@ struct Draft {
     nodes: Vec<String>,
 }
 
+/// A case of [`case`]; some have what only a kubelet checks.
+pub(crate) fn of_kubelets(seed: u64, index: u64) -> Case {
+    let mut case = self::case(seed, index);
+    let pod = &mut case.0["pod"];
+    match index % 12 {
+        3 => pod["metadata"]["labels"]["kubernetes.io/os"] = json!("windows"),
+        5 => pod["spec"]["os"] = json!({"name": "windows"}),
+        7 => {
+            pod["spec"]["securityContext"] = json!({"supplementalGroupsPolicy": "Strict"});
+            let nodes = case.0["nodes"].as_array_mut();
+            // Every second node has a container runtime that supports it.
+            for node in nodes.into_iter().flatten().step_by(2) {
+                node["status"]["features"] = json!({"supplementalGroupsPolicy": true});
+            }
+        }
+        _ => {}
+    }
+    case
+}
+
 pub(crate) fn case(seed: u64, index: u64) -> Case {
     let mut random = Random::for_case(seed, index);
     let mood = Mood::pick(&mut random);

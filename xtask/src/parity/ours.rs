@@ -52,7 +52,7 @@ fn judge(profile: &Profile, case: &Case) -> Result<Verdicts> {
         pre_filter: Vec::new(),
         filter: vec![Vec::new(); world.order.len()],
         cycle,
-        kubelet: kubelet::admissions(&quiet, &world),
+        kubelet: kubelet::admissions(&quiet, &world, case),
         hints: Vec::new(),
     };
     if world.question.hints {

@@ -2,13 +2,18 @@
 
 use engine::cluster::Cluster;
 use engine::kubelet::{Admission, Applicant, Host, admit, failures};
-use engine::model::{Node, Pod};
+use engine::model::Pod;
 
 use super::World;
+use crate::parity::generate::Case;
 use crate::parity::verdicts;
 
 /// In the order of kube-scheduler's snapshot.
-pub(super) fn admissions(cluster: &Cluster, world: &World) -> Vec<verdicts::Admission> {
+pub(super) fn admissions(
+    cluster: &Cluster,
+    world: &World,
+    case: &Case,
+) -> Vec<verdicts::Admission> {
     let nodes = world
         .order
         .iter()
@@ -17,13 +22,29 @@ pub(super) fn admissions(cluster: &Cluster, world: &World) -> Vec<verdicts::Admi
         .filter_map(|slot| {
             let others: Vec<&Pod> = cluster.pods_on(slot).map(|placed| &*placed.pod).collect();
             let node = &cluster.nodes().get(slot)?.node;
-            Some(admission(&world.pod, node, &others))
+            let spec = &case.0["pod"]["spec"];
+            let policy = &spec["securityContext"]["supplementalGroupsPolicy"];
+            let applicant = Applicant {
+                os: spec["os"]["name"].as_str(),
+                strict_groups: policy == "Strict",
+                ..Applicant::new(&world.pod)
+            };
+            let host = Host {
+                supports_strict_groups: supports_strict_groups(case, &node.spec.name),
+                ..Host::linux(node)
+            };
+            Some(admission(applicant, host, &others))
         })
         .collect()
 }
 
-fn admission(pod: &Pod, node: &Node, others: &[&Pod]) -> verdicts::Admission {
-    let (applicant, host) = (Applicant::new(pod), Host::linux(node));
+fn supports_strict_groups(case: &Case, name: &str) -> bool {
+    let mut nodes = case.0["nodes"].as_array().into_iter().flatten();
+    let node = nodes.find(|node| node["metadata"]["name"] == name);
+    node.is_some_and(|node| node["status"]["features"]["supplementalGroupsPolicy"] == true)
+}
+
+fn admission(applicant: Applicant, host: Host, others: &[&Pod]) -> verdicts::Admission {
     // The oracle's kubelet makes no room for critical pods: it only names what they lack.
     let failures = match admit(applicant, host, others) {
         Admission::Rejected(failure) if failure.description().is_none() => vec![failure],
