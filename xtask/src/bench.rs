@@ -33,6 +33,8 @@ enum Benchmark {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// The gate: the time to judge a bind at 5,000 nodes
+    Gate,
     /// The gate: four schedulers race for the last places of a cluster on a real kube-apiserver, with and without it
     #[command(disable_help_flag = true)]
     Race {
@@ -50,12 +52,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Benchmark::Apiserver => process::run(&mut example("apiserver"))?,
         Benchmark::Drain { flags } => on_apiserver("bench-drain", flags)?,
         Benchmark::Race { flags } => on_apiserver("bench-race", flags)?,
+        Benchmark::Gate => process::run(&mut example_of("engine", "bench-gate"))?,
         Benchmark::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
-        Benchmark::Webhook => {
-            let mut command = process::cargo();
-            command.args(["run", "--release", "--quiet", "--package", "control-plane"]);
-            process::run(command.args(["--example", "bench-webhook"]))?;
-        }
+        Benchmark::Webhook => process::run(&mut example_of("control-plane", "bench-webhook"))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -76,8 +75,12 @@ fn on_apiserver(example: &str, flags: &[String]) -> Result<()> {
 
 /// The example `bench-PACKAGE` of a package.
 fn example(package: &str) -> Command {
+    example_of(package, &format!("bench-{package}"))
+}
+
+fn example_of(package: &str, example: &str) -> Command {
     let mut command = process::cargo();
     command.args(["run", "--release", "--quiet", "--package", package]);
-    command.args(["--example", &format!("bench-{package}")]);
+    command.args(["--example", example]);
     command
 }

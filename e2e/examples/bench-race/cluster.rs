@@ -5,20 +5,54 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use e2e::{Api, ControlPlane, Process, eventually};
+use e2e::{Api, Binds, ControlPlane, Process, eventually};
 use futures::StreamExt;
 use serde_json::{Value, json};
 
 const OURS: [&str; 3] = ["one", "two", "three"];
+/// The fourth scheduler.
+const THEIRS: &str = "default-scheduler";
+/// In its place, if one process has all names.
+const FOURTH: &str = "four";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const CONFIGURATIONS: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const RECLAIMED: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const GATE: &str = include_str!("../../../deploy/gate.yaml");
+const POLICIES: &str =
+    "/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies";
 const STARTUP: Duration = Duration::from_secs(300);
-/// Every fifth pod is reclaimed.
-const RECLAIMED_EVERY: usize = 5;
+/// Pods of the ResourcePolicy in its first unit.
+const MAX_COUNT: usize = 20;
+
+/// A kind of pods in the race.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Racer {
+    /// Requests a core.
+    Native,
+    /// Requests a core that the node lends.
+    Reclaimed,
+    /// Requests nothing, and belongs to a ResourcePolicy.
+    Capped,
+}
+
+impl Racer {
+    /// A fifth of the pods, less some, is reclaimed, so that 96% of both accounts are in use in the end.
+    fn of(number: usize) -> Self {
+        match number {
+            number if number % 30 == 1 => Self::Capped,
+            number if number.is_multiple_of(5) && !number.is_multiple_of(150) => Self::Reclaimed,
+            _ => Self::Native,
+        }
+    }
+
+    /// How many pods of this kind a node has place for.
+    fn places(self, pods: usize, nodes: usize) -> usize {
+        let of_kind = (0..pods).filter(|number| Self::of(*number) == self);
+        of_kind.count().div_ceil(nodes)
+    }
+}
 
 pub(crate) struct Cluster {
     api: Api,
@@ -26,8 +60,11 @@ pub(crate) struct Cluster {
     schedulers: Vec<Process>,
     _nodes: Process,
     control_plane: ControlPlane,
-    /// Of each account, per node.
-    places: usize,
+    /// For reclaimed pods, per node.
+    lent: usize,
+    /// The node of the first unit.
+    preferred: String,
+    fourth: &'static str,
 }
 
 /// What became of the pods.
@@ -35,6 +72,8 @@ pub(crate) struct Outcome {
     pub(crate) refused: usize,
     /// Nodes with more reclaimed pods than they lend for; no kubelet counts these.
     pub(crate) overcommitted: usize,
+    /// Pods in the unit beyond its limit.
+    pub(crate) over_limit: usize,
 }
 
 impl Cluster {
@@ -55,9 +94,8 @@ impl Cluster {
         eventually("the kinds are served", STARTUP, || {
             api.get(REPORTS).map_err(|error| format!("{error:#}"))
         });
-        // One place more for reclaimed pods than for others: both accounts are nearly full.
-        let places = pods.div_ceil(nodes);
-        let cores = format!("--cpu={}", places + 1);
+        // A part of a core is reserved.
+        let cores = format!("--cpu={}", Racer::Native.places(pods, nodes) + 1);
         let count = format!("--nodes={nodes}");
         let flags = [&count[..], &cores, "--pods=1000", "--secure-port=0"];
         let nodes_process = run(&control_plane, "nodes", &flags)?;
@@ -81,9 +119,12 @@ impl Cluster {
             schedulers: Vec::new(),
             _nodes: nodes_process,
             control_plane,
-            places: places.div_ceil(RECLAIMED_EVERY),
+            lent: Racer::Reclaimed.places(pods, nodes),
+            preferred: String::new(),
+            fourth: THEIRS,
         };
         cluster.lend()?;
+        cluster.limit()?;
         if gate {
             cluster.start_gate()?;
         }
@@ -92,7 +133,7 @@ impl Cluster {
 
     /// Every node lends to as many reclaimed pods as come to it on average.
     fn lend(&self) -> Result<()> {
-        let amount = (1000 * self.places).to_string();
+        let amount = (1000 * self.lent).to_string();
         for node in self.api.list("/api/v1/nodes")? {
             let name = node["metadata"]["name"].as_str().unwrap_or_default();
             let report = json!({"apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
@@ -103,6 +144,21 @@ impl Cluster {
                 .patch(&format!("{REPORTS}/{name}/status"), &status)?;
         }
         Ok(())
+    }
+
+    /// Pods of a ResourcePolicy prefer one node, and few of them may be there.
+    fn limit(&mut self) -> Result<()> {
+        let nodes = self.api.list("/api/v1/nodes")?;
+        let first = nodes.first().context("there are nodes")?;
+        self.preferred = first["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let one = json!({"matchLabels": {"kubernetes.io/hostname": self.preferred}});
+        let policy = json!({"apiVersion": "scheduling.sigs.x-k8s.io/v1alpha1", "kind": "ResourcePolicy",
+            "metadata": {"name": "capped"}, "spec": {"podSelector": {"matchLabels": {"app": "capped"}}, "strategy": "prefer",
+            "units": [{"name": "few", "priority": 2, "maxCount": MAX_COUNT, "nodeSelector": one}]}});
+        self.api.post(POLICIES, &policy).map(drop)
     }
 
     fn start_gate(&mut self) -> Result<()> {
@@ -153,27 +209,49 @@ impl Cluster {
         Ok(())
     }
 
-    /// They schedule before the first pod of the race is created.
+    /// One process that schedules for all names.
+    pub(crate) fn start_one_process(&mut self) -> Result<()> {
+        self.fourth = FOURTH;
+        let names = [&OURS[..], &[FOURTH]].concat();
+        self.start_ours("all", &names, 1)?;
+        self.await_schedulers()
+    }
+
+    /// Three of ours and kube-scheduler.
     pub(crate) fn start_schedulers(&mut self, among: usize) -> Result<()> {
         let kube = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"qps": 10_000, "burst": 10_000}});
         self.schedulers
             .push(self.control_plane.kube_scheduler(&kube, &[])?);
         for name in OURS {
-            // Reclaimed pods need the plugin that counts them.
-            let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": false}, "profiles": [{"schedulerName": name,
-                "plugins": {"multiPoint": {"enabled": [{"name": "QoSAwareNodeResourcesFit", "weight": 1}]}}}]});
-            let file = self.control_plane.logs().join(format!("{name}.yaml"));
-            std::fs::write(&file, config.to_string())?;
-            let config = format!("--config={}", file.display());
-            let among = format!("--randomize-node-selection={among}");
-            let flags = [&config[..], &among, "--secure-port=0"];
-            let admin = self.control_plane.admin();
-            self.schedulers
-                .push(self.control_plane.tidepool(name, &admin, &flags)?);
+            self.start_ours(name, &[name], among)?;
         }
-        let names = ["default-scheduler", OURS[0], OURS[1], OURS[2]];
+        self.await_schedulers()
+    }
+
+    fn start_ours(&mut self, process: &str, names: &[&str], among: usize) -> Result<()> {
+        // Reclaimed pods and units need the plugins that count them.
+        let plugins = json!({"multiPoint": {"enabled": [
+            {"name": "QoSAwareNodeResourcesFit", "weight": 1}, {"name": "resourcepolicy"}]}});
+        let profiles = names
+            .iter()
+            .map(|name| json!({"schedulerName": name, "plugins": plugins}));
+        let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": false}, "profiles": profiles.collect::<Vec<_>>()});
+        let file = self.control_plane.logs().join(format!("{process}.yaml"));
+        std::fs::write(&file, config.to_string())?;
+        let config = format!("--config={}", file.display());
+        let among = format!("--randomize-node-selection={among}");
+        let flags = [&config[..], &among, "--secure-port=0"];
+        let admin = self.control_plane.admin();
+        let ours = self.control_plane.tidepool(process, &admin, &flags)?;
+        self.schedulers.push(ours);
+        Ok(())
+    }
+
+    /// They schedule before the first pod of the race is created.
+    fn await_schedulers(&self) -> Result<()> {
+        let names = [self.fourth, OURS[0], OURS[1], OURS[2]];
         for name in names {
             self.api
                 .post(PODS, &pod(&format!("first-{name}"), name, "cpu", "0"))?;
@@ -192,6 +270,10 @@ impl Cluster {
         Ok(())
     }
 
+    pub(crate) fn watch_binds(&self) -> Result<Binds> {
+        Binds::watch(&self.control_plane.admin())
+    }
+
     pub(crate) fn create_pods(&self, count: usize) -> Result<()> {
         let runtime = tokio::runtime::Runtime::new()?;
         runtime.block_on(async {
@@ -199,12 +281,16 @@ impl Cluster {
             let client = kube::Client::try_from(config)?;
             let creations = futures::stream::iter(0..count).map(|number| {
                 let name = format!("p{number}");
-                let is_reclaimed = number % RECLAIMED_EVERY == 0;
-                // kube-scheduler does not know reclaimed resources.
-                let pod = match (is_reclaimed, number % 4) {
-                    (true, other) => pod(&name, OURS[other % 3], RECLAIMED, "1000"),
-                    (false, 3) => pod(&name, "default-scheduler", "cpu", "1"),
-                    (false, ours) => pod(&name, OURS[ours], "cpu", "1"),
+                // kube-scheduler knows neither reclaimed resources nor policies.
+                let pod = match (Racer::of(number), number % 4) {
+                    (Racer::Reclaimed, other) => pod(&name, OURS[other % 3], RECLAIMED, "1000"),
+                    (Racer::Capped, other) => {
+                        let mut pod = pod(&name, OURS[other % 3], "cpu", "0");
+                        pod["metadata"]["labels"] = json!({"app": "capped"});
+                        pod
+                    }
+                    (Racer::Native, 3) => pod(&name, self.fourth, "cpu", "1"),
+                    (Racer::Native, ours) => pod(&name, OURS[ours], "cpu", "1"),
                 };
                 let request = http::Request::post(PODS).header("content-type", "application/json");
                 let client = client.clone();
@@ -218,44 +304,42 @@ impl Cluster {
         })
     }
 
-    /// Returns when every pod runs or was refused by its kubelet; the time is when the last one was bound.
-    pub(crate) fn await_decided(&self, patience: Duration) -> Result<Instant> {
+    /// Returns when every pod runs or was refused by its kubelet.
+    pub(crate) fn await_decided(&self, patience: Duration) -> Result<()> {
         let begun = Instant::now();
-        let mut all_bound = None;
         loop {
             let pods = self.api.list(PODS)?;
-            let is_bound = |pod: &Value| !pod["spec"]["nodeName"].is_null();
-            if all_bound.is_none() && pods.iter().all(is_bound) {
-                all_bound = Some(Instant::now());
-            }
             let is_decided = |pod: &Value| {
                 let phase = pod["status"]["phase"].as_str();
                 matches!(phase, Some("Running" | "Failed"))
             };
-            let open = pods.iter().filter(|pod| !is_decided(pod)).count();
-            match all_bound {
-                Some(bound) if open == 0 => return Ok(bound),
-                _ if begun.elapsed() > patience => bail!("{open} pods are not decided"),
-                _ => std::thread::sleep(Duration::from_millis(100)),
+            match pods.iter().filter(|pod| !is_decided(pod)).count() {
+                0 => return Ok(()),
+                open if begun.elapsed() > patience => bail!("{open} pods are not decided"),
+                _ => std::thread::sleep(Duration::from_millis(500)),
             }
         }
     }
 
+    /// No pod is deleted, so the last state shows all that ever was on a node.
     pub(crate) fn outcome(&self) -> Result<Outcome> {
         let mut borrowers: BTreeMap<String, usize> = BTreeMap::new();
-        let mut refused = 0;
+        let (mut refused, mut in_unit) = (0, 0_usize);
         for pod in self.api.list(PODS)? {
             refused += usize::from(pod["status"]["phase"] == "Failed");
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
             if !requests[RECLAIMED].is_null() {
-                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
                 *borrowers.entry(node.to_owned()).or_default() += 1;
             }
+            let is_capped = pod["metadata"]["labels"]["app"] == "capped";
+            in_unit += usize::from(is_capped && node == self.preferred);
         }
-        let overcommitted = borrowers.values().filter(|pods| **pods > self.places);
+        let overcommitted = borrowers.values().filter(|pods| **pods > self.lent);
         Ok(Outcome {
             refused,
             overcommitted: overcommitted.count(),
+            over_limit: in_unit.saturating_sub(MAX_COUNT),
         })
     }
 
@@ -274,15 +358,15 @@ impl Cluster {
         Ok(Some(text))
     }
 
-    /// An upper bound of this quantile of the gate's own time per review: that of its bucket.
-    pub(crate) fn review_seconds(&self, quantile: f64) -> Result<Option<f64>> {
+    /// An upper bound of this quantile of a histogram of the gate: that of its bucket.
+    pub(crate) fn quantile(&self, histogram: &str, quantile: f64) -> Result<Option<f64>> {
         let Some(text) = self.metrics()? else {
             return Ok(None);
         };
-        let name = "tidepool_gate_judge_duration_seconds_bucket";
+        let name = format!("{histogram}_bucket");
         let buckets: Vec<(f64, f64)> = text
             .lines()
-            .filter(|line| line.starts_with(name))
+            .filter(|line| line.starts_with(&name))
             .filter_map(|line| {
                 let bound = line.split("le=\"").nth(1)?.split('"').next()?;
                 let count = line.rsplit(' ').next()?.parse().ok()?;

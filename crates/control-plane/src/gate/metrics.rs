@@ -27,7 +27,7 @@ impl Default for GateMetrics {
             reviews: ReviewMetrics::default(),
             refusals: ByLabel::default(),
             reads: ByLabel::default(),
-            judging: Histogram::new(exponential_buckets(0.000_025, 2.0, 14)),
+            judging: Histogram::new(exponential_buckets(0.000_031_25, 2.0, 14)),
         }
     }
 }

@@ -57,6 +57,35 @@ struct Target {
     uid: String,
 }
 
+/// The time of a review without that of requests to the API server.
+struct OwnTime {
+    begun: Instant,
+    elsewhere: Duration,
+}
+
+impl OwnTime {
+    fn start() -> Self {
+        Self {
+            begun: Instant::now(),
+            elsewhere: Duration::ZERO,
+        }
+    }
+
+    async fn without<T>(&mut self, request: impl Future<Output = T>) -> T {
+        let begun = Instant::now();
+        let answer = request.await;
+        self.elsewhere += begun.elapsed();
+        answer
+    }
+
+    fn seconds(&self) -> f64 {
+        self.begun
+            .elapsed()
+            .saturating_sub(self.elsewhere)
+            .as_secs_f64()
+    }
+}
+
 /// What is known of a pod that was read.
 enum ReviewedPod {
     Known(Arc<GatePod>),
@@ -93,6 +122,7 @@ impl Reviewer {
             return Ok(ReviewAnswer::default());
         }
         self.check_leads()?;
+        let mut own_time = OwnTime::start();
         let request = match request_of(review) {
             Ok(request) => request,
             Err(text) => return Ok(ReviewAnswer::refuse(text)),
@@ -101,19 +131,21 @@ impl Reviewer {
         let pod = match known {
             KnownPod::Bound => return Ok(ReviewAnswer::default()),
             KnownPod::Waiting(pod) => pod,
-            KnownPod::Unknown => match self.read(&request.namespace, &request.pod).await? {
-                ReviewedPod::Known(pod) => pod,
-                ReviewedPod::Gone => return Ok(self.refuse(&request, &BindRefusal::NoPod)),
-            },
+            KnownPod::Unknown => {
+                let read = self.read(&request.namespace, &request.pod);
+                match own_time.without(read).await? {
+                    ReviewedPod::Known(pod) => pod,
+                    ReviewedPod::Gone => return Ok(self.refuse(&request, &BindRefusal::NoPod)),
+                }
+            }
         };
         let scheduler = &pod.pod.scheduler_name;
-        let permission = &self.permission;
-        if let Some(refused) = permission.check(review, &request.pod, scheduler).await? {
+        let permitted = self.permission.check(review, &request.pod, scheduler);
+        if let Some(refused) = own_time.without(permitted).await? {
             return Ok(refused);
         }
-        let begun = Instant::now();
         let judged = self.judge.lock().judge(&pod, &request, self.now());
-        self.metrics.judging.observe(begun.elapsed().as_secs_f64());
+        self.metrics.judging.observe(own_time.seconds());
         // What was allowed is held in any case; it settles by itself.
         self.check_leads()?;
         Ok(match judged {
