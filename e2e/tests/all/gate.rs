@@ -11,12 +11,12 @@ use crate::deployed::{self, NAMESPACE};
 use crate::shared_cluster::{asks, node, pod, pod_path, text};
 use crate::webhook_fixture::{Fixture, PATIENCE, Proxy};
 
-const GATE: &str = include_str!("../../../deploy/gate.yaml");
+pub(crate) const GATE: &str = include_str!("../../../deploy/gate.yaml");
 const STRICT: &str = include_str!("../../../deploy/gate-strict.yaml");
-const USER: &str = "system:serviceaccount:tidepool-system:tidepool-gate";
-const CONFIGURATION: &str =
+pub(crate) const USER: &str = "system:serviceaccount:tidepool-system:tidepool-gate";
+pub(crate) const CONFIGURATION: &str =
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/tidepool-gate";
-const SLICE: &str =
+pub(crate) const SLICE: &str =
     "/apis/discovery.k8s.io/v1/namespaces/tidepool-system/endpointslices/tidepool-gate";
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const POLICIES: &str = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourcepolicies";
@@ -38,10 +38,21 @@ pub(crate) struct Gated {
 impl Gated {
     /// `timeout` replaces the one of the manifest: a loaded machine may need more.
     pub(crate) fn start(failure: Failure, timeout: Option<u32>, audited: &str) -> Self {
+        Self::start_with(failure, timeout, audited, &[])
+    }
+
+    /// The same, with more flags for kube-apiserver.
+    pub(crate) fn start_with(
+        failure: Failure,
+        timeout: Option<u32>,
+        audited: &str,
+        apiserver_flags: &[&str],
+    ) -> Self {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let control_plane = ControlPlane::start(e2e::Options {
             disable_admission_plugins: names(&["ServiceAccount", "TaintNodesByCondition"]),
             audited_group: Some(audited.to_owned()),
+            apiserver_flags: names(apiserver_flags),
             ..e2e::Options::default()
         })
         .unwrap();
@@ -118,12 +129,17 @@ impl Gated {
         process
     }
 
-    pub(crate) fn lead(&self, process: &Process, address: SocketAddr) {
+    /// New connections reach this replica, once it leads.
+    pub(crate) fn route(&self, process: &Process, address: SocketAddr) {
         eventually("the gate leads", PATIENCE, || match process.log() {
             log if log.contains("answering reviews") => Ok(()),
             log => Err(log),
         });
         self.proxy.forward_to(&[address]);
+    }
+
+    pub(crate) fn lead(&self, process: &Process, address: SocketAddr) {
+        self.route(process, address);
         eventually("the API server asks the gate", PATIENCE, || {
             match self.bind(&self.api, "nothing", "n", "?dryRun=All") {
                 Err(text) if text.contains("there is no such pod") => Ok(()),
@@ -137,14 +153,20 @@ impl Gated {
         self.api.delete(CONFIGURATION).unwrap();
     }
 
-    fn bind(&self, api: &Api, pod: &str, node: &str, query: &str) -> Result<Value, String> {
+    pub(crate) fn bind(
+        &self,
+        api: &Api,
+        pod: &str,
+        node: &str,
+        query: &str,
+    ) -> Result<Value, String> {
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
         api.post(&format!("{}/binding{query}", pod_path(pod)), &binding)
             .map_err(|error| format!("{error:#}"))
     }
 
-    fn create(&self, name: &str, resource: &str, amount: &str) {
+    pub(crate) fn create(&self, name: &str, resource: &str, amount: &str) {
         let spec = json!({"containers": asks(resource, amount)});
         self.api.create(&pod(name, spec)).unwrap();
     }

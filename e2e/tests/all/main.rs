@@ -13,6 +13,7 @@ mod failover;
 mod faults;
 mod features;
 mod gate;
+mod gate_permissions;
 mod gate_races;
 mod gpu;
 mod granted;

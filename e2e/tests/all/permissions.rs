@@ -24,6 +24,10 @@ fn kubectl_accepts_the_manifests() {
             "controllers",
             "agent",
             "agent-node-taints",
+            "gate",
+            "gate-strict",
+            "webhook",
+            "webhook-node-names",
         ];
         let files = files.map(|it| format!("{directory}/{it}.yaml"));
         for file in &files {

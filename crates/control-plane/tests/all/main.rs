@@ -11,6 +11,7 @@ mod election;
 mod events;
 mod extenders;
 mod faults;
+mod gate;
 mod hot_spots;
 mod http;
 mod metrics;

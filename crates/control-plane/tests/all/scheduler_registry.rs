@@ -74,7 +74,12 @@ pub(crate) async fn put_lease(fixture: &Fixture, namespace: &str, name: &str, le
 
 /// A Lease that is held, as a foreign scheduler writes it; its clock is an hour slow.
 pub(crate) fn held(names: &str) -> Value {
-    let time = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
+    held_at(names, -1)
+}
+
+/// The clock of the scheduler is so many hours fast.
+fn held_at(names: &str, hours: i64) -> Value {
+    let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
     let time = time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     json!({"metadata": {"annotations": {"tidepool.io/scheduler-names": names}},
         "spec": {"holderIdentity": "them", "leaseDurationSeconds": 10, "renewTime": time}})
@@ -115,8 +120,12 @@ async fn the_names_of_running_schedulers_are_kept_in_a_config_map() {
     put_lease(&fixture, "default", "foreign", held("volcano, no name,,-x")).await;
     names_become(&fixture, "default-scheduler,tidepool,volcano").await;
     names_become(&fixture, "default-scheduler,tidepool").await;
-    put_lease(&fixture, "default", "foreign", held("kai")).await;
+    put_lease(&fixture, "default", "foreign", held_at("kai", 1)).await;
+    // Two Leases with one name are two schedulers that compete; the name is registered all the same.
+    put_lease(&fixture, "default", "another", held("kai")).await;
     names_become(&fixture, "default-scheduler,kai,tidepool").await;
+    // Both end, though the one seems to be renewed in an hour.
+    names_become(&fixture, "default-scheduler,tidepool").await;
     // A scheduler that stops releases its Lease.
     fixture.stop().await;
     names_become(&fixture, "default-scheduler").await;

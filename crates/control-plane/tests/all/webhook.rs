@@ -100,14 +100,14 @@ async fn install(fixture: &Fixture) {
     }
 }
 
-async fn post(fixture: &Fixture, path: &str, object: &Value) -> Value {
+pub(crate) async fn post(fixture: &Fixture, path: &str, object: &Value) -> Value {
     let request = http::Request::post(path)
         .header("content-type", "application/json")
         .body(object.to_string().into_bytes());
     fixture.client.request(request.unwrap()).await.unwrap()
 }
 
-async fn get(fixture: &Fixture, path: &str) -> Value {
+pub(crate) async fn get(fixture: &Fixture, path: &str) -> Value {
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     fixture.client.request(request).await.unwrap()
 }
@@ -125,13 +125,17 @@ async fn bundle(fixture: &Fixture) -> Vec<CertificateDer<'static>> {
 }
 
 /// A client that trusts these CAs.
-fn caller(address: SocketAddr, roots: &[CertificateDer<'_>]) -> Client {
+pub(crate) fn caller(address: SocketAddr, roots: &[CertificateDer<'_>]) -> Client {
     let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
     config.root_cert = Some(roots.iter().map(|it| it.to_vec()).collect());
     Client::try_from(config).unwrap()
 }
 
-async fn call(client: &Client, path: &str, body: Vec<u8>) -> Result<(StatusCode, String), String> {
+pub(crate) async fn call(
+    client: &Client,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, String), String> {
     let request = http::Request::post(path).header("content-type", "application/json");
     let request = request.body(kube::client::Body::from(body)).unwrap();
     let response = client
