@@ -124,6 +124,11 @@ impl Pod {
         })
     }
 
+    /// It has NUMA zones alone, with all that the node lends from them.
+    pub fn takes_whole_zones(&self) -> bool {
+        self.numa_binding() == Some(NumaBinding::Exclusive)
+    }
+
     /// A reclaimed pod can evict only reclaimed pods, and a mid, batch or free pod none of a stronger class, whatever the
     /// priorities.
     pub fn may_harm(&self, other: &Self) -> bool {

@@ -209,7 +209,9 @@ impl Plugin for QoSAwareNodeResourcesFit {
             // Either resource may have been insufficient.
             Some((change, held)) => {
                 let gone = change.old.as_ref().filter(|_| held);
-                gone.is_some_and(|gone| gone.requests.reclaimed.is_some())
+                gone.is_some_and(|gone| {
+                    gone.requests.reclaimed.is_some() || gone.takes_whole_zones()
+                })
             }
             None => matches!(event.changed, Changed::Node(_)),
         }

@@ -143,7 +143,8 @@ impl Plugin for TierResourcesFit {
     fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
         if let Some((change, held)) = event.changed.pod() {
             let gone = change.old.as_ref().filter(|_| held);
-            let frees = gone.is_some_and(|gone| uses_pool(&gone.requests));
+            let frees =
+                gone.is_some_and(|gone| uses_pool(&gone.requests) || gone.takes_whole_zones());
             return event.changed.is_update_of(pod) || frees && uses_pool(&pod.requests);
         }
         let grows = event.actions == Actions::NODE_ALLOCATABLE

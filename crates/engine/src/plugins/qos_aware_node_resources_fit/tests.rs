@@ -331,6 +331,11 @@ fn hints() {
     let gone = |pod: PodBuilder| lab.helps_pod(&small, Some(pod), None);
     assert!(gone(borrows("other", "1", "0")));
     assert!(!gone(pod("online").container("cpu=1").on("n")));
+    // The node lends from its zones again.
+    assert!(gone(pod("dedicated").dedicated(None).on("n").zones("0")));
+    assert!(!gone(
+        pod("shared").dedicated(Some(false)).on("n").zones("0")
+    ));
     assert!(lab.helps_node(&small, None, Some(node("n"))));
 }
 
