@@ -1,4 +1,4 @@
-//! `tidepool explain`: why a pod is pending, or why it is on its node; how much a node lends, and why.
+//! `tidepool explain`: why a pod is pending, or why it is on its node; how much a node lends, and why; who has its NUMA zones.
 
 mod lending;
 mod names;
@@ -6,6 +6,7 @@ mod nodes;
 mod other;
 mod report;
 mod tiers;
+mod zones;
 
 use anyhow::Result;
 use api::http::{PodReport, STATUS, SchedulerStatus, explain_path};
@@ -22,10 +23,11 @@ use crate::{
     say,
 };
 
-/// Explain why pods are pending or on their nodes, and what nodes lend
+/// Explain why pods are pending or on their nodes, what nodes lend, and which pods have their NUMA zones
 ///
 /// Shows how the scheduler would decide about a pod now, for every node; or the sum behind each amount that a node lends: reclaimed
-/// resources as its agent reported them, mid and batch resources as the tier controller plans them now. It changes nothing.
+/// resources as its agent reported them, mid and batch resources as the tier controller plans them now; then the NUMA zones of the
+/// node with the pods that have them. It changes nothing.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -51,7 +53,7 @@ Examples:
   tidepool explain pod/web-5d8f pod/web-7c2a              several pods, as `kubectl get pods -o name` prints them
   tidepool explain po web-5d8f -n demo --scores --top 3   with the scores of the three best nodes
   tidepool explain pod web-5d8f -o json | jq .verdict     for programs
-  tidepool explain node worker-1                          what the node lends, term by term";
+  tidepool explain node worker-1                          what the node lends, term by term, and its NUMA zones";
 
 pub(crate) fn run(flags: &Flags) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()

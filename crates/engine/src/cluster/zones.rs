@@ -91,10 +91,7 @@ pub(crate) struct Lost {
 
 impl NodeZones {
     /// With these pods on the node.
-    pub(crate) fn of<'p>(
-        topology: &Arc<Topology>,
-        pods: impl Iterator<Item = &'p Arc<Pod>>,
-    ) -> Self {
+    pub fn of<'p>(topology: &Arc<Topology>, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Self {
         let mut zones = Self {
             topology: topology.clone(),
             busy: ZoneSet::EMPTY,
@@ -182,6 +179,22 @@ impl NodeZones {
         }
     }
 
+    /// The same zones, all idle.
+    pub(crate) fn without_pods(&self) -> Self {
+        Self::of(&self.topology, std::iter::empty())
+    }
+
+    /// The same zones without their sockets, all idle.
+    pub(crate) fn in_one_socket(&self) -> Self {
+        let zones = self.topology.zones().iter();
+        let zones = zones.map(|zone| Zone {
+            socket: Name::default(),
+            ..zone.clone()
+        });
+        let topology = Topology::new(self.topology.policy, zones.collect());
+        Self::of(&Arc::new(topology), std::iter::empty())
+    }
+
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -205,6 +218,26 @@ impl NodeZones {
         }
         let used = self.used.get(position).map_or(0, |used| used.get(resource));
         zone.allocatable.get(resource).saturating_sub(used).max(0)
+    }
+
+    /// What pods use of a zone: all of it where one is alone.
+    pub fn used(&self, position: usize, resource: &Resource) -> i64 {
+        match self.topology.zones().get(position) {
+            Some(zone) if self.exclusive.contains(zone.id) => zone.allocatable.get(resource),
+            _ => self.used.get(position).map_or(0, |used| used.get(resource)),
+        }
+    }
+
+    /// Zones that pods have alone.
+    pub fn exclusive(&self) -> ZoneSet {
+        self.exclusive
+    }
+
+    /// The cpu and memory that pods without zones request.
+    pub fn elsewhere(&self) -> Amounts {
+        let ZoneAmounts { milli_cpu, memory } = self.elsewhere;
+        let amounts = [(Resource::Cpu, milli_cpu), (Resource::Memory, memory)];
+        amounts.into_iter().collect()
     }
 
     pub fn is_idle(&self, zone: &Zone) -> bool {

@@ -81,7 +81,13 @@ impl Scan<'_> {
                         let text = check.explain(verdict.code())?;
                         Some(text.into_owned())
                     }
-                    Check::Rows(_) | Check::Zones(_) | Check::Nodes(_) => None,
+                    Check::Zones(check) => {
+                        let zones = self.cluster.zones_of(slot)?;
+                        let (idle, all) = (zones.idle().len(), zones.topology().zones().len());
+                        let reason = check.reason(verdict.code());
+                        Some(format!("{reason}; {idle} of {all} are idle"))
+                    }
+                    Check::Rows(_) | Check::Nodes(_) => None,
                 }
             }
         }

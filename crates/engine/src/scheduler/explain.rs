@@ -11,7 +11,7 @@ use super::cycle::NO_NODES;
 use super::extenders::Conversation;
 use super::zones::ZonesReport;
 use super::{Cycle, CycleResult, PostFilterResult, Scheduler, full_name};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NodeZones, ZoneHolder};
 use crate::evaluate::{NodeExplanation, Shortage};
 use crate::extender::{Answer, Extender, Response};
 use crate::framework::{Point, Rejection};
@@ -39,7 +39,7 @@ pub struct PodReport<S = &'static str, T = Timestamp> {
     pub last_attempt: Option<AttemptReport<S, T>>,
     /// The node that it is nominated to.
     pub nominated_node: Option<Name>,
-    /// The NUMA zones that it has on its node.
+    /// The NUMA zones that it has on its node, or would get on the node of the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zones: Option<ZonesReport>,
     /// What a decision would be now.
@@ -216,12 +216,31 @@ struct Subject<'a> {
     pod: Arc<Pod>,
     /// The node that it has.
     node: Option<Name>,
+    /// What it has of the NUMA zones that it claims.
+    held: Option<ZoneHolder>,
 }
 
 impl Subject<'_> {
-    fn zones(&self) -> Option<ZonesReport> {
-        let slot = self.cluster.nodes().slot(self.node.as_ref()?)?;
-        ZonesReport::new(&self.pod, self.cluster.zones_of(slot))
+    /// The zones that the pod has, or would get on the node that is chosen now.
+    fn zones(&self, verdict: &Decision, profile: Option<&Profile>) -> Option<ZonesReport> {
+        self.pod.numa_binding()?;
+        let node = match (&self.node, verdict) {
+            (Some(node), _) | (None, Decision::Node(node)) => node,
+            (None, Decision::NoNode(_) | Decision::Error(_) | Decision::Foreign(_)) => return None,
+        };
+        let slot = self.cluster.nodes().slot(node);
+        let others = slot.and_then(|slot| self.cluster.zones_of(slot));
+        let choose = |pod: &Pod, zones: &NodeZones| profile?.zones(pod, Some(zones));
+        let zones = match (&self.node, &self.held) {
+            (Some(_), Some(held)) => held.zones,
+            (Some(_), None) => self.pod.zones?,
+            (None, _) => choose(&self.pod, others?)?,
+        };
+        let mut report = ZonesReport::new(&self.pod, node, zones, others, &choose);
+        let refused = self.held.as_ref().map(|held| held.refused);
+        let refused = refused.filter(|refused| !refused.is_empty());
+        report.refused = refused.map(|refused| refused.to_string());
+        Some(report)
     }
 }
 
@@ -240,8 +259,9 @@ impl Scheduler {
             let placed = placed.find(|placed| is_it(&placed.pod))?;
             (placed.pod.clone(), placed.node.clone())
         };
+        let held = self.zones_held(&pod.uid, &node);
         let lifted = self.cluster.lift(&pod.uid)?;
-        let subject = Subject::without(Cow::Borrowed(&self.cluster), &pod, &node);
+        let subject = Subject::without(Cow::Borrowed(&self.cluster), &pod, &node, held);
         let report = self.report(subject, PodState::Placed { node }, None, now);
         self.cluster.put_back(lifted);
         Some(report)
@@ -264,6 +284,7 @@ impl Scheduler {
             cluster: Cow::Borrowed(&self.cluster),
             pod: ticket.pod.clone(),
             node: None,
+            held: None,
         };
         Some(self.report(subject, state, Some(ticket), now))
     }
@@ -272,10 +293,12 @@ impl Scheduler {
         if self.cluster.catalog().storage().promise(uid).is_some() {
             return self.explain_promised(uid, now);
         }
+        let node = self.binding.get(uid)?.node().spec.name.clone();
+        let held = self.zones_held(uid, &node);
         let lifted = self.cluster.lift(uid)?;
         let report = self.binding.get(uid).map(|binding| {
-            let (pod, node) = (&binding.pod, &binding.node().spec.name);
-            let subject = Subject::without(Cow::Borrowed(&self.cluster), pod, node);
+            let cluster = Cow::Borrowed(&self.cluster);
+            let subject = Subject::without(cluster, &binding.pod, &node, held);
             self.report(subject, binding.state(), self.ticket(uid), now)
         });
         self.cluster.put_back(lifted);
@@ -286,6 +309,7 @@ impl Scheduler {
     fn explain_promised(&self, uid: &Name, now: Timestamp) -> Option<PodReport> {
         let binding = self.binding.get(uid)?;
         let (pod, node) = (&binding.pod, &binding.node().spec);
+        let held = self.zones_held(uid, &node.name);
         let mut cluster = self.cluster.clone();
         let profile = self.profiles.get(binding.profile());
         for &index in profile.at(Point::Reserve).iter().rev() {
@@ -293,7 +317,7 @@ impl Scheduler {
             plugin.unreserve(pod, node, cluster.catalog_mut());
         }
         cluster.remove_pod(uid);
-        let subject = Subject::without(Cow::Owned(cluster), pod, &node.name);
+        let subject = Subject::without(Cow::Owned(cluster), pod, &node.name, held);
         Some(self.report(subject, binding.state(), self.ticket(uid), now))
     }
 
@@ -316,7 +340,7 @@ impl Scheduler {
             attempts: ticket.map(|ticket| ticket.attempts),
             last_attempt: ticket.and_then(|ticket| Some(ticket.last.as_deref()?.into())),
             nominated_node: real.nominated_node.clone(),
-            zones: subject.zones(),
+            zones: None,
             verdict: Decision::NoNode(NO_NODES.to_owned()),
             shortages: Vec::new(),
             preemption: None,
@@ -330,6 +354,7 @@ impl Scheduler {
                 real.scheduler_name,
                 names.join(", ")
             ));
+            report.zones = subject.zones(&report.verdict, None);
             return report;
         };
         if let Some(text) = self.unknown_class(&real)
@@ -344,6 +369,7 @@ impl Scheduler {
         let profile = self.profiles.get(profile);
         let decision = self.run_explained(&subject, profile, &mut report, now);
         report.verdict = decision.unwrap_or_else(Decision::Error);
+        report.zones = subject.zones(&report.verdict, Some(profile));
         report
     }
 
@@ -374,6 +400,11 @@ impl Scheduler {
         }
     }
 
+    fn zones_held(&self, uid: &Name, node: &Name) -> Option<ZoneHolder> {
+        let zones = self.cluster.zones_of(self.cluster.nodes().slot(node)?)?;
+        zones.holders().iter().find(|it| it.uid == *uid).cloned()
+    }
+
     /// Keeps the answers of extenders for later reports.
     pub(super) fn remember(&mut self, conversation: Conversation) {
         let Conversation { uid, reports, .. } = conversation;
@@ -387,9 +418,15 @@ impl Scheduler {
 
 impl<'a> Subject<'a> {
     /// As if the pod were on no node; the cluster must know nothing of it.
-    fn without(cluster: Cow<'a, Cluster>, pod: &Arc<Pod>, node: &Name) -> Self {
+    fn without(
+        cluster: Cow<'a, Cluster>,
+        pod: &Arc<Pod>,
+        node: &Name,
+        held: Option<ZoneHolder>,
+    ) -> Self {
         Self {
             cluster,
+            held,
             pod: Arc::new(Pod {
                 node: None,
                 ..(**pod).clone()

@@ -6,40 +6,94 @@ use serde::{Deserialize, Serialize};
 
 use super::{Outcome, Scheduler};
 use crate::cluster::NodeZones;
-use crate::model::{NUMA_ZONES, Pod, Resource};
+use crate::model::{NUMA_ZONES, Name, NumaBinding, Pod, Resource, ZoneSet};
 
 /// The NUMA zones of a pod, for explanations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ZonesReport {
-    /// Ids, separated by commas.
+    /// The node of the pod, or the one that it would be bound to.
+    #[serde(default)]
+    pub node: Name,
+    /// Ids, separated by commas; empty if it has none of those that it claims.
     pub zones: String,
-    /// Why fewer zones do not suffice; `None` for one zone, and where the size of the zones is not the reason.
+    #[serde(default)]
+    pub is_exclusive: bool,
+    /// Zones of its annotation that an older pod has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Why fewer zones do not suffice; `None` for one zone.
     pub why: Option<String>,
 }
 
+/// How a profile chooses zones; `None` if it gives none.
+type Choose<'a> = &'a dyn Fn(&Pod, &NodeZones) -> Option<ZoneSet>;
+
 impl ZonesReport {
-    /// `None` if the pod has no zones.
-    pub(super) fn new(pod: &Pod, node: Option<&NodeZones>) -> Option<Self> {
-        let zones = pod.zones.filter(|_| pod.numa_binding().is_some())?;
-        let fewer = zones.len().saturating_sub(1);
-        let too_small = |resource: Resource| {
-            let sizes = node?.topology().zones().iter();
-            let mut sizes: Vec<i64> = sizes.map(|it| it.allocatable.get(&resource)).collect();
-            sizes.sort_unstable_by(|a, b| b.cmp(a));
-            let largest: i64 = sizes.iter().take(fewer).sum();
-            let wanted = pod.requests.wanted.get(&resource);
-            (largest < wanted && fewer > 0).then(|| {
-                let (most, wanted) = (resource.quantity(largest), resource.quantity(wanted));
-                let name = resource.name();
-                let have = if fewer == 1 { "zone has" } else { "zones have" };
-                format!("it requests {wanted} of {name}, and {fewer} {have} at most {most}")
-            })
-        };
-        Some(Self {
+    /// Of a pod that has these zones, or would get them. The node's other pods are in `others`, the pod is not.
+    pub(super) fn new(
+        pod: &Pod,
+        node: &Name,
+        zones: ZoneSet,
+        others: Option<&NodeZones>,
+        choose: Choose,
+    ) -> Self {
+        Self {
+            node: node.clone(),
             zones: zones.to_string(),
-            why: too_small(Resource::Cpu).or_else(|| too_small(Resource::Memory)),
-        })
+            is_exclusive: pod.numa_binding() == Some(NumaBinding::Exclusive),
+            refused: None,
+            why: others.and_then(|others| why_not_fewer(pod, zones, others, choose)),
+        }
     }
+}
+
+fn why_not_fewer(pod: &Pod, zones: ZoneSet, others: &NodeZones, choose: Choose) -> Option<String> {
+    let fewer = zones.len().checked_sub(1).filter(|fewer| *fewer > 0)?;
+    let amount = |resource: &Resource| {
+        let wanted = pod.requests.wanted.get(resource);
+        format!("{} of {}", resource.quantity(wanted), resource.name())
+    };
+    for resource in [Resource::Cpu, Resource::Memory] {
+        let all = others.topology().zones().iter();
+        let mut sizes: Vec<i64> = all.map(|it| it.allocatable.get(&resource)).collect();
+        sizes.sort_unstable_by(|a, b| b.cmp(a));
+        let largest: i64 = sizes.iter().take(fewer).sum();
+        if largest < pod.requests.wanted.get(&resource) {
+            let (wanted, most) = (amount(&resource), resource.quantity(largest));
+            let have = if fewer == 1 { "zone has" } else { "zones have" };
+            return Some(format!(
+                "it requests {wanted}, and {fewer} {have} at most {most}"
+            ));
+        }
+    }
+    // Enough of each resource: so it is the other pods, the sockets, or one zone has cpu and the other one memory.
+    let idle = others.without_pods();
+    let best = choose(pod, &idle)?;
+    let enough = |best: ZoneSet| match best.len() {
+        1 => format!("zone {best} is enough"),
+        _ => format!("zones {best} are enough"),
+    };
+    if best.len() < zones.len() {
+        let holders = others.holders().iter();
+        let holders = holders.filter(|it| !it.zones.both(best).is_empty());
+        let names = holders.map(|it| format!("{}/{}", it.namespace, it.name));
+        let names: Vec<String> = names.collect();
+        let enough = enough(best);
+        return Some(match names.is_empty() {
+            true => format!("{enough} now, but not when the pod got its zones"),
+            false => format!("{enough}, but in use by {}", names.join(", ")),
+        });
+    }
+    let anywhere = choose(pod, &idle.in_one_socket())?;
+    Some(match anywhere.len() < zones.len() {
+        true => format!("{}, but of different sockets", enough(anywhere)),
+        false => {
+            let (cpu, memory) = (amount(&Resource::Cpu), amount(&Resource::Memory));
+            let have = if fewer == 1 { "zone has" } else { "zones have" };
+            format!("no {fewer} {have} both {cpu} and {memory}")
+        }
+    })
 }
 
 impl Scheduler {

@@ -1,5 +1,5 @@
-//! `tidepool explain node`: the sums behind what a node lends. Those of reclaimed resources are as its agent wrote them into the
-//! CustomNodeResource, those of the tiers are planned again from the objects.
+//! `tidepool explain node`: the sums behind what a node lends, and its NUMA zones. The sums of reclaimed resources are as its agent
+//! wrote them into the CustomNodeResource, those of the tiers are planned again from the objects.
 
 use anyhow::{Context, Result};
 use engine::node::{Figure, FigureTerm};
@@ -13,6 +13,7 @@ use crate::foreign::one_line;
 use crate::output::{self, Format, columns};
 
 use super::tiers::{self, TierSums};
+use super::zones::ZoneTable;
 
 const KINDS: [&str; 3] = ["node", "nodes", "no"];
 /// The annotation of the CustomNodeResource.
@@ -31,7 +32,7 @@ pub(super) fn names(words: &[String]) -> Option<Vec<String>> {
     words.iter().map(of_kind).collect()
 }
 
-/// What a node lends.
+/// What a node lends, and its NUMA zones.
 #[derive(Debug, Serialize, Deserialize)]
 struct LendingReport {
     node: String,
@@ -39,6 +40,9 @@ struct LendingReport {
     figures: Vec<Figure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tiers: Option<TierSums>,
+    /// None if no zones are reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    numa: Option<ZoneTable>,
     #[serde(default)]
     conditions: Vec<Value>,
     #[serde(default)]
@@ -85,9 +89,13 @@ pub(super) async fn explain(
 async fn read(client: &Client, name: &str, context: &str) -> Result<LendingReport> {
     let path = format!("/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources/{name}");
     let what = format!("CustomNodeResource {name} in context {context}");
-    let cnr: Value = tiers::get(client, &path, &what).await?.unwrap_or_default();
+    let (cnr, pods) = tokio::try_join!(
+        tiers::get::<Value>(client, &path, &what),
+        tiers::pods(client, name)
+    )?;
+    let cnr = cnr.unwrap_or_default();
     let failed = |why: String| error(Code::Failed, why);
-    let Some(tiers) = tiers::read(client, name, &cnr).await? else {
+    let Some(tiers) = tiers::read(client, name, &cnr, &pods).await? else {
         return Err(failed(format!(
             "there is no node {name} in context {context}"
         )));
@@ -105,6 +113,7 @@ async fn read(client: &Client, name: &str, context: &str) -> Result<LendingRepor
         node: name.to_owned(),
         figures,
         tiers: Some(tiers),
+        numa: ZoneTable::new(&cnr, &pods),
         conditions: list(&cnr["status"]["conditions"]),
         taints: list(&cnr["spec"]["taints"]),
     })
@@ -121,6 +130,9 @@ fn table(report: &LendingReport) -> String {
     }
     if let Some(tiers) = &report.tiers {
         text.push_str(&table_of_tiers(tiers));
+    }
+    if let Some(zones) = &report.numa {
+        text.push_str(&zones.text());
     }
     let texts = |value: &Value, keys: [&str; 2]| {
         let part = |key| one_line(value[key].as_str().unwrap_or_default());
@@ -248,6 +260,7 @@ mod tests {
                 ],
             }],
             tiers: None,
+            numa: None,
             conditions: vec![json!({"type": "Lending", "status": "True", "message": "ok"})],
             taints: vec![json!({"key": "tidepool.io/pressure", "value": "memory"})],
         };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use api::http::PodReport;
-use engine::scheduler::{Decision, PodState, PreemptionOutcome, UnhelpfulReport};
+use engine::scheduler::{Decision, PodState, PreemptionOutcome, UnhelpfulReport, ZonesReport};
 use jiff::{SignedDuration, Timestamp};
 
 use super::nodes;
@@ -38,6 +38,9 @@ pub(super) fn summary(report: &PodReport, now: Timestamp) -> String {
             text,
             "nominated  {node}: waits for victims to terminate there"
         );
+    }
+    if let Some(zones) = &report.zones {
+        let _ = writeln!(text, "zones      {}", zones_text(report, zones));
     }
     let _ = writeln!(text, "{}", nodes::verdict(report));
     text.push_str(&nodes::reasons(report));
@@ -82,6 +85,47 @@ fn state(report: &PodReport, now: Timestamp) -> String {
         _ => {}
     }
     text
+}
+
+/// The NUMA zones that the pod has or would get, and why fewer do not suffice.
+fn zones_text(report: &PodReport, zones: &ZonesReport) -> String {
+    let verb = match report.state {
+        PodState::Waiting { .. }
+        | PodState::Preparing { .. }
+        | PodState::Binding { .. }
+        | PodState::Placed { .. } => "",
+        PodState::Active
+        | PodState::Backoff { .. }
+        | PodState::Unschedulable { .. }
+        | PodState::Gated { .. }
+        | PodState::AskingExtenders => "would get ",
+    };
+    let noun = if zones.zones.contains(',') {
+        "zones"
+    } else {
+        "zone"
+    };
+    let mut text = match (&zones.zones[..], &zones.node[..]) {
+        ("", node) => format!("none of {node}"),
+        // A scheduler of an older version sends no node.
+        (ids, "") => format!("{verb}NUMA {noun} {ids}"),
+        (ids, node) => {
+            let how = match zones.is_exclusive {
+                true => "exclusive",
+                false => "shared",
+            };
+            format!("{verb}NUMA {noun} {ids} of {node}, {how}")
+        }
+    };
+    if let Some(why) = &zones.why {
+        let fewer = zones.zones.split(',').count() - 1;
+        let fewer = output::count(fewer, "zone");
+        let _ = write!(text, "; not {fewer}: {why}");
+    }
+    if let Some(refused) = &zones.refused {
+        let _ = write!(text, "; an older pod has {refused} of its annotation");
+    }
+    one_line(&text).into_owned()
 }
 
 /// What preemption would do; `None` if no plugin tried it.
@@ -227,6 +271,44 @@ preempt    not possible: no pods of lower priority on 1 node; evicting pods does
                     "message": "0/1 nodes are available: 1 no. not found", "reasons": "0/1 nodes are available: 1 no."}}));
             let text = summary(&report, now());
             let want = format!("last try   10s ago: {want}\n");
+            assert!(text.contains(&want), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_zones_of_a_pod_are_named() {
+        let why = "it requests 6 of cpu, and 1 zone has at most 4";
+        let two = json!({"node": "a", "zones": "0,1", "isExclusive": true, "why": why});
+        let one = json!({"node": "a", "zones": "3", "isExclusive": false, "why": null});
+        let lost =
+            json!({"node": "a", "zones": "", "isExclusive": true, "refused": "2", "why": null});
+        let older = json!({"zones": "0,1", "why": null});
+        let placed = json!({"state": "placed", "node": "a"});
+        let active = json!({"state": "active"});
+        for (state, zones, want) in [
+            (
+                &placed,
+                &two,
+                "NUMA zones 0,1 of a, exclusive; not 1 zone: it requests 6 of cpu, and 1 zone has at most 4",
+            ),
+            (
+                &active,
+                &two,
+                "would get NUMA zones 0,1 of a, exclusive; not 1 zone: it requests 6 of cpu, and 1 zone has at most 4",
+            ),
+            (&placed, &one, "NUMA zone 3 of a, shared"),
+            (
+                &placed,
+                &lost,
+                "none of a; an older pod has 2 of its annotation",
+            ),
+            (&placed, &older, "NUMA zones 0,1"),
+        ] {
+            let mut fields = state.clone();
+            fields["verdict"] = json!({"node": "a"});
+            fields["zones"] = zones.clone();
+            let text = summary(&report(fields), now());
+            let want = format!("\nzones      {want}\nnow ");
             assert!(text.contains(&want), "{text}");
         }
     }

@@ -59,12 +59,16 @@ pub(super) async fn get<T: DeserializeOwned>(
 }
 
 /// None if the Node does not exist. `cnr` is its CustomNodeResource, or null.
-pub(super) async fn read(client: &Client, name: &str, cnr: &Value) -> Result<Option<TierSums>> {
+pub(super) async fn read(
+    client: &Client,
+    name: &str,
+    cnr: &Value,
+    pods: &[Pod],
+) -> Result<Option<TierSums>> {
     let node = format!("/api/v1/nodes/{name}");
     let metric = format!("/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{name}");
-    let (node, pods, metric, config) = tokio::try_join!(
+    let (node, metric, config) = tokio::try_join!(
         get::<CapacityNode>(client, &node, "the node"),
-        pods(client, name),
         get::<wire::NodeMetric>(client, &metric, "its NodeMetric"),
         settings(client),
     )?;
@@ -77,6 +81,10 @@ pub(super) async fn read(client: &Client, name: &str, cnr: &Value) -> Result<Opt
         Ok(config) => (config, None),
         Err(why) => (ColocationConfig::default(), Some(why)),
     };
+    let pods = pods.iter();
+    let pods: Vec<TierPod> = pods
+        .filter_map(|pod| koordinator::tier_pod(pod).ok())
+        .collect();
     let planned = planned(&node, &pods, metric.as_ref(), cnr, &config);
     let figures = planned.figures.into_iter().zip(node.published);
     Ok(Some(TierSums {
@@ -129,7 +137,8 @@ fn planned(
     }
 }
 
-async fn pods(client: &Client, node: &str) -> Result<Vec<TierPod>> {
+/// The pods of a node that have not ended.
+pub(super) async fn pods(client: &Client, node: &str) -> Result<Vec<Pod>> {
     #[derive(Deserialize)]
     struct PodList {
         #[serde(default)]
@@ -138,10 +147,7 @@ async fn pods(client: &Client, node: &str) -> Result<Vec<TierPod>> {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let list: Option<PodList> = get(client, &path, "the pods of the node").await?;
     let pods = list.into_iter().flat_map(|list| list.items);
-    let pods = pods.filter(|pod| !pod.is_finished());
-    Ok(pods
-        .filter_map(|pod| koordinator::tier_pod(&pod).ok())
-        .collect())
+    Ok(pods.filter(|pod| !pod.is_finished()).collect())
 }
 
 /// The settings of the cluster, or why they cannot be used.

@@ -4,6 +4,11 @@ use super::*;
 use crate::testing::report;
 
 fn scheduler() -> Bench {
+    on_machine(&[(0, "cpu=4 memory=8Gi"), (0, "cpu=4 memory=8Gi")])
+}
+
+/// One node with these zones, by socket.
+fn on_machine(zones: &[(u8, &str)]) -> Bench {
     let ours = [("QoSAwareNodeResourcesFit", 1), ("NodeResourceTopology", 1)];
     let names = ours.into_iter().chain(plugins::DEFAULT.iter().copied());
     let enabled = names.map(|(name, weight)| {
@@ -12,10 +17,12 @@ fn scheduler() -> Bench {
     });
     let profile = Profile::new("default-scheduler", enabled.collect());
     let mut bench = Bench::of(vec![profile], Settings::default());
-    let machine = node("n").allocatable("cpu=8 memory=16Gi");
+    let machine = node("n").allocatable("cpu=16 memory=32Gi");
     bench.apply(Input::Object(Update::from(machine.build())));
-    let zone = "cpu=4 memory=8Gi";
-    let zones = report("n").zone("0", 0, zone).zone("0", 1, zone);
+    let zones = (0..).zip(zones);
+    let zones = zones.fold(report("n"), |report, (id, (socket, amounts))| {
+        report.zone(&socket.to_string(), id, amounts)
+    });
     bench.apply(Input::Object(Update::from(zones)));
     bench
 }
@@ -109,17 +116,117 @@ fn an_annotation_that_does_not_hold_is_told_once() {
     assert_eq!(bench.next(), None);
 }
 
-#[test]
-fn an_explanation_names_the_zones() {
-    let mut bench = scheduler();
-    bench.pod(&wants("large", 6));
-    assert_eq!(next(&mut bench), given("large", "0,1"));
-    let report = bench
-        .scheduler
-        .explain("default", "large", bench.now)
-        .unwrap();
+/// What an explanation says about the zones of a pod: the zones, and why fewer do not suffice.
+fn explained(bench: &mut Bench, name: &str) -> (String, Option<String>) {
+    let report = bench.scheduler.explain("default", name, bench.now).unwrap();
     let zones = report.zones.unwrap();
-    assert_eq!(zones.zones, "0,1");
-    let why = "it requests 6 of cpu, and 1 zone has at most 4";
-    assert_eq!(zones.why.as_deref(), Some(why));
+    assert_eq!((&*zones.node, zones.is_exclusive), ("n", true));
+    (zones.zones, zones.why)
+}
+
+#[test]
+fn an_explanation_names_the_zones_and_why_fewer_do_not_suffice() {
+    // The zones as socket, cpu and memory; the pods that have zones; the request; the zones that it gets.
+    type Machine<'a> = &'a [(u8, &'a str)];
+    let small: Machine = &[(0, "cpu=4 memory=8Gi"), (0, "cpu=4 memory=8Gi")];
+    let mixed: Machine = &[
+        (0, "cpu=8 memory=8Gi"),
+        (1, "cpu=4 memory=8Gi"),
+        (1, "cpu=4 memory=8Gi"),
+    ];
+    let skewed: Machine = &[
+        (0, "cpu=4 memory=2Gi"),
+        (0, "cpu=4 memory=2Gi"),
+        (0, "cpu=1 memory=8Gi"),
+    ];
+    let apart: Machine = &[
+        (0, "cpu=6 memory=8Gi"),
+        (0, "cpu=2 memory=8Gi"),
+        (0, "cpu=2 memory=8Gi"),
+        (1, "cpu=6 memory=8Gi"),
+    ];
+    for (zones, others, wants, got, why) in [
+        (small, "", "cpu=4", "0", None),
+        (
+            small,
+            "",
+            "cpu=6",
+            "0,1",
+            Some("it requests 6 of cpu, and 1 zone has at most 4"),
+        ),
+        (
+            small,
+            "",
+            "memory=10Gi",
+            "0,1",
+            Some("it requests 10Gi of memory, and 1 zone has at most 8Gi"),
+        ),
+        (
+            mixed,
+            "0",
+            "cpu=8",
+            "1,2",
+            Some("zone 0 is enough, but in use by default/other"),
+        ),
+        (
+            skewed,
+            "",
+            "cpu=3 memory=7Gi",
+            "0,2",
+            Some("no 1 zone has both 3 of cpu and 7Gi of memory"),
+        ),
+        (
+            apart,
+            "",
+            "cpu=9",
+            "0,1,2",
+            Some("zones 0,3 are enough, but of different sockets"),
+        ),
+    ] {
+        let mut bench = on_machine(zones);
+        if !others.is_empty() {
+            bench.pod(&wants_amounts("other", "cpu=1").on("n").zones(others));
+        }
+        bench.pod(&wants_amounts("pod", wants));
+        // The zones that it would get, while it waits.
+        let want = (got.to_owned(), why.map(str::to_owned));
+        assert_eq!(explained(&mut bench, "pod"), want, "{zones:?} {wants}");
+        assert_eq!(next(&mut bench), given("pod", got), "{zones:?} {wants}");
+        assert_eq!(explained(&mut bench, "pod"), want, "{zones:?} {wants}");
+    }
+}
+
+fn wants_amounts(name: &str, amounts: &str) -> PodBuilder {
+    pod(name).dedicated(None).container(amounts)
+}
+
+#[test]
+fn an_explanation_says_what_has_changed_since() {
+    let mut bench = on_machine(&[(0, "cpu=8"), (1, "cpu=4"), (1, "cpu=4")]);
+    bench.pod(&wants_amounts("pod", "cpu=8").on("n").zones("1,2"));
+    let why = "zone 0 is enough now, but not when the pod got its zones";
+    let want = ("1,2".to_owned(), Some(why.to_owned()));
+    assert_eq!(explained(&mut bench, "pod"), want);
+    // An older pod claims one of them.
+    let older = wants_amounts("older", "cpu=1").on("n").zones("2");
+    bench.pod(&older.with(|pod| pod.created = Timestamp::from_secs(-5)));
+    let report = bench.scheduler.explain("default", "pod", bench.now);
+    let zones = report.unwrap().zones.unwrap();
+    assert_eq!(
+        (&zones.zones[..], zones.refused.as_deref()),
+        ("1", Some("2"))
+    );
+}
+
+#[test]
+fn an_explanation_counts_the_idle_zones_of_each_node() {
+    let mut bench = scheduler();
+    bench.pod(&wants("first", 1).on("n").zones("0"));
+    bench.pod(&wants("large", 6));
+    let report = bench.scheduler.explain("default", "large", bench.now);
+    let report = report.unwrap();
+    assert_eq!(report.zones, None);
+    let texts = report.nodes.iter().map(|it| it.result.explanation.clone());
+    let want = "cannot align container: it needs 2 idle NUMA zones of one socket; 1 of 2 are idle";
+    assert_eq!(texts.collect::<Vec<_>>(), [Some(want.to_owned())]);
 }
