@@ -1,6 +1,6 @@
 //! NUMA zones of equal size, for simulated nodes: `2x2` means two sockets with two zones each.
 
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use engine::model::{MOST_ZONES, Quantity, Resource};
 use serde_json::{Value, json};
@@ -35,10 +35,21 @@ impl FromStr for ZoneGrid {
     }
 }
 
+impl fmt::Display for ZoneGrid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.sockets, self.per_socket)
+    }
+}
+
 impl ZoneGrid {
+    /// The number of zones.
+    pub fn zones(&self) -> usize {
+        self.sockets * self.per_socket
+    }
+
     /// The CustomNodeResource of a node whose cpu and memory are divided equally.
     pub fn report(&self, node: &str, cpu: &str, memory: &str) -> Result<Value, String> {
-        let zones = self.sockets * self.per_socket;
+        let zones = self.zones();
         let part = |resource: Resource, text: &str| {
             let amount = Quantity::parse(text).map_err(|error| format!("{text}: {error}"))?;
             let part = resource.integer(amount) / i64::try_from(zones).unwrap_or(1);

@@ -1,8 +1,10 @@
 //! The demo workload: services of a small shop that request far more than they use, batch jobs beside them, and jobs of the mid and
-//! batch tiers on what is idle.
+//! batch tiers on what is idle. On nodes with NUMA zones there are also services with zones of their own.
 //!
 //! It creates the objects once and does not manage them afterwards.
 
+use api::zone_grid::ZoneGrid;
+use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     batch::v1::Job,
@@ -13,7 +15,7 @@ use k8s_openapi::api::{
 use reconcile::Requests;
 use serde_json::{Value, json};
 
-use crate::nodes::RUN_FOR;
+use crate::nodes::{RUN_FOR, Shape};
 
 /// The namespace of the demo.
 pub const NAMESPACE: &str = "demo";
@@ -32,6 +34,7 @@ const MOST_NODES: usize = 100;
 pub(crate) async fn load(
     requests: &Requests,
     nodes: usize,
+    numa: Option<ZoneGrid>,
     scheduler: &str,
 ) -> Result<(), kube::Error> {
     let nodes = nodes.clamp(1, MOST_NODES);
@@ -44,6 +47,11 @@ pub(crate) async fn load(
     // The default account may not exist yet, and without one the server rejects pods.
     let account = json!({"metadata": {"name": ACCOUNT}});
     requests.create::<ServiceAccount>(there, &account).await?;
+    // First, because they need idle zones.
+    for service in numa.into_iter().flat_map(|grid| dedicated(nodes, grid)) {
+        let deployment = service.deployment(scheduler);
+        requests.create::<Deployment>(there, &deployment).await?;
+    }
     for service in services(nodes) {
         requests
             .create::<Deployment>(there, &service.deployment(scheduler))
@@ -176,6 +184,66 @@ impl Service {
                 "template": {
                     "metadata": {"labels": labels, "annotations": {CPU_USE: self.size.uses}},
                     "spec": spec,
+                },
+            },
+        })
+    }
+}
+
+/// A service whose pods have NUMA zones of their own.
+struct DedicatedService {
+    name: &'static str,
+    replicas: usize,
+    milli_cpu: u32,
+    /// MiB.
+    memory: u32,
+}
+
+/// On a third of the nodes a pod with one zone, and on another third one with two.
+fn dedicated(nodes: usize, grid: ZoneGrid) -> Vec<DedicatedService> {
+    let zones = u32::try_from(grid.zones()).unwrap_or(1).max(1);
+    let node = Shape::demo(0, nodes);
+    let service = |name, replicas, percent| DedicatedService {
+        name,
+        replicas,
+        milli_cpu: node.cpu * 10 * percent / zones,
+        memory: node.memory * 1024 * percent / 200 / zones,
+    };
+    let mut services = vec![service("ranking", nodes.div_ceil(3), 75)];
+    if grid.zones() > 1 && nodes > 1 {
+        services.push(service("bidding", nodes.div_ceil(3), 150));
+    }
+    services
+}
+
+impl DedicatedService {
+    fn deployment(&self, scheduler: &str) -> Value {
+        let (cpu, memory) = (format!("{}m", self.milli_cpu), format!("{}Mi", self.memory));
+        let amounts = json!({"cpu": cpu, "memory": memory});
+        let labels = json!({"app": self.name, "tier": "dedicated"});
+        json!({
+            "metadata": {"name": self.name, "labels": labels},
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": {"app": self.name}},
+                "template": {
+                    "metadata": {
+                        "labels": labels,
+                        "annotations": {
+                            LEVEL: "dedicated_cores",
+                            MEMORY_ENHANCEMENT: r#"{"numa_binding": "true"}"#,
+                        },
+                    },
+                    "spec": {
+                        "schedulerName": scheduler,
+                        "serviceAccountName": ACCOUNT,
+                        "priorityClassName": ONLINE,
+                        "containers": [{
+                            "name": self.name,
+                            "image": format!("registry.example/shop/{}:1.0", self.name),
+                            "resources": {"requests": amounts, "limits": amounts},
+                        }],
+                    },
                 },
             },
         })
@@ -401,11 +469,29 @@ fn extend(object: &mut Value, fields: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::Shape;
     use engine::model::Quantity;
 
     fn milli(text: &str) -> i64 {
         Quantity::parse(text).unwrap().milli()
+    }
+
+    #[test]
+    fn dedicated_services_need_one_zone_and_two_zones() {
+        for (grid, nodes, want) in [
+            (
+                "2x2",
+                6,
+                vec![("ranking", 2, 3000, 6144), ("bidding", 2, 6000, 12288)],
+            ),
+            ("1x1", 6, vec![("ranking", 2, 12000, 24576)]),
+            ("2x1", 1, vec![("ranking", 1, 6000, 12288)]),
+        ] {
+            let found = dedicated(nodes, grid.parse().unwrap()).into_iter();
+            let found: Vec<_> = found
+                .map(|it| (it.name, it.replicas, it.milli_cpu, it.memory))
+                .collect();
+            assert_eq!(found, want, "{grid}");
+        }
     }
 
     #[test]

@@ -68,13 +68,14 @@ mod volumes;
 
 use std::sync::Arc;
 
+use api::zone_grid::ZoneGrid;
 use kube::Client;
 use tokio_util::task::TaskTracker;
 
 use self::{context::Context, nodes::Scope};
 pub use self::{
     context::Timings,
-    nodes::{EXIT_CODE, HEARTBEAT, NodeError, Nodes, RUN_FOR, SIMULATED, Shape},
+    nodes::{EXIT_CODE, HEARTBEAT, NUMA, NodeError, Nodes, RUN_FOR, SIMULATED, Shape},
 };
 
 /// Running kubelets, with or without controllers.
@@ -140,9 +141,14 @@ impl Local {
         &self.nodes
     }
 
-    /// Creates the demo workload, sized for so many nodes. Its pods name this scheduler.
-    pub async fn load_demo(&self, nodes: usize, scheduler: &str) -> Result<(), kube::Error> {
-        demo::load(&self.running.context.requests, nodes, scheduler).await
+    /// Creates the demo workload, sized for so many nodes with these NUMA zones. Its pods name this scheduler.
+    pub async fn load_demo(
+        &self,
+        nodes: usize,
+        numa: Option<ZoneGrid>,
+        scheduler: &str,
+    ) -> Result<(), kube::Error> {
+        demo::load(&self.running.context.requests, nodes, numa, scheduler).await
     }
 
     /// Returns when the first list of every watched kind is complete.

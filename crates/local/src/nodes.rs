@@ -6,6 +6,7 @@ mod admission;
 mod heartbeat;
 mod pod_lifecycle;
 mod shape;
+mod zones;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,10 +35,12 @@ use self::{
     admission::Decision,
     pod_lifecycle::{PodNetwork, Stage, Step},
     shape::Amounts,
+    zones::ReportedZones,
 };
 pub use self::{
     pod_lifecycle::{EXIT_CODE, RUN_FOR},
     shape::Shape,
+    zones::NUMA,
 };
 use crate::{context::Context, events::Events, objects::Pod};
 
@@ -49,6 +52,7 @@ pub const HEARTBEAT: &str = "tidepool.io/heartbeat";
 
 const POD_WORKERS: usize = 32;
 const NODE_WORKERS: usize = 32;
+const ZONE_WORKERS: usize = 8;
 /// A critical pod checks this often whether the pods it preempts are gone.
 const PREEMPTION_CHECK: Duration = Duration::from_millis(100);
 
@@ -147,8 +151,14 @@ impl Nodes {
 
     /// Creates `count` demo nodes.
     pub async fn add_demo(&self, count: usize) -> Result<(), kube::Error> {
-        stream::iter(0..count)
-            .map(|index| async move { self.add(&Shape::demo(index, count)).await })
+        let shapes: Vec<Shape> = (0..count).map(|index| Shape::demo(index, count)).collect();
+        self.add_all(&shapes).await
+    }
+
+    /// As [`Nodes::add`] for many.
+    pub async fn add_all(&self, shapes: &[Shape]) -> Result<(), kube::Error> {
+        stream::iter(shapes)
+            .map(|shape| self.add(shape))
             .buffer_unordered(NODE_WORKERS)
             .try_collect()
             .await
@@ -220,6 +230,10 @@ pub enum NodeError {
         "node {0} exists and has no label {SIMULATED}=true: choose other names with --name-prefix"
     )]
     NotSimulated(String),
+    #[error(
+        "the cluster has no kind CustomNodeResource for NUMA zones: define it with `kubectl apply -f deploy/crds`"
+    )]
+    NoZones,
     #[error("{}", message_of(.0))]
     Request(#[from] kube::Error),
 }
@@ -242,8 +256,8 @@ struct Kubelets {
     context: Arc<Context>,
     events: Events,
     scope: Scope,
-    /// Of pods and of nodes.
-    queues: [Arc<WorkQueue<Key>>; 2],
+    /// Of pods, of nodes and of the zones of nodes.
+    queues: [Arc<WorkQueue<Key>>; 3],
     memory: Mutex<Memory>,
 }
 
@@ -259,34 +273,45 @@ struct Memory {
     renewed: HashMap<String, Instant>,
     /// The extended resources in the capacity of each node, as last reported.
     extended: HashMap<String, Amounts>,
+    /// The NUMA zones of each node, as last reported.
+    zones: HashMap<String, ReportedZones>,
 }
 
 /// Registers the listeners; the returned future does the work.
 pub(crate) fn start(context: Arc<Context>, scope: Scope) -> (Nodes, impl Future<Output = ()>) {
     let (pods, nodes) = (WorkQueue::new("pods"), WorkQueue::new("nodes"));
+    let zones = WorkQueue::new("zones");
     let kubelets = Arc::new(Kubelets {
         context: context.clone(),
         events: context.events("kubelet"),
         scope,
-        queues: [pods.clone(), nodes.clone()],
+        queues: [pods.clone(), nodes.clone(), zones.clone()],
         memory: Mutex::default(),
     });
 
-    let (wake, seen) = (pods.clone(), kubelets.clone());
-    context
-        .pods
-        .listen(move |change| match (change.old, change.new) {
+    let (wake, seen, wake_zones) = (pods.clone(), kubelets.clone(), zones.clone());
+    context.pods.listen(move |change| {
+        match (change.old, change.new) {
             (Some(old), None) => seen.memory().forget_pod(old.uid()),
             (_, Some(pod)) if pod.is_bound() => {
                 seen.memory().note_address(pod);
                 wake.add(Key::of(&pod.metadata));
             }
             _ => {}
-        });
+        }
+        for pod in change.sides().filter(|pod| zones::claims_zones(pod)) {
+            wake_zones.add(Key::cluster(&pod.spec.node_name));
+        }
+    });
+    let wake_zones = zones.clone();
     let (wake, wake_pods, on_node) = (nodes.clone(), pods.clone(), context.pods.clone());
     context.nodes.listen(move |change| {
         for node in change.sides() {
             wake.add(Key::of(&node.metadata));
+        }
+        let mut sides = change.sides();
+        if let Some(node) = sides.find(|node| zones::annotation(node).is_some()) {
+            wake_zones.add(Key::of(&node.metadata));
         }
         // Pods move on when their node appears, gets its podCIDR or sends heartbeats again.
         let waits_for = |node: &Node| {
@@ -312,9 +337,11 @@ pub(crate) fn start(context: Arc<Context>, scope: Scope) -> (Nodes, impl Future<
         let cancel = context.cancel.clone();
         let work_on_pod = |key| kubelets.update_pod(key);
         let work_on_node = |key| kubelets.update_node(key);
+        let work_on_zones = |key| kubelets.update_zones(key);
         tokio::join!(
             pods.run(POD_WORKERS, cancel.clone(), work_on_pod),
-            nodes.run(NODE_WORKERS, cancel, work_on_node),
+            nodes.run(NODE_WORKERS, cancel.clone(), work_on_node),
+            zones.run(ZONE_WORKERS, cancel, work_on_zones),
         );
     };
     (handle, run)

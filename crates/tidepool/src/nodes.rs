@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
+use api::zone_grid::ZoneGrid;
 use clap::Args;
 use control_plane::client::Connect;
 use control_plane::serve::{Check, Component, encode_metrics, register_queues};
@@ -72,6 +73,9 @@ struct ShapeFlags {
         default_value = "zone-a,zone-b,zone-c"
     )]
     zones: Vec<String>,
+    /// NUMA zones of each node as sockets and zones per socket, such as 2x2; reported in its CustomNodeResource
+    #[arg(long, value_name = "SOCKETSxZONES")]
+    numa: Option<ZoneGrid>,
     /// A taint for each node, such as simulated=true:NoSchedule; it keeps pods of real workloads away
     #[arg(long = "taint", value_name = "KEY[=VALUE]:EFFECT", value_parser = parse_taint)]
     taints: Vec<Taint>,
@@ -81,6 +85,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidepool nodes --kubeconfig ~/.kube/config --nodes 100     a hundred nodes
   tidepool nodes --kubeconfig F --taint fake=true:NoSchedule only pods that tolerate the taint run there
+  tidepool nodes --kubeconfig F --numa 2x2                   two sockets with two NUMA zones each
   tidepool nodes --kubeconfig F --nodes 0                    act only for Nodes that you label";
 
 fn parse_taint(text: &str) -> Result<Taint, String> {
@@ -148,6 +153,10 @@ async fn simulate(flags: &Flags) -> anyhow::Result<()> {
 /// Returns only if the nodes cannot be created; the kubelets run beside it.
 async fn work(local: &Local, shapes: &[Shape], created: &mut Vec<String>) -> anyhow::Result<()> {
     local.synced().await;
+    if shapes.iter().any(|shape| shape.numa.is_some()) {
+        let checked = local.nodes().check_zones().await;
+        checked.context("cannot report NUMA zones")?;
+    }
     let ensured = local.nodes().ensure(shapes, created).await;
     ensured.context("cannot create the nodes")?;
     tracing::info!(
@@ -181,6 +190,7 @@ impl Flags {
             memory: given.memory,
             pods: given.pods,
             taints: given.taints.clone(),
+            numa: given.numa,
         });
         Ok(shapes.collect())
     }
@@ -253,6 +263,8 @@ mod tests {
             ("--taint=:NoExecute", "KEY=VALUE:EFFECT"),
             ("--nodes=5001", "5000"),
             ("--cpu=0", "1..=1024"),
+            ("--numa=2", "`2` is not SOCKETSxZONES, such as 2x2"),
+            ("--numa=9x9", "with at most 64 zones"),
         ] {
             let error = Cli::try_parse_from(["x", argument]).map(drop).unwrap_err();
             assert!(error.to_string().contains(want), "{argument}: {error}");

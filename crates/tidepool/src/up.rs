@@ -19,7 +19,7 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use api::config::Configuration;
+use api::{config::Configuration, zone_grid::ZoneGrid};
 use apiserver::{Cluster, ServeError, ServeOptions, Serving};
 use clap::Args;
 use control_plane::{
@@ -29,7 +29,7 @@ use control_plane::{
     serve::{self, Port, Serve},
 };
 use kube::Client;
-use local::{Local, Timings};
+use local::{Local, Shape, Timings};
 use tokio::{
     runtime::{Handle, Runtime},
     signal::unix::{SignalKind, signal},
@@ -85,6 +85,9 @@ pub(crate) struct Flags {
     /// Start without nodes and workload; every Node created through the API becomes a simulated node
     #[arg(long, conflicts_with = "nodes")]
     empty: bool,
+    /// NUMA zones of each node as sockets and zones per socket, such as 2x2; the demo then has pods with zones of their own
+    #[arg(long, value_name = "SOCKETSxZONES", conflicts_with = "empty")]
+    numa: Option<ZoneGrid>,
     /// Print lines instead of the live page, also on a terminal
     #[arg(long)]
     plain: bool,
@@ -94,6 +97,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidepool up                             six nodes with a demo workload
   tidepool up --nodes 100 --no-demo       a hundred empty nodes
+  tidepool up --numa 2x2                  nodes with two sockets of two NUMA zones, and pods that have some for themselves
   tidepool up --config my-scheduler.yaml  with your scheduler's configuration
   tidepool up --for 20s --port 0 | cat    for scripts: lines, a free port, stops by itself";
 
@@ -225,14 +229,18 @@ impl Running {
         };
         local.synced().await;
         let nodes = if flags.empty { 0 } else { flags.nodes.into() };
-        let added = local.nodes().add_demo(nodes).await;
+        let shapes = (0..nodes).map(|index| Shape {
+            numa: flags.numa,
+            ..Shape::demo(index, nodes)
+        });
+        let added = local.nodes().add_all(&shapes.collect::<Vec<_>>()).await;
         added.context("cannot add the demo nodes")?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
         let profiles = scheduler_profiles(&configuration, flags.config.as_deref())?;
         let controllers = RunningControllers::start(client.clone(), profiles)?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {
-            let loaded = local.load_demo(nodes, name).await;
+            let loaded = local.load_demo(nodes, flags.numa, name).await;
             loaded.context("cannot load the demo workload")?;
         }
         let agents = demo.then(|| {

@@ -221,6 +221,56 @@ fn the_demo_fills_the_cluster_and_services_preempt_batch_pods() {
     assert!(explained.contains(message), "{explained}");
 }
 
+#[test]
+fn the_demo_has_pods_with_numa_zones_of_their_own() {
+    let up = Up::start(&["--numa", "2x2"]);
+    for service in ["ranking", "bidding", "storefront"] {
+        up.kubectl(&format!(
+            "-n demo rollout status deployment/{service} --timeout=60s"
+        ));
+    }
+    let path = r"jsonpath={range.items[*]}{.metadata.name}:{.spec.nodeName}:{.metadata.annotations.tidepool\.io/numa-zones};{end}";
+    let pods = up.kubectl(&format!("-n demo get pods -l tier=dedicated -o {path}"));
+    let pods: Vec<Vec<&str>> = pods
+        .split_terminator(';')
+        .map(|pod| pod.split(':').collect())
+        .collect();
+    assert_eq!(pods.len(), 4, "{pods:?}");
+    for pod in &pods {
+        let [name, node, zones] = pod[..] else {
+            panic!("{pod:?}");
+        };
+        let explained = up.tidepool(&format!("explain pod demo/{name}"));
+        let words = match name.starts_with("bidding") {
+            true => format!(
+                "zones      NUMA zones {zones} of {node}, exclusive; not 1 zone: it requests 6 of cpu, and 1 zone has at most 3900m\n"
+            ),
+            false => format!("zones      NUMA zone {zones} of {node}, exclusive\n"),
+        };
+        assert!(explained.contains(&words), "{explained}");
+        let drawn = up.tidepool(&format!("explain node {node}"));
+        let lines = drawn
+            .lines()
+            .filter(|line| line.contains("exclusive") && line.contains(&format!("demo/{name}")));
+        assert_eq!(lines.count(), zones.split(',').count(), "{drawn}");
+        // The simulated agent reports the pod by its uid.
+        let uid = up.kubectl(&format!(
+            "-n demo get pod {name} -o jsonpath={{.metadata.uid}}"
+        ));
+        let consumer = format!("demo/{name}/{uid}");
+        eventually(&consumer, || {
+            up.kubectl(&format!("get kcnr {node} -o yaml"))
+        });
+    }
+    let refused = Command::new(&up.program)
+        .args(["up", "--numa", "4"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(refused.stderr).unwrap();
+    let words = "`4` is not SOCKETSxZONES, such as 2x2, with at most 64 zones";
+    assert!(text.contains(words) && !refused.status.success(), "{text}");
+}
+
 /// Without any configuration: the definition, the namespace of our components, and a profile that places reclaimed pods.
 #[test]
 fn a_new_cluster_takes_reports_and_reclaimed_pods() {

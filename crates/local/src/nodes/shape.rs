@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::zone_grid::ZoneGrid;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeSystemInfo, Taint},
@@ -11,7 +12,7 @@ use k8s_openapi::{
     },
 };
 
-use super::addresses::NodeNetwork;
+use super::{addresses::NodeNetwork, zones::NUMA};
 
 /// A node to create: what differs between nodes. The kubelet fills in everything else.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,8 @@ pub struct Shape {
     /// The most pods it runs.
     pub pods: u32,
     pub taints: Vec<Taint>,
+    /// Its NUMA zones, if its CustomNodeResource has any.
+    pub numa: Option<ZoneGrid>,
 }
 
 impl Shape {
@@ -87,6 +90,9 @@ impl Shape {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some(labels.into()),
+                annotations: self
+                    .numa
+                    .map(|grid| [(NUMA.to_owned(), grid.to_string())].into()),
                 ..ObjectMeta::default()
             },
             spec: Some(NodeSpec {

@@ -259,12 +259,18 @@ impl Pod {
             value: text(&toleration.value),
             effect: text(&toleration.effect),
         };
+        let created = meta.creation_timestamp.as_ref().map(|time| meta::Time {
+            seconds: time.0.as_second(),
+            nanos: time.0.subsec_nanosecond(),
+        });
         wire::Pod {
             metadata: meta::ObjectMeta {
                 name: text(&meta.name),
                 namespace: text(&meta.namespace),
                 uid: text(&meta.uid),
                 labels: meta.labels.clone().unwrap_or_default(),
+                annotations: meta.annotations.clone().unwrap_or_default(),
+                creation_timestamp: created,
                 ..meta::ObjectMeta::default()
             },
             spec: wire::PodSpec {

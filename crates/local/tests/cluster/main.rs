@@ -12,3 +12,4 @@ mod stateful_sets;
 mod support;
 mod volumes;
 mod workloads;
+mod zones;
