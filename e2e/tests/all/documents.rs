@@ -156,3 +156,8 @@ fn reserved_machines_fill_first_and_spot_pods_go_first() {
 fn pods_of_every_tier_are_admitted() {
     follow("docs/tiers.md");
 }
+
+#[test]
+fn dedicated_pods_have_numa_zones() {
+    follow("docs/dedicated-cores.md");
+}
