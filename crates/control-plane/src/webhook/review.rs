@@ -1,7 +1,7 @@
 //! AdmissionReviews of `admission.k8s.io/v1`: what the API server sends, and what it gets.
 
 use k8s_openapi::ByteString;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::serve::Caller;
@@ -101,25 +101,38 @@ pub enum AdmissionReviewError {
 const LONGEST_WARNING: usize = 256;
 const MOST_WARNINGS: usize = 16;
 
+/// A body. `R` is the request, as far as it is decoded.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewBody<R> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    request: Option<R>,
+}
+
+impl<R> ReviewBody<R> {
+    fn request(self) -> Result<R, AdmissionReviewError> {
+        if self.api_version != VERSION || self.kind != KIND {
+            let found = format!("`{}` of `{}`", self.kind, self.api_version);
+            return Err(AdmissionReviewError::Kind { found });
+        }
+        self.request.ok_or(AdmissionReviewError::NoRequest)
+    }
+}
+
 /// Reads the request of a review.
 pub fn read(body: &[u8]) -> Result<Review, AdmissionReviewError> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Envelope {
-        #[serde(default)]
-        api_version: String,
-        #[serde(default)]
-        kind: String,
-        request: Option<Value>,
-    }
     let invalid = |error: serde_json::Error| AdmissionReviewError::Json(error.to_string());
-    let envelope: Envelope = serde_json::from_slice(body).map_err(invalid)?;
-    if envelope.api_version != VERSION || envelope.kind != KIND {
-        let found = format!("`{}` of `{}`", envelope.kind, envelope.api_version);
-        return Err(AdmissionReviewError::Kind { found });
-    }
-    let request = envelope.request.ok_or(AdmissionReviewError::NoRequest)?;
-    let review: Review = serde_json::from_value(request).map_err(invalid)?;
+    // In one pass: a large object is decoded once.
+    let envelope: ReviewBody<Review> = serde_json::from_slice(body).map_err(|error| {
+        // Another kind has another request.
+        let envelope: Result<ReviewBody<IgnoredAny>, _> = serde_json::from_slice(body);
+        let other = envelope.ok().and_then(|it| it.request().err());
+        other.unwrap_or_else(|| invalid(error))
+    })?;
+    let review = envelope.request()?;
     match review.uid.is_empty() {
         true => Err(AdmissionReviewError::NoRequest),
         false => Ok(review),
@@ -134,9 +147,10 @@ pub fn write(uid: &str, answer: &ReviewAnswer) -> Vec<u8> {
         response["status"] = json!({"code": code, "reason": reason, "message": message});
     }
     if !answer.patch.is_empty() && answer.refusal.is_none() {
-        let patch = ByteString(Value::from(answer.patch.clone()).to_string().into_bytes());
+        // Values are always written.
+        let patch = serde_json::to_vec(&answer.patch).unwrap_or_default();
         response["patchType"] = "JSONPatch".into();
-        response["patch"] = json!(patch);
+        response["patch"] = json!(ByteString(patch));
     }
     if !answer.warnings.is_empty() {
         let warnings = answer.warnings.iter().take(MOST_WARNINGS);
@@ -225,6 +239,13 @@ mod tests {
             ("no request", body(Value::Null), "no request with a uid"),
             ("no uid", body(json!({})), "no request with a uid"),
             ("another type", body(json!({"uid": 5})), "invalid type"),
+            (
+                "a request of another kind",
+                json!({"apiVersion": "v1", "kind": "Other", "request": 5})
+                    .to_string()
+                    .into_bytes(),
+                "`Other` of `v1`",
+            ),
         ] {
             let error = read(&body).unwrap_err().to_string();
             assert!(error.contains(want), "{case}: {error}");

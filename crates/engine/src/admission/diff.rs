@@ -15,7 +15,6 @@ pub fn json_patch(before: &Value, after: &Value) -> Vec<Value> {
 fn compare(before: &Value, after: &Value, path: &mut String, operations: &mut Vec<Value>) {
     let length = path.len();
     match (before, after) {
-        _ if before == after => {}
         (Value::Object(old), Value::Object(new)) => {
             for key in old.keys().filter(|key| !new.contains_key(*key)) {
                 step(path, key);
@@ -37,19 +36,24 @@ fn compare(before: &Value, after: &Value, path: &mut String, operations: &mut Ve
                 step(path, &i.to_string());
                 compare(old, new, path, operations);
                 path.truncate(length);
-            }
-            if operations.len() - count > MOST_IN_LIST {
-                operations.truncate(count);
-                operations.push(json!({"op": "replace", "path": path, "value": after}));
+                if operations.len() - count > MOST_IN_LIST {
+                    operations.truncate(count);
+                    operations.push(json!({"op": "replace", "path": path, "value": after}));
+                    return;
+                }
             }
         }
+        _ if before == after => {}
         _ => operations.push(json!({"op": "replace", "path": path, "value": after})),
     }
 }
 
 fn step(path: &mut String, key: &str) {
     path.push('/');
-    path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+    match key.contains(['~', '/']) {
+        true => path.push_str(&key.replace('~', "~0").replace('/', "~1")),
+        false => path.push_str(key),
+    }
 }
 
 #[cfg(test)]
