@@ -17,17 +17,17 @@ use rustix::time::{ClockId, clock_gettime};
 use super::{HOSTNAME, NOW, ZONE, apply, scheduler};
 
 /// Twice what grows with the size costs, because caches miss more often at the larger size.
-const LINEAR: f64 = 8.0;
+pub(crate) const LINEAR: f64 = 8.0;
 /// What does not grow with the size.
 const CONSTANT: f64 = 2.0;
 
-fn cpu_ns() -> u64 {
+pub(crate) fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// The least CPU time of some runs: other work on the machine only adds to it.
-fn cost<T>(mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T)) -> f64 {
+pub(crate) fn cost<T>(mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T)) -> f64 {
     let mut run = || {
         let mut prepared = prepare();
         let begun = cpu_ns();
@@ -38,7 +38,7 @@ fn cost<T>(mut prepare: impl FnMut() -> T, mut work: impl FnMut(&mut T)) -> f64 
 }
 
 /// Compares the costs of a size and of four times that size.
-fn assert_grows(most: f64, size: usize, cost: impl Fn(usize) -> f64) {
+pub(crate) fn assert_grows(most: f64, size: usize, cost: impl Fn(usize) -> f64) {
     let (small, large) = (cost(size), cost(4 * size));
     let ratio = large / small;
     assert!(ratio < most, "{small} ns, then {large} ns: {ratio}");

@@ -4,6 +4,7 @@
 
 mod backlog;
 mod growth;
+mod plans;
 
 use engine::model::Timestamp;
 use engine::plugins;
@@ -16,12 +17,18 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A scheduler with the plugins that Kubernetes enables by default.
 fn scheduler(settings: Settings) -> Scheduler {
-    let enabled = plugins::DEFAULT.iter().map(|(name, weight)| {
+    Scheduler::new(vec![profile(&[])], settings).unwrap()
+}
+
+/// The plugins that Kubernetes enables by default, and others.
+fn profile(others: &[&'static str]) -> Profile {
+    let others = others.iter().map(|name| (*name, 1));
+    let enabled = plugins::DEFAULT.iter().copied().chain(others);
+    let enabled = enabled.map(|(name, weight)| {
         let entry = plugins::find(name).unwrap();
-        Enabled::new(entry, (*weight).max(1)).unwrap()
+        Enabled::new(entry, weight.max(1)).unwrap()
     });
-    let profile = Profile::new("default-scheduler", enabled.collect());
-    Scheduler::new(vec![profile], settings).unwrap()
+    Profile::new("default-scheduler", enabled.collect())
 }
 
 fn apply(scheduler: &mut Scheduler, input: Input) {
