@@ -3,6 +3,8 @@
 //!
 //! It creates the objects once and does not manage them afterwards.
 
+use std::time::Duration;
+
 use api::zone_grid::ZoneGrid;
 use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};
 use k8s_openapi::api::{
@@ -30,13 +32,27 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// On larger clusters the demo has the size for this many nodes.
 const MOST_NODES: usize = 100;
 
-/// Creates the objects, services first. Their pods name this scheduler.
-pub(crate) async fn load(
-    requests: &Requests,
-    nodes: usize,
-    numa: Option<ZoneGrid>,
-    scheduler: &str,
-) -> Result<(), kube::Error> {
+/// The demo workload of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct DemoWorkload<'a> {
+    /// Nodes that it is sized for.
+    pub nodes: usize,
+    /// The NUMA zones of a node.
+    pub numa: Option<ZoneGrid>,
+    /// The scheduler that its pods name.
+    pub scheduler: &'a str,
+    /// The time from one low tide to the next.
+    pub tide: Duration,
+}
+
+/// Creates the objects, services first.
+pub(crate) async fn load(requests: &Requests, demo: &DemoWorkload<'_>) -> Result<(), kube::Error> {
+    let DemoWorkload {
+        nodes,
+        numa,
+        scheduler,
+        tide,
+    } = *demo;
     let nodes = nodes.clamp(1, MOST_NODES);
     let namespace = json!({"metadata": {"name": NAMESPACE}});
     requests.create::<Namespace>(None, &namespace).await?;
@@ -63,7 +79,7 @@ pub(crate) async fn load(
     for work in batch(nodes) {
         requests.create::<Job>(there, &work.job(scheduler)).await?;
     }
-    for work in tier_work(nodes) {
+    for work in tier_work(nodes, tide) {
         requests.create::<Job>(there, &work.job(scheduler)).await?;
     }
     for work in unschedulable() {
@@ -315,11 +331,11 @@ struct TierWork {
     milli_cpu: usize,
     memory: &'static str,
     uses: &'static str,
-    run_for: &'static str,
+    run_for: Duration,
 }
 
-/// More than a cluster lends at high tide.
-fn tier_work(nodes: usize) -> [TierWork; 2] {
+/// More than a cluster lends at high tide. The pods are short beside the tide, so that their number follows it.
+fn tier_work(nodes: usize, tide: Duration) -> [TierWork; 2] {
     [
         TierWork {
             name: "recommend",
@@ -328,7 +344,7 @@ fn tier_work(nodes: usize) -> [TierWork; 2] {
             milli_cpu: 1000,
             memory: "1Gi",
             uses: "900m",
-            run_for: "90s",
+            run_for: tide * 3 / 8,
         },
         TierWork {
             name: "render",
@@ -337,7 +353,7 @@ fn tier_work(nodes: usize) -> [TierWork; 2] {
             milli_cpu: 1500,
             memory: "1Gi",
             uses: "1400m",
-            run_for: "30s",
+            run_for: tide / 8,
         },
     ]
 }
@@ -366,7 +382,7 @@ impl TierWork {
                 "template": {
                     "metadata": {
                         "labels": labels,
-                        "annotations": {CPU_USE: self.uses, RUN_FOR: self.run_for},
+                        "annotations": {CPU_USE: self.uses, RUN_FOR: format!("{}s", self.run_for.as_secs())},
                     },
                     "spec": {
                         "schedulerName": scheduler,

@@ -68,11 +68,10 @@ mod volumes;
 
 use std::sync::Arc;
 
-use api::zone_grid::ZoneGrid;
 use kube::Client;
 use tokio_util::task::TaskTracker;
 
-use self::{context::Context, nodes::Scope};
+use self::{context::Context, demo::DemoWorkload, nodes::Scope};
 pub use self::{
     context::Timings,
     nodes::{EXIT_CODE, HEARTBEAT, NUMA, NodeError, Nodes, RUN_FOR, SIMULATED, Shape},
@@ -141,14 +140,9 @@ impl Local {
         &self.nodes
     }
 
-    /// Creates the demo workload, sized for so many nodes with these NUMA zones. Its pods name this scheduler.
-    pub async fn load_demo(
-        &self,
-        nodes: usize,
-        numa: Option<ZoneGrid>,
-        scheduler: &str,
-    ) -> Result<(), kube::Error> {
-        demo::load(&self.running.context.requests, nodes, numa, scheduler).await
+    /// Creates the demo workload.
+    pub async fn load_demo(&self, demo: &DemoWorkload<'_>) -> Result<(), kube::Error> {
+        demo::load(&self.running.context.requests, demo).await
     }
 
     /// Returns when the first list of every watched kind is complete.

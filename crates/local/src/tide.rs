@@ -15,7 +15,7 @@ use engine::{
 
 use crate::demo::CPU_USE;
 
-/// From one low tide to the next.
+/// From one low tide to the next, unless told otherwise.
 pub const PERIOD: Duration = Duration::from_secs(240);
 /// The part of the peak that services use at low tide.
 const LOWEST: f64 = 0.2;
@@ -23,9 +23,9 @@ const LOWEST: f64 = 0.2;
 const CPU_PERCENT: i64 = 20;
 const MEMORY_PERCENT: i64 = 50;
 
-/// The part of its peak that a service uses, so long after the start. The tide is low at the start.
-pub fn level(since: Duration) -> f64 {
-    let phase = since.as_secs_f64() / PERIOD.as_secs_f64() * TAU;
+/// The part of its peak that a service uses, so long after the start. The tide is low at the start and after each period.
+pub fn level(since: Duration, period: Duration) -> f64 {
+    let phase = since.as_secs_f64() / period.as_secs_f64() * TAU;
     LOWEST + (1.0 - LOWEST) * (1.0 - phase.cos()) / 2.0
 }
 
@@ -134,10 +134,11 @@ mod tests {
 
     #[test]
     fn the_tide_is_low_at_the_start_and_high_half_a_period_later() {
-        assert!((level(Duration::ZERO) - LOWEST).abs() < 1e-9);
-        assert!((level(PERIOD / 2) - 1.0).abs() < 1e-9);
-        assert!((level(PERIOD) - LOWEST).abs() < 1e-9);
-        let quarter = level(PERIOD / 4);
+        let level = |quarters: u32| level(PERIOD / 4 * quarters, PERIOD);
+        assert!((level(0) - LOWEST).abs() < 1e-9);
+        assert!((level(2) - 1.0).abs() < 1e-9);
+        assert!((level(4) - LOWEST).abs() < 1e-9);
+        let quarter = level(1);
         assert!((0.5..0.7).contains(&quarter), "{quarter}");
     }
 

@@ -29,7 +29,7 @@ use control_plane::{
     serve::{self, Port, Serve},
 };
 use kube::Client;
-use local::{Local, Shape, Timings};
+use local::{Local, Shape, Timings, demo::DemoWorkload};
 use tokio::{
     runtime::{Handle, Runtime},
     signal::unix::{SignalKind, signal},
@@ -82,6 +82,9 @@ pub(crate) struct Flags {
     /// Do not create the demo workload
     #[arg(long)]
     no_demo: bool,
+    /// The time from one low tide of the demo to the next: how fast the use of its services rises and falls
+    #[arg(long, value_name = "DURATION", default_value = "4m", value_parser = parse_tide)]
+    tide: Duration,
     /// Start without nodes and workload; every Node created through the API becomes a simulated node
     #[arg(long, conflicts_with = "nodes")]
     empty: bool,
@@ -112,6 +115,17 @@ fn parse_nodes(text: &str) -> Result<u16, String> {
 fn parse_port(text: &str) -> Result<u16, String> {
     text.parse()
         .map_err(|_| "use a whole number from 0 to 65535".to_owned())
+}
+
+/// Agents look at their nodes many times in a tide.
+const LEAST_TIDE: Duration = Duration::from_secs(20);
+
+fn parse_tide(text: &str) -> Result<Duration, String> {
+    let tide = component::duration(text)?;
+    match tide < LEAST_TIDE {
+        true => Err("use 20s or more".to_owned()),
+        false => Ok(tide),
+    }
 }
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
@@ -183,6 +197,7 @@ struct Shown {
     kubeconfig: PathBuf,
     nodes: usize,
     demo: bool,
+    tide: Duration,
     /// The scheduler names that pods can use.
     schedulers: Vec<String>,
     debug_scores: bool,
@@ -237,15 +252,21 @@ impl Running {
         added.context("cannot add the demo nodes")?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
         let profiles = scheduler_profiles(&configuration, flags.config.as_deref())?;
-        let controllers = RunningControllers::start(client.clone(), profiles)?;
+        let controllers = RunningControllers::start(client.clone(), profiles, flags.tide)?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {
-            let loaded = local.load_demo(nodes, flags.numa, name).await;
+            let workload = DemoWorkload {
+                nodes,
+                numa: flags.numa,
+                scheduler: name,
+                tide: flags.tide,
+            };
+            let loaded = local.load_demo(&workload).await;
             loaded.context("cannot load the demo workload")?;
         }
         let agents = demo.then(|| {
             let client = Client::new(cluster.service(), "default");
-            SimulatedAgents::start(client, background)
+            SimulatedAgents::start(client, background, flags.tide)
         });
         if let Some(address) = scheduler.server()
             && let Err(error) = kubeconfig::write_server(&kubeconfig, &url(address), &serving.url())
@@ -264,6 +285,7 @@ impl Running {
                 kubeconfig,
                 nodes,
                 demo,
+                tide: flags.tide,
                 schedulers,
                 debug_scores: flags.debug_scores > 0,
             },
@@ -286,7 +308,8 @@ impl Running {
             scores,
             program: program.as_deref().unwrap_or("tidepool"),
         };
-        let mut view = View::new(self.client.clone(), welcome.frame(), self.shown.demo);
+        let tide = self.shown.demo.then_some(self.shown.tide);
+        let mut view = View::new(self.client.clone(), welcome.frame(), tide);
         // The log is held back while the page is on the terminal.
         let held = logs::hold();
         let terminal = if plain { None } else { Terminal::open() };

@@ -34,14 +34,14 @@ use local::tide;
 use tokio::{runtime::Handle, sync::watch, task::JoinHandle, time::MissedTickBehavior};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Agents look at their nodes this often.
-const TICK: Duration = Duration::from_secs(2);
-/// How much faster the clock of the nodes runs.
-const SPEED: u32 = 30;
-/// The time between two samples, on that clock.
+/// From one low tide to the next, on the clock of the nodes.
+const TIDE: Duration = Duration::from_secs(7200);
+/// Agents look at their nodes so often in a tide.
+const TICKS: u32 = 120;
+/// The time between two samples, on the clock of the nodes.
 const STEP: Duration = Duration::from_secs(5);
-/// Values that are not urgent are sent this often.
-const REPORT: Duration = Duration::from_secs(10);
+/// Values that are not urgent are sent so often in a tide.
+const REPORTS: u32 = 24;
 const RENEWAL: Duration = Duration::from_secs(10);
 /// A younger pod needs all that it requests, on the clock of the nodes.
 const COLD_START: Duration = Duration::from_secs(600);
@@ -55,9 +55,9 @@ pub(super) struct SimulatedAgents {
 
 impl SimulatedAgents {
     /// They run on the threads of `background`.
-    pub(super) fn start(client: Client, background: &Handle) -> Self {
+    pub(super) fn start(client: Client, background: &Handle, tide: Duration) -> Self {
         Self {
-            task: background.spawn(run(client)),
+            task: background.spawn(run(client, tide)),
         }
     }
 
@@ -66,10 +66,10 @@ impl SimulatedAgents {
     }
 }
 
-async fn run(client: Client) {
+async fn run(client: Client, tide: Duration) {
     let begun = Instant::now();
     let mut agents: BTreeMap<String, SimulatedAgent> = BTreeMap::new();
-    let mut ticks = tokio::time::interval(TICK);
+    let mut ticks = tokio::time::interval(tide / TICKS);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -84,9 +84,9 @@ async fn run(client: Client) {
         for (name, node) in observed {
             let agent = agents
                 .entry(name)
-                .or_insert_with_key(|name| SimulatedAgent::new(&client, name));
+                .or_insert_with_key(|name| SimulatedAgent::new(&client, name, tide / REPORTS));
             agent
-                .tick(&client, &node, tide::level(begun.elapsed()))
+                .tick(&client, &node, tide::level(begun.elapsed(), tide))
                 .await;
         }
     }
@@ -168,7 +168,7 @@ struct SimulatedAgent {
 }
 
 impl SimulatedAgent {
-    fn new(client: &Client, name: &str) -> Self {
+    fn new(client: &Client, name: &str, period: Duration) -> Self {
         let (observations, observed) = watch::channel(Arc::default());
         let cancel = CancellationToken::new();
         let taint_form = TaintForm::default();
@@ -184,7 +184,7 @@ impl SimulatedAgent {
                 writer: ObjectWriter::new(client.clone(), target, name),
                 reporter: reporter.clone(),
                 taint_form: taint_form.clone(),
-                period: REPORT,
+                period,
                 state: SendState::default(),
             };
             tokio::spawn(sender.run(observed.clone(), cancel.clone()));
@@ -231,7 +231,7 @@ impl SimulatedAgent {
     ) -> (Advice, Vec<EvictionOrder>) {
         let mut advice = Advice::default();
         let mut orders = Vec::new();
-        for _ in 0..(TICK * SPEED).as_secs() / STEP.as_secs() {
+        for _ in 0..TIDE.as_secs() / u64::from(TICKS) / STEP.as_secs() {
             self.now = self.now.plus(STEP);
             let sample = tide::sample(&node.node, &node.pods, level, self.granted, self.now);
             let inputs = Inputs {

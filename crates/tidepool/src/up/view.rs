@@ -40,12 +40,12 @@ pub(super) struct View {
     board: Board,
     frame: Frame,
     begun: Instant,
-    /// The use of services follows the tide of the demo.
-    has_tide: bool,
+    /// The use of services follows the tide of the demo: the time from one low tide to the next.
+    tide: Option<Duration>,
 }
 
 impl View {
-    pub(super) fn new(client: Client, frame: Frame, has_tide: bool) -> Self {
+    pub(super) fn new(client: Client, frame: Frame, tide: Option<Duration>) -> Self {
         let pods = ApiResource::erase::<core::Pod>(&());
         let nodes = ApiResource::erase::<core::Node>(&());
         let report = GroupVersionKind::gvk(
@@ -61,7 +61,7 @@ impl View {
             board: Board::new(frame.schedulers.clone()),
             frame,
             begun: Instant::now(),
-            has_tide,
+            tide,
         }
     }
 
@@ -128,8 +128,8 @@ impl View {
                 }
             };
             if due {
-                if self.has_tide {
-                    self.board.set_tide(local::tide::level(since));
+                if let Some(tide) = self.tide {
+                    self.board.set_tide(local::tide::level(since, tide));
                 }
                 let size = terminal.size().context("the terminal is gone")?;
                 let (board, frame) = (&self.board, &self.frame);

@@ -8,6 +8,7 @@ mod explaining;
 mod hot_spots;
 mod load;
 mod terminal;
+mod tide;
 mod tiers;
 
 use std::{

@@ -9,14 +9,14 @@ use kube::{Api, Client, api::ListParams};
 use crate::{PATIENCE, Up, client, run, tidepool};
 
 /// How much of a resource a node offers.
-fn offers(node: &Node, resource: &str) -> i64 {
+pub(crate) fn offers(node: &Node, resource: &str) -> i64 {
     let status = node.status.as_ref().unwrap();
     let amount = status.allocatable.as_ref().and_then(|it| it.get(resource));
     amount.map_or(0, |it| Quantity::parse(&it.0).unwrap().units())
 }
 
 /// The names of running pods of an app.
-async fn running(client: &Client, app: &str) -> Vec<String> {
+pub(crate) async fn running(client: &Client, app: &str) -> Vec<String> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "demo");
     let of_app = ListParams::default().labels(&format!("app={app}"));
     let pods = pods.list(&of_app).await.unwrap().items.into_iter();
