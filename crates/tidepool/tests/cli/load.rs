@@ -2,18 +2,19 @@
 
 use std::{
     io::Read,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
-use apiserver::{Cluster, ServeOptions};
+use apiserver::{Cluster, ServeOptions, Serving};
 use futures::StreamExt;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     coordination::v1::Lease,
     core::v1::{Node, Pod, ServiceAccount},
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, Config,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -170,21 +171,32 @@ async fn a_flood_of_pods_delays_no_small_request() {
     drop(up);
 }
 
-/// A scheduler process, killed when the test ends.
-struct SchedulerProcess(Child);
+/// A process of a component, killed when the test ends.
+struct ComponentProcess(Child);
 
-impl Drop for SchedulerProcess {
+impl Drop for ComponentProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl SchedulerProcess {
-    fn start(kubeconfig: &Path) -> Self {
-        let mut command = tidepool(&["scheduler", "--secure-port=0", "--leader-elect=false"]);
+impl ComponentProcess {
+    fn start(kubeconfig: &Path, arguments: &[&str]) -> Self {
+        let mut command = tidepool(arguments);
+        command.args(["--secure-port=0", "--leader-elect=false"]);
         command.arg("--kubeconfig").arg(kubeconfig);
         Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    /// The resident set once everything is read: then it stays the same.
+    async fn settled_kib(&self) -> u64 {
+        let mut before = 0;
+        while before == 0 || self.kib() > before + 256 {
+            before = self.kib();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        before
     }
 
     /// The resident set in KiB.
@@ -204,42 +216,26 @@ async fn memory_comes_back_after_a_peak() {
     } else {
         (1_000, 10_000)
     };
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("config");
-    let cluster = Cluster::new(apiserver::Options::default());
-    let serving = cluster.serve(ServeOptions::default()).await.unwrap();
-    let user = ServeOptions::default().users[0].clone();
-    std::fs::write(&path, serving.kubeconfig(&user).unwrap()).unwrap();
-    let client = Client::new(cluster.service(), "default");
-    let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
-    let account = object(json!({"metadata": {"name": "default"}}));
-    accounts
-        .create(&PostParams::default(), &account)
-        .await
-        .unwrap();
+    let served = ServedCluster::start().await;
+    let (client, path) = (&served.client, &served.kubeconfig);
     each(nodes, |index| add_node(client.clone(), index)).await;
 
-    let used = SchedulerProcess::start(&path);
-    place(&client, "first", 1).await;
+    let used = ComponentProcess::start(path, &["scheduler"]);
+    place(client, "first", 1).await;
     each(pods, |index| add_pod(client.clone(), format!("p{index}"))).await;
-    placed(&client, pods + 1).await;
+    placed(client, pods + 1).await;
     let peak = used.kib();
     each(pods, |index| {
         delete_pod(client.clone(), format!("p{index}"))
     })
     .await;
 
-    let fresh = SchedulerProcess::start(&path);
+    let fresh = ComponentProcess::start(path, &["scheduler"]);
     let begun = Instant::now();
-    // It has read everything when its size stays the same.
-    let mut new = 0;
-    while new == 0 || fresh.kib() > new + 256 {
-        new = fresh.kib();
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
+    let new = fresh.settled_kib().await;
     drop(fresh);
     // It may bind pods, so it ends before there are new ones.
-    place(&client, "second", 2).await;
+    place(client, "second", 2).await;
     loop {
         let now = used.kib();
         println!("{nodes} nodes, {pods} pods: peak {peak} KiB, now {now} KiB, new {new} KiB");
@@ -252,6 +248,77 @@ async fn memory_comes_back_after_a_peak() {
         );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// An embedded API server on a socket, with the service account of pods.
+struct ServedCluster {
+    client: Client,
+    kubeconfig: PathBuf,
+    _directory: tempfile::TempDir,
+    _serving: Serving,
+}
+
+impl ServedCluster {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("config");
+        let cluster = Cluster::new(apiserver::Options::default());
+        let serving = cluster.serve(ServeOptions::default()).await.unwrap();
+        let user = ServeOptions::default().users[0].clone();
+        std::fs::write(&kubeconfig, serving.kubeconfig(&user).unwrap()).unwrap();
+        let client = Client::new(cluster.service(), "default");
+        let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
+        let account = object(json!({"metadata": {"name": "default"}}));
+        let params = PostParams::default();
+        accounts.create(&params, &account).await.unwrap();
+        Self {
+            client,
+            kubeconfig,
+            _directory: directory,
+            _serving: serving,
+        }
+    }
+}
+
+/// Each controller has its own view of pods and nodes; that of hot spots is the scheduler's.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controllers_need_little_memory() {
+    let nodes = if is_full() { 5_000 } else { 500 };
+    let pods = 4 * nodes;
+    let served = ServedCluster::start().await;
+    let client = &served.client;
+    for (_, definition) in api::crds::all() {
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let (params, definition) = (PostParams::default(), object(definition));
+        definitions.create(&params, &definition).await.unwrap();
+    }
+    each(nodes, |index| add_node(client.clone(), index)).await;
+    each(pods, |index| add_bound_pod(client.clone(), index, nodes)).await;
+    let mut sizes = Vec::new();
+    for controllers in ["tiers", "hot-spots", "*,-hot-spots", "*"] {
+        let flag = format!("--controllers={controllers}");
+        let process = ComponentProcess::start(&served.kubeconfig, &["controllers", &flag]);
+        sizes.push((controllers, process.settled_kib().await));
+    }
+    println!("{nodes} nodes, {pods} pods, resident KiB: {sizes:?}");
+    let (_, all) = sizes[sizes.len() - 1];
+    let most = 40_000 + 8 * u64::try_from(nodes + pods).unwrap();
+    assert!(all < most, "{all} KiB, at most {most} KiB");
+}
+
+async fn add_bound_pod(client: Client, index: usize, nodes: usize) {
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let pod = json!({
+        "metadata": {"name": format!("p{index}"), "labels": {"app": "web", "tier": "front"}},
+        "spec": {
+            "nodeName": format!("node-{}", index % nodes),
+            "containers": [{"name": "main", "image": "app:1", "resources": {
+                "requests": {"cpu": "100m", "memory": "128Mi"},
+            }}],
+        },
+    });
+    let pod = object(pod);
+    pods.create(&PostParams::default(), &pod).await.unwrap();
 }
 
 async fn each<F: Future<Output = ()>>(count: usize, work: impl Fn(usize) -> F) {
