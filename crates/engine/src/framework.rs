@@ -82,6 +82,12 @@ pub trait Plugin: Send + Sync {
         true
     }
 
+    /// Whether other pods that end or shrink can help a pod that is [`Status::Unresolvable`] on every node, of which this plugin
+    /// rejected some. Then [`Plugin::helps`] is asked about them.
+    fn other_pods_help_unresolvable(&self) -> bool {
+        true
+    }
+
     /// PreEnqueue: an error keeps the pod out of the queue, gated by this plugin.
     fn pre_enqueue(&self, _pod: &Pod, _catalog: &Catalog) -> Result<(), Rejection> {
         Ok(())

@@ -304,6 +304,7 @@ impl Scheduler {
         let rejectors = Rejectors {
             plugins: failure.rejected_by.clone(),
             pending: failure.pending.clone(),
+            is_unresolvable: failure.is_unresolvable,
         };
         let attempt = Arc::new(Attempt {
             at: now,
@@ -424,6 +425,7 @@ impl Failure {
             message,
             rejected_by: Vec::new(),
             pending: Vec::new(),
+            is_unresolvable: false,
             nomination: Nomination::Clear,
         }
     }
@@ -447,6 +449,7 @@ impl Failure {
             message,
             rejected_by: diagnosis.plugins.clone(),
             pending: diagnosis.pending.clone(),
+            is_unresolvable: diagnosis.is_unresolvable(),
             nomination: post_filter.nomination.clone(),
             ..Self::unschedulable(pod, String::new())
         }

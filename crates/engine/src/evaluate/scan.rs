@@ -41,6 +41,13 @@ pub struct NodeStatus {
 }
 
 impl Diagnosis {
+    /// Every node was evaluated, and on none of them would it help if pods left.
+    pub fn is_unresolvable(&self) -> bool {
+        let all = self.statuses.len() == self.nodes && self.nodes > 0;
+        let mut statuses = self.statuses.iter();
+        all && statuses.all(|it| it.status == Status::Unresolvable)
+    }
+
     /// The message of the pod's condition and event. `post_filter` is the message of PostFilter, or empty.
     pub fn message(&self, post_filter: &str) -> String {
         let mut text = format!("0/{} nodes are available:", self.nodes);

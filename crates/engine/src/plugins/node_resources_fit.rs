@@ -183,6 +183,11 @@ impl Plugin for NodeResourcesFit {
         ]
     }
 
+    /// Such a pod requests more than each node has.
+    fn other_pods_help_unresolvable(&self) -> bool {
+        false
+    }
+
     fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
         if let Changed::Node(change) = &event.changed {
             let Some(new) = &change.new else { return false };

@@ -6,6 +6,7 @@ use super::Profile;
 use crate::framework::{Actions, Catalog, Event, EventPattern, Kind, Point, Rejection};
 use crate::hooks::{Hooks, PointResult};
 use crate::model::{Name, Pod, Timestamp};
+use crate::queue::Rejectors;
 
 /// The name under which rejections by extenders are recorded.
 pub const EXTENDER: &str = "Extender";
@@ -174,25 +175,30 @@ impl Profiles {
                 .any(|listener| plugins.contains(&listener.name) && listener.hears(event))
     }
 
-    /// The queueing hint of an event for a pod that these plugins rejected; `pending` are those that wait for an expected
-    /// event.
+    /// The queueing hint of an event for a pod that these plugins rejected.
     pub fn hint(
         &self,
         profile: usize,
-        rejected_by: &[&'static str],
-        pending: &[&'static str],
+        rejectors: &Rejectors,
         pod: &Pod,
         event: &Event,
         catalog: &Catalog,
     ) -> Hint {
+        let pending = &rejectors.pending;
+        let is_of_other = event.changed.pod().is_some() && !event.changed.is_update_of(pod);
         let mut hint = Hint::Skip;
         for listener in &self.listeners[profile] {
-            if !rejected_by.contains(&listener.name) || !listener.hears(event) {
+            if !rejectors.plugins.contains(&listener.name) || !listener.hears(event) {
                 continue;
             }
             let plugin = listener
                 .plugin
                 .map(|index| &self.all[profile].plugins()[index].plugin);
+            let needs_nodes = rejectors.is_unresolvable
+                && plugin.is_some_and(|plugin| !plugin.other_pods_help_unresolvable());
+            if is_of_other && needs_nodes {
+                continue;
+            }
             let helps = listener.always.iter().any(|always| always.matches(event))
                 || plugin.is_none_or(|plugin| plugin.helps(pod, event, catalog));
             if helps && pending.contains(&listener.name) {

@@ -138,7 +138,7 @@ impl Bench {
     fn reject(&mut self, uid: &str, plugins: &[&'static str]) {
         let rejectors = Rejectors {
             plugins: plugins.to_vec(),
-            pending: Vec::new(),
+            ..Rejectors::default()
         };
         self.run(|queue, world| queue.give_back(uid, rejectors, world));
     }

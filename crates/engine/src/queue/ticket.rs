@@ -14,6 +14,8 @@ pub struct Rejectors {
     pub plugins: Vec<&'static str>,
     /// Those of them that only wait for something on its way.
     pub pending: Vec<&'static str>,
+    /// The status of the pod was [`Status::Unresolvable`](crate::framework::Status::Unresolvable) on every node.
+    pub is_unresolvable: bool,
 }
 
 /// Which pods an event is for; by default all.
@@ -133,7 +135,7 @@ impl Rejectors {
             };
         }
         let (profiles, catalog) = (world.profiles, world.catalog);
-        profiles.hint(profile, &self.plugins, &self.pending, pod, event, catalog)
+        profiles.hint(profile, self, pod, event, catalog)
     }
 }
 

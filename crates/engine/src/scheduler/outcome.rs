@@ -121,6 +121,8 @@ pub struct Failure {
     pub rejected_by: Vec<&'static str>,
     /// Those of them that wait for something that is already on its way.
     pub pending: Vec<&'static str>,
+    /// The pod was [`Status::Unresolvable`](crate::framework::Status::Unresolvable) on every node.
+    pub is_unresolvable: bool,
     pub nomination: Nomination,
 }
 

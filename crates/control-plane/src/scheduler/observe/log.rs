@@ -96,6 +96,7 @@ mod tests {
             post_filter_at: 11,
             rejected_by: vec![],
             pending: vec![],
+            is_unresolvable: false,
             nomination: Nomination::Keep,
         };
         let (message, node) = ("no capacity".to_owned(), "n".into());
