@@ -6,6 +6,7 @@
 pub mod agents;
 pub mod hot_spots;
 mod objects;
+mod observe;
 mod report;
 pub mod resource_policy;
 pub mod schedulers;

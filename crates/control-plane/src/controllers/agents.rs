@@ -20,16 +20,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DeleteParams;
 use reconcile::{EvictionAnswer, Key, Part, Requeue, is_already_exists, is_forbidden, message_of};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::objects::{pod_reference, target};
+use super::observe::Watching;
 use super::report::controllers_lease;
 use super::{Context, Controller, NAMESPACE};
-use crate::watch::{self, Progress};
+use crate::watch::Progress;
 use metrics::AgentMetrics;
 use observe::{
-    AgentHandler, AgentKind, AgentState, PlannedNode, PodName, ReportObject, is_agent_silent,
-    resources,
+    AgentKind, AgentState, PlannedNode, PodName, ReportObject, is_agent_silent, resources,
 };
 
 pub const CONTROLLER: Controller = Controller {
@@ -94,18 +93,10 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     context.add_metrics(move |registry| shown.register(registry, judged.judgement()));
     let context = context.clone();
     async move {
-        let mut reflectors = JoinSet::new();
-        for (kind, resource) in kinds.iter().zip(resources) {
-            let handler = AgentHandler {
-                kind: *kind,
-                state: state.clone(),
-            };
-            let client = context.client.clone();
-            let reflect = watch::reflect(resource, client, handler, progress.clone(), true);
-            reflectors.spawn(reflect);
-        }
+        let kinds = kinds.iter().copied();
+        let mut watching = Watching::start(&context, &state, kinds, resources, &progress);
         // A report whose Node is not listed yet looks like one without a Node.
-        state.synced(kinds.len()).await;
+        watching.synced().await;
         let reconciler = &AgentReconciler {
             context: context.clone(),
             state,

@@ -15,14 +15,14 @@ use engine::profile::Profile;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reconcile::{EvictionAnswer, is_forbidden, message_of};
-use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::objects::{pod_reference, target};
+use super::observe::Watching;
 use super::{Context, Controller};
-use crate::watch::{self, Progress};
+use crate::watch::Progress;
 use metrics::HotSpotMetrics;
-use observe::{HotSpotHandler, HotSpotState, RESOURCES};
+use observe::{HotSpotState, RESOURCES};
 
 pub const CONTROLLER: Controller = Controller {
     name: "hot-spots",
@@ -89,17 +89,9 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     context.add_metrics(move |registry| shown.register(registry, &planned.last_plan()));
     let context = context.clone();
     async move {
-        let mut reflectors = JoinSet::new();
-        for (kind, resource) in observe::kinds().zip(&*RESOURCES) {
-            let handler = HotSpotHandler {
-                kind,
-                state: state.clone(),
-            };
-            let client = context.client.clone();
-            let reflect = watch::reflect(resource, client, handler, progress.clone(), true);
-            reflectors.spawn(reflect);
-        }
-        state.synced().await;
+        let kinds = observe::kinds();
+        let mut watching = Watching::start(&context, &state, kinds, &RESOURCES, &progress);
+        watching.synced().await;
         let rounds = Rounds {
             context: context.clone(),
             state,

@@ -19,11 +19,10 @@ use engine::resource_policy::{CostChange, PolicyPod, PolicyStatus};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use reconcile::{Key, Requeue};
-use tokio::task::JoinSet;
 
+use super::observe::Watching;
 use super::{Context, Controller};
-use crate::watch;
-use observe::{Kind, KindHandler, Policy, RESOURCES, State};
+use observe::{Kind, Policy, RESOURCES, State};
 use pace::{Intervals, Limiter, Turns};
 use write::{PolicyWriter, WriteError};
 
@@ -68,18 +67,9 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let context = context.clone();
     async move {
-        let mut reflectors = JoinSet::new();
-        for (kind, resource) in Kind::ALL.into_iter().zip(&RESOURCES) {
-            let handler = KindHandler {
-                kind,
-                state: state.clone(),
-            };
-            let client = context.client.clone();
-            let reflect = watch::reflect(resource, client, handler, progress.clone(), true);
-            reflectors.spawn(reflect);
-        }
+        let mut watching = Watching::start(&context, &state, Kind::ALL, &RESOURCES, &progress);
         // A pod whose policy is not listed yet would lose its cost.
-        state.synced().await;
+        watching.synced().await;
         let reconciler = &Reconciler::new(state, &context);
         let work =
             |key: Key| async move { Ok::<_, Infallible>(reconciler.reconcile(&key.name).await) };

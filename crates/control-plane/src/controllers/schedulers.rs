@@ -18,11 +18,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use reconcile::{EventType, Part, is_already_exists, message_of};
 use serde_json::json;
-use tokio::task::JoinSet;
 
+use super::observe::Watching;
 use super::{Context, Controller, NAMESPACE};
-use crate::watch::{self, Progress};
-use observe::{RESOURCES, RegistryHandler, RegistryKind, RegistryState};
+use crate::watch::Progress;
+use observe::{RESOURCES, RegistryKind, RegistryState};
 
 pub const CONTROLLER: Controller = Controller {
     name: "schedulers",
@@ -64,18 +64,10 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
     let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let context = context.clone();
     async move {
-        let mut reflectors = JoinSet::new();
-        for (kind, resource) in RegistryKind::ALL.into_iter().zip(&RESOURCES) {
-            let handler = RegistryHandler {
-                kind,
-                state: state.clone(),
-            };
-            let client = context.client.clone();
-            let reflect = watch::reflect(resource, client, handler, progress.clone(), true);
-            reflectors.spawn(reflect);
-        }
+        let kinds = RegistryKind::ALL;
+        let mut watching = Watching::start(&context, &state, kinds, &RESOURCES, &progress);
         // A Lease that is not listed yet would look like a scheduler that does not run.
-        state.synced().await;
+        watching.synced().await;
         let mut registry = RegistryWriter {
             context: context.clone(),
             state,

@@ -16,13 +16,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use reconcile::{Key, Part, Requeue, message_of};
+use reconcile::{Key, Part, Requeue, is_forbidden, message_of};
 use serde_json::{Map, Value, json};
-use tokio::task::JoinSet;
 
+use super::observe::Watching;
 use super::{Context, Controller};
-use crate::watch;
-use observe::{TierHandler, TierKind, TierState, resources};
+use observe::{TierKind, TierState, resources};
 
 pub const CONTROLLER: Controller = Controller {
     name: "tiers",
@@ -69,18 +68,10 @@ fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
         .listen(move |node| wake.add(Key::cluster(node)));
     let context = context.clone();
     async move {
-        let mut reflectors = JoinSet::new();
-        for (kind, resource) in TierKind::ALL.into_iter().zip(resources) {
-            let handler = TierHandler {
-                kind,
-                state: state.clone(),
-            };
-            let client = context.client.clone();
-            let reflect = watch::reflect(resource, client, handler, progress.clone(), true);
-            reflectors.spawn(reflect);
-        }
+        let kinds = TierKind::ALL;
+        let mut watching = Watching::start(&context, &state, kinds, resources, &progress);
         // A node whose pods are not listed yet would lose the resources that they request.
-        state.synced().await;
+        watching.synced().await;
         let reconciler = &TierReconciler {
             context: context.clone(),
             state,
@@ -168,7 +159,13 @@ impl TierReconciler {
         let request = requests.merge::<Node>(&target, Part::Status, fields);
         match tokio::time::timeout(TIMEOUT, request).await {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(message_of(&error)),
+            Ok(Err(error)) => {
+                let why = message_of(&error);
+                if is_forbidden(&error) {
+                    self.context.report_denied(&why).await;
+                }
+                Err(why)
+            }
             Err(_) => Err(format!("no response within {TIMEOUT:?}")),
         }
     }

@@ -16,11 +16,11 @@ use engine::model::{Name, QosClass, Timestamp};
 use reconcile::WorkQueue;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::watch::Sender;
 
 use crate::controllers::NAMESPACE;
 use crate::controllers::objects::{either, json, labels, observed};
-use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
+use crate::controllers::observe::{NodePods, Observer, ParsedAs};
+use crate::watch::{self, ObjectChange, RawObject, Resource};
 
 /// Before the name of the node, in the name of the Lease.
 const PREFIX: &str = "agent-";
@@ -113,9 +113,8 @@ struct AgentContents {
     judgement: Judgement,
     are_leases_followed: bool,
     are_reports_known: bool,
-    /// Reclaimed pods by node, then by uid.
-    pods: HashMap<Name, BTreeMap<Name, PodName>>,
-    placed: HashMap<Name, Name>,
+    /// Reclaimed pods.
+    pods: NodePods<PodName>,
 }
 
 /// All that was observed. A change adds the nodes that it concerns to the queue.
@@ -125,7 +124,6 @@ pub(super) struct AgentState {
     times: AgentTimes,
     /// Silence is measured on a clock that is never set.
     began: Instant,
-    listed: Sender<usize>,
 }
 
 impl AgentState {
@@ -135,7 +133,6 @@ impl AgentState {
             queue,
             times,
             began: Instant::now(),
-            listed: Sender::new(0),
         }
     }
 
@@ -143,13 +140,6 @@ impl AgentState {
     pub(super) fn now(&self) -> Timestamp {
         let nanos = self.began.elapsed().as_nanos();
         Timestamp(i64::try_from(nanos).unwrap_or(i64::MAX))
-    }
-
-    /// Returns when so many kinds were listed.
-    pub(super) async fn synced(&self, count: usize) {
-        let mut listed = self.listed.subscribe();
-        // The sender is in `self`, so it cannot be gone.
-        let _ = listed.wait_for(|kinds| *kinds == count).await;
     }
 
     pub(super) fn judgement(&self) -> Judgement {
@@ -217,12 +207,11 @@ impl AgentState {
             brake: contents.judgement.brake,
         };
         let plan = plan(&observed, &self.times, now);
-        let pods = contents.pods.get(name).into_iter();
         PlannedNode {
             node: node.cloned(),
             report: report.cloned(),
             lease: contents.lease_of.get(name).cloned(),
-            pods: pods.flat_map(BTreeMap::values).cloned().collect(),
+            pods: contents.pods.on(name).cloned().collect(),
             plan,
         }
     }
@@ -230,6 +219,74 @@ impl AgentState {
     /// What has no Node was deleted, or the Node is there after all: its time begins anew.
     pub(super) fn forget_missing(&self, name: &str) {
         self.lock().missing.remove(name);
+    }
+
+    fn delete(&self, kind: AgentKind, contents: &mut AgentContents, key: &Key, uid: &Name) {
+        match kind {
+            AgentKind::Node => {
+                contents.nodes.remove(&key.name);
+                self.wake(&key.name);
+            }
+            AgentKind::CustomNodeResource => {
+                contents.reports.remove(&key.name);
+                self.wake(&key.name);
+            }
+            AgentKind::Lease => {
+                if let Some(node) = contents.leases.remove(&key.name) {
+                    contents.lease_of.remove(&node);
+                    contents.agents.remove(&node);
+                    self.wake(&node);
+                }
+            }
+            AgentKind::Pod => drop(contents.pods.remove(uid)),
+        }
+    }
+
+    fn wake(&self, node: &str) {
+        self.queue.add(reconcile::Key::cluster(node));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AgentContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) enum AgentObject {
+    Node(Name, NodeMeta),
+    Report(Name, ReportObject),
+    Lease {
+        lease: Name,
+        uid: Name,
+        node: Name,
+        renewed: Name,
+    },
+    Pod {
+        node: Name,
+        pod: PodName,
+    },
+}
+
+type ParsedAgentObject = ParsedAs<AgentObject>;
+
+impl Observer for AgentState {
+    type Kind = AgentKind;
+    type Object = AgentObject;
+
+    fn parse(kind: AgentKind, raw: &RawObject) -> ParsedAgentObject {
+        match kind {
+            AgentKind::Node => {
+                let Partial { metadata } = either("node", raw)?;
+                let node = NodeMeta {
+                    uid: metadata.uid.as_str().into(),
+                    labels: labels(&metadata.labels),
+                };
+                let parsed = AgentObject::Node(metadata.name.as_str().into(), node);
+                Ok(observed(&metadata, Some(parsed)))
+            }
+            AgentKind::CustomNodeResource => report(raw),
+            AgentKind::Lease => lease(raw),
+            AgentKind::Pod => pod(&either("pod", raw)?),
+        }
     }
 
     fn apply(&self, kind: AgentKind, change: ObjectChange<AgentObject>) {
@@ -262,110 +319,10 @@ impl AgentState {
                 contents.lease_of.insert(node, (lease, uid));
             }
             ObjectChange::Applied(AgentObject::Pod { node, pod }) => {
-                contents.placed.insert(pod.uid.clone(), node.clone());
-                let pods = contents.pods.entry(node).or_default();
-                pods.insert(pod.uid.clone(), pod);
+                contents.pods.insert(&node, pod.uid.clone(), pod);
             }
             ObjectChange::Deleted { key, uid } => self.delete(kind, &mut contents, &key, &uid),
         }
-    }
-
-    fn delete(&self, kind: AgentKind, contents: &mut AgentContents, key: &Key, uid: &Name) {
-        match kind {
-            AgentKind::Node => {
-                contents.nodes.remove(&key.name);
-                self.wake(&key.name);
-            }
-            AgentKind::CustomNodeResource => {
-                contents.reports.remove(&key.name);
-                self.wake(&key.name);
-            }
-            AgentKind::Lease => {
-                if let Some(node) = contents.leases.remove(&key.name) {
-                    contents.lease_of.remove(&node);
-                    contents.agents.remove(&node);
-                    self.wake(&node);
-                }
-            }
-            AgentKind::Pod => {
-                let Some(node) = contents.placed.remove(uid) else {
-                    return;
-                };
-                if let Some(pods) = contents.pods.get_mut(&node) {
-                    pods.remove(uid);
-                    if pods.is_empty() {
-                        contents.pods.remove(&node);
-                    }
-                }
-            }
-        }
-    }
-
-    fn wake(&self, node: &str) {
-        self.queue.add(reconcile::Key::cluster(node));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, AgentContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Parses the objects of one kind and gives them to the state.
-pub(super) struct AgentHandler {
-    pub(super) kind: AgentKind,
-    pub(super) state: Arc<AgentState>,
-}
-
-pub(super) enum AgentObject {
-    Node(Name, NodeMeta),
-    Report(Name, ReportObject),
-    Lease {
-        lease: Name,
-        uid: Name,
-        node: Name,
-        renewed: Name,
-    },
-    Pod {
-        node: Name,
-        pod: PodName,
-    },
-}
-
-type ParsedAgentObject = Result<watch::Observed<AgentObject, String>, String>;
-
-impl Handler for AgentHandler {
-    type Object = AgentObject;
-    type Problem = String;
-
-    fn parse(&self, raw: &RawObject) -> ParsedAgentObject {
-        match self.kind {
-            AgentKind::Node => {
-                let Partial { metadata } = either("node", raw)?;
-                let node = NodeMeta {
-                    uid: metadata.uid.as_str().into(),
-                    labels: labels(&metadata.labels),
-                };
-                let parsed = AgentObject::Node(metadata.name.as_str().into(), node);
-                Ok(observed(&metadata, Some(parsed)))
-            }
-            AgentKind::CustomNodeResource => report(raw),
-            AgentKind::Lease => lease(raw),
-            AgentKind::Pod => pod(&either("pod", raw)?),
-        }
-    }
-
-    async fn deliver(&self, changes: Vec<ObjectChange<AgentObject>>) {
-        for change in changes {
-            self.state.apply(self.kind, change);
-        }
-    }
-
-    async fn synced(&self, _: &'static str) {
-        self.state.listed.send_modify(|kinds| *kinds += 1);
-    }
-
-    fn report(&self, problem: String) {
-        tracing::warn!("{problem}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the controller of hot spots observes: NodeMetrics, and the cluster as the scheduler sees it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use api::config::Configuration;
 use api::parse::koordinator;
@@ -12,12 +12,12 @@ use engine::kinds::{Kind, Update};
 use engine::model::{Name, Timestamp};
 use engine::profile::Profile;
 use engine::tiers::NodeMetric;
-use tokio::sync::watch::Sender;
 
 use super::ReliefSettings;
 use crate::controllers::objects::{json, observed};
+use crate::controllers::observe::{Observer, ParsedAs};
 use crate::scheduler::kinds::{Parsed, WATCHED, parse_object};
-use crate::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
+use crate::watch::{ObjectChange, Observed, Progress, RawObject, Resource};
 
 /// Pods are not preempted here, and have their priorities.
 const UNUSED: [Kind; 2] = [Kind::PodDisruptionBudget, Kind::PriorityClass];
@@ -75,8 +75,6 @@ pub(super) struct HotSpotState {
     contents: Mutex<HotSpotContents>,
     settings: HotSpotSettings,
     profiles: Vec<Profile>,
-    /// Kinds that were listed in full.
-    listed: Sender<usize>,
 }
 
 impl HotSpotState {
@@ -97,15 +95,7 @@ impl HotSpotState {
             }),
             settings: settings.plan,
             profiles,
-            listed: Sender::new(0),
         }
-    }
-
-    /// Returns when all kinds were listed.
-    pub(super) async fn synced(&self) {
-        let mut listed = self.listed.subscribe();
-        // The sender is in `self`, so it cannot be gone.
-        let _ = listed.wait_for(|kinds| *kinds == RESOURCES.len()).await;
     }
 
     /// Plans a round.
@@ -127,6 +117,43 @@ impl HotSpotState {
 
     pub(super) fn stayed(&self, moved: &HotSpotMove) {
         self.lock().history.stayed(moved);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HotSpotContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) enum HotSpotObject {
+    Metric(Name, NodeMetric),
+    Scheduled(Parsed),
+}
+
+impl Observer for HotSpotState {
+    type Kind = HotSpotKind;
+    type Object = HotSpotObject;
+
+    fn parse(kind: HotSpotKind, raw: &RawObject) -> ParsedAs<HotSpotObject> {
+        match kind {
+            HotSpotKind::NodeMetric => {
+                let metric: wire::NodeMetric = json("nodemetric", raw)?;
+                // The tier controller reports what is wrong in it.
+                let (parsed, _) = koordinator::node_metric(&metric);
+                let name = metric.metadata.name.as_str().into();
+                let parsed = HotSpotObject::Metric(name, parsed);
+                Ok(observed(&metric.metadata, Some(parsed)))
+            }
+            HotSpotKind::Scheduled(kind) => {
+                let parsed = parse_object(kind, raw).map_err(|error| error.to_string())?;
+                Ok(Observed {
+                    key: parsed.key,
+                    uid: parsed.uid,
+                    resource_version: parsed.resource_version,
+                    object: parsed.object.map(HotSpotObject::Scheduled),
+                    problem: parsed.problem.map(|it| it.to_string()),
+                })
+            }
+        }
     }
 
     fn apply(&self, kind: HotSpotKind, change: ObjectChange<HotSpotObject>) {
@@ -162,61 +189,8 @@ impl HotSpotState {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HotSpotContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Parses the objects of one kind and gives them to the state.
-pub(super) struct HotSpotHandler {
-    pub(super) kind: HotSpotKind,
-    pub(super) state: Arc<HotSpotState>,
-}
-
-pub(super) enum HotSpotObject {
-    Metric(Name, NodeMetric),
-    Scheduled(Parsed),
-}
-
-impl Handler for HotSpotHandler {
-    type Object = HotSpotObject;
-    type Problem = String;
-
-    fn parse(&self, raw: &RawObject) -> Result<Observed<HotSpotObject, String>, String> {
-        match self.kind {
-            HotSpotKind::NodeMetric => {
-                let metric: wire::NodeMetric = json("nodemetric", raw)?;
-                // The tier controller reports what is wrong in it.
-                let (parsed, _) = koordinator::node_metric(&metric);
-                let name = metric.metadata.name.as_str().into();
-                let parsed = HotSpotObject::Metric(name, parsed);
-                Ok(observed(&metric.metadata, Some(parsed)))
-            }
-            HotSpotKind::Scheduled(kind) => {
-                let parsed = parse_object(kind, raw).map_err(|error| error.to_string())?;
-                Ok(Observed {
-                    key: parsed.key,
-                    uid: parsed.uid,
-                    resource_version: parsed.resource_version,
-                    object: parsed.object.map(HotSpotObject::Scheduled),
-                    problem: parsed.problem.map(|it| it.to_string()),
-                })
-            }
-        }
-    }
-
-    async fn deliver(&self, changes: Vec<ObjectChange<HotSpotObject>>) {
-        for change in changes {
-            self.state.apply(self.kind, change);
-        }
-    }
-
-    async fn synced(&self, _: &'static str) {
-        self.state.listed.send_modify(|kinds| *kinds += 1);
-    }
-
     /// The scheduler reports it to users.
-    fn report(&self, problem: String) {
+    fn report(problem: &str) {
         tracing::debug!("{problem}");
     }
 }

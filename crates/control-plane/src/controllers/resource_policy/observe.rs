@@ -15,10 +15,10 @@ use engine::resource_policy::{self, CostChange, Observed, PolicyPod, PolicyStatu
 use prost::Message;
 use reconcile::WorkQueue;
 use serde::Deserialize;
-use tokio::sync::watch::Sender;
 
 use crate::controllers::objects::{either, labels, observed};
-use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
+use crate::controllers::observe::{Observer, ParsedAs};
+use crate::watch::{ObjectChange, RawObject, Resource};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {
@@ -80,8 +80,6 @@ pub(super) struct NamespacePlan {
 pub(super) struct State {
     contents: Mutex<Contents>,
     queue: Arc<WorkQueue<reconcile::Key>>,
-    /// Kinds that were listed in full.
-    listed: Sender<usize>,
 }
 
 impl State {
@@ -89,15 +87,7 @@ impl State {
         Self {
             contents: Mutex::default(),
             queue,
-            listed: Sender::new(0),
         }
-    }
-
-    /// Returns when all kinds were listed.
-    pub(super) async fn synced(&self) {
-        let mut listed = self.listed.subscribe();
-        // The sender is in `self`, so it cannot be gone.
-        let _ = listed.wait_for(|kinds| *kinds == Kind::ALL.len()).await;
     }
 
     pub(super) fn plan(&self, namespace: &str) -> NamespacePlan {
@@ -157,31 +147,6 @@ impl State {
         if known.object.uid == policy.uid && known.version <= version {
             known.version = version;
             known.object.status = status;
-        }
-    }
-
-    fn apply(&self, kind: Kind, change: ObjectChange<ParsedObject>) {
-        let mut contents = self.lock();
-        match change {
-            ObjectChange::Applied(ParsedObject::Policy(policy)) => {
-                let namespace = policy.object.model.namespace.clone();
-                let policies = contents.policies.entry(namespace.clone()).or_default();
-                let name = policy.object.model.name.clone();
-                if !is_older(policies.get(&name), &policy, |it| &it.uid) {
-                    policies.insert(name, policy);
-                    self.wake(&namespace);
-                }
-            }
-            ObjectChange::Applied(ParsedObject::Pod(namespace, pod)) => {
-                self.apply_pod(&mut contents, namespace, pod);
-            }
-            ObjectChange::Applied(ParsedObject::Node(name, labels)) => {
-                let old = contents.nodes.insert(name, labels.clone());
-                if old != Some(labels) {
-                    contents.policies.keys().for_each(|it| self.wake(it));
-                }
-            }
-            ObjectChange::Deleted { key, uid } => self.delete(kind, &mut contents, &key, &uid),
         }
     }
 
@@ -252,12 +217,6 @@ fn remove<T>(objects: &mut ByName<T>, namespace: &Name, name: &Name, is_same: im
     }
 }
 
-/// Parses the objects of one kind and gives them to the state.
-pub(super) struct KindHandler {
-    pub(super) kind: Kind,
-    pub(super) state: Arc<State>,
-}
-
 pub(super) enum ParsedObject {
     Policy(Versioned<Policy>),
     /// With its namespace.
@@ -265,12 +224,12 @@ pub(super) enum ParsedObject {
     Node(Name, Labels),
 }
 
-impl Handler for KindHandler {
+impl Observer for State {
+    type Kind = Kind;
     type Object = ParsedObject;
-    type Problem = String;
 
-    fn parse(&self, raw: &RawObject) -> Result<watch::Observed<ParsedObject, String>, String> {
-        match self.kind {
+    fn parse(kind: Kind, raw: &RawObject) -> ParsedAs<ParsedObject> {
+        match kind {
             Kind::Policy => policy(raw),
             Kind::Pod => pod(raw),
             Kind::Node => {
@@ -282,18 +241,29 @@ impl Handler for KindHandler {
         }
     }
 
-    async fn deliver(&self, changes: Vec<ObjectChange<ParsedObject>>) {
-        for change in changes {
-            self.state.apply(self.kind, change);
+    fn apply(&self, kind: Kind, change: ObjectChange<ParsedObject>) {
+        let mut contents = self.lock();
+        match change {
+            ObjectChange::Applied(ParsedObject::Policy(policy)) => {
+                let namespace = policy.object.model.namespace.clone();
+                let policies = contents.policies.entry(namespace.clone()).or_default();
+                let name = policy.object.model.name.clone();
+                if !is_older(policies.get(&name), &policy, |it| &it.uid) {
+                    policies.insert(name, policy);
+                    self.wake(&namespace);
+                }
+            }
+            ObjectChange::Applied(ParsedObject::Pod(namespace, pod)) => {
+                self.apply_pod(&mut contents, namespace, pod);
+            }
+            ObjectChange::Applied(ParsedObject::Node(name, labels)) => {
+                let old = contents.nodes.insert(name, labels.clone());
+                if old != Some(labels) {
+                    contents.policies.keys().for_each(|it| self.wake(it));
+                }
+            }
+            ObjectChange::Deleted { key, uid } => self.delete(kind, &mut contents, &key, &uid),
         }
-    }
-
-    async fn synced(&self, _: &'static str) {
-        self.state.listed.send_modify(|kinds| *kinds += 1);
-    }
-
-    fn report(&self, problem: String) {
-        tracing::warn!("{problem}");
     }
 }
 
@@ -304,7 +274,7 @@ fn versioned<T>(meta: &ObjectMeta, object: T) -> Versioned<T> {
     }
 }
 
-fn policy(raw: &RawObject) -> Result<watch::Observed<ParsedObject, String>, String> {
+fn policy(raw: &RawObject) -> ParsedAs<ParsedObject> {
     #[derive(Deserialize)]
     struct WithIdentity {
         metadata: Identity,
@@ -367,7 +337,7 @@ struct SlimStatus {
     phase: String,
 }
 
-fn pod(raw: &RawObject) -> Result<watch::Observed<ParsedObject, String>, String> {
+fn pod(raw: &RawObject) -> ParsedAs<ParsedObject> {
     let pod: SlimPod = either("pod", raw)?;
     let (meta, node) = (&pod.metadata, &pod.spec.node_name);
     if matches!(&pod.status.phase[..], "Succeeded" | "Failed") {

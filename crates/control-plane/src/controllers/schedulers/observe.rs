@@ -1,6 +1,6 @@
 //! What the registry of schedulers observes: Leases, pods that no scheduler has looked at, and its own ConfigMap.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::lease::SCHEDULER_NAMES;
@@ -10,10 +10,10 @@ use api::wire::meta::{Map, ObjectMeta};
 use engine::model::Name;
 use engine::schedulers::{RegistryPlan, SchedulerLease, SchedulerRegistry, UnseenPod, read_names};
 use serde::Deserialize;
-use tokio::sync::watch::Sender;
 
 use crate::controllers::objects::{either, json, observed};
-use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
+use crate::controllers::observe::{Observer, ParsedAs};
+use crate::watch::{self, ObjectChange, RawObject, Resource};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum RegistryKind {
@@ -63,8 +63,6 @@ struct RegistryContents {
 pub(super) struct RegistryState {
     contents: Mutex<RegistryContents>,
     started: Instant,
-    /// Kinds that were listed in full.
-    listed: Sender<usize>,
 }
 
 impl RegistryState {
@@ -72,16 +70,7 @@ impl RegistryState {
         Self {
             contents: Mutex::default(),
             started: Instant::now(),
-            listed: Sender::new(0),
         }
-    }
-
-    /// Returns when all kinds were listed.
-    pub(super) async fn synced(&self) {
-        let mut listed = self.listed.subscribe();
-        let all = RegistryKind::ALL.len();
-        // The sender is in `self`, so it cannot be gone.
-        let _ = listed.wait_for(|kinds| *kinds == all).await;
     }
 
     pub(super) fn plan(&self, patience: Duration, most: usize) -> RegistryPlan {
@@ -100,6 +89,35 @@ impl RegistryState {
     pub(super) fn postpone_pod(&self, uid: &str) {
         let now = self.now();
         self.lock().registry.postpone_pod(uid, now);
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RegistryContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) enum RegistryObject {
+    Lease(Name, SchedulerLease),
+    Pod(UnseenPod),
+    ConfigMap(StoredNames),
+}
+
+type ParsedRegistryObject = ParsedAs<RegistryObject>;
+
+impl Observer for RegistryState {
+    type Kind = RegistryKind;
+    type Object = RegistryObject;
+
+    fn parse(kind: RegistryKind, raw: &RawObject) -> ParsedRegistryObject {
+        match kind {
+            RegistryKind::Lease => lease(raw),
+            RegistryKind::Pod => Ok(pod(&either("pod", raw)?)),
+            RegistryKind::ConfigMap => config_map(raw),
+        }
     }
 
     fn apply(&self, kind: RegistryKind, change: ObjectChange<RegistryObject>) {
@@ -122,55 +140,6 @@ impl RegistryState {
                 RegistryKind::ConfigMap => contents.stored = None,
             },
         }
-    }
-
-    fn now(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Parses the objects of one kind and gives them to the state.
-pub(super) struct RegistryHandler {
-    pub(super) kind: RegistryKind,
-    pub(super) state: Arc<RegistryState>,
-}
-
-pub(super) enum RegistryObject {
-    Lease(Name, SchedulerLease),
-    Pod(UnseenPod),
-    ConfigMap(StoredNames),
-}
-
-type ParsedRegistryObject = Result<watch::Observed<RegistryObject, String>, String>;
-
-impl Handler for RegistryHandler {
-    type Object = RegistryObject;
-    type Problem = String;
-
-    fn parse(&self, raw: &RawObject) -> ParsedRegistryObject {
-        match self.kind {
-            RegistryKind::Lease => lease(raw),
-            RegistryKind::Pod => Ok(pod(&either("pod", raw)?)),
-            RegistryKind::ConfigMap => config_map(raw),
-        }
-    }
-
-    async fn deliver(&self, changes: Vec<ObjectChange<RegistryObject>>) {
-        for change in changes {
-            self.state.apply(self.kind, change);
-        }
-    }
-
-    async fn synced(&self, _: &'static str) {
-        self.state.listed.send_modify(|kinds| *kinds += 1);
-    }
-
-    fn report(&self, problem: String) {
-        tracing::warn!("{problem}");
     }
 }
 

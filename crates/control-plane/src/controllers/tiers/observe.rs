@@ -19,10 +19,10 @@ use engine::tiers::{
 };
 use reconcile::WorkQueue;
 use serde::Deserialize;
-use tokio::sync::watch::Sender;
 
 use crate::controllers::objects::{either, json, observed};
-use crate::watch::{self, Handler, ObjectChange, RawObject, Resource};
+use crate::controllers::observe::{NodePods, Observer, ParsedAs};
+use crate::watch::{self, ObjectChange, RawObject, Resource};
 
 /// The key of the settings in `data`.
 const COLOCATION_CONFIG: &str = "colocation-config";
@@ -85,10 +85,7 @@ pub(super) fn settings_key() -> reconcile::Key {
 #[derive(Default)]
 struct TierContents {
     nodes: BTreeMap<Name, TierNodeObject>,
-    /// By node, then by uid.
-    pods: HashMap<Name, BTreeMap<Name, TierPod>>,
-    /// The node of each pod, by uid.
-    placed: HashMap<Name, Name>,
+    pods: NodePods<TierPod>,
     metrics: HashMap<Name, NodeMetric>,
     pools: HashMap<Name, CpuMemory>,
     /// Nodes with the taint of a silent agent, which a leader before may have set.
@@ -102,8 +99,6 @@ struct TierContents {
 pub(super) struct TierState {
     contents: Mutex<TierContents>,
     queue: Arc<WorkQueue<reconcile::Key>>,
-    /// Kinds that were listed in full.
-    listed: Sender<usize>,
 }
 
 impl TierState {
@@ -111,15 +106,7 @@ impl TierState {
         Self {
             contents: Mutex::default(),
             queue,
-            listed: Sender::new(0),
         }
-    }
-
-    /// Returns when all kinds were listed.
-    pub(super) async fn synced(&self) {
-        let mut listed = self.listed.subscribe();
-        // The sender is in `self`, so it cannot be gone.
-        let _ = listed.wait_for(|kinds| *kinds == TierKind::ALL.len()).await;
     }
 
     /// The plan of a node, and the uid of the Node; None if it does not exist.
@@ -133,8 +120,7 @@ impl TierState {
     ) -> Option<(Name, TierPlan)> {
         let contents = self.lock();
         let node = contents.nodes.get(name)?;
-        let pods = contents.pods.get(name).into_iter();
-        let pods: Vec<TierPod> = pods.flat_map(BTreeMap::values).cloned().collect();
+        let pods: Vec<TierPod> = contents.pods.on(name).cloned().collect();
         let strategy = contents
             .settings
             .strategy(&node.labels, node.overrides.as_ref());
@@ -162,6 +148,98 @@ impl TierState {
         self.lock().settings_error.clone()
     }
 
+    fn delete(&self, kind: TierKind, contents: &mut TierContents, key: &Key, uid: &Name) {
+        match kind {
+            TierKind::Node => {
+                contents.nodes.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::Pod => {
+                if let Some(node) = contents.pods.remove(uid) {
+                    self.wake(&node);
+                }
+            }
+            TierKind::NodeMetric => {
+                contents.metrics.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::CustomNodeResource => {
+                contents.pools.remove(&key.name);
+                contents.tainted.remove(&key.name);
+                self.wake(&key.name);
+            }
+            TierKind::Settings => {
+                contents.settings = ColocationConfig::default();
+                contents.settings_error = None;
+                contents.nodes.keys().for_each(|it| self.wake(it));
+            }
+        }
+    }
+
+    fn wake(&self, node: &str) {
+        self.queue.add(reconcile::Key::cluster(node));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TierContents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) enum TierObject {
+    Node(Name, TierNodeObject),
+    Pod {
+        uid: Name,
+        node: Name,
+        pod: TierPod,
+    },
+    Metric(Name, NodeMetric),
+    Report {
+        node: Name,
+        /// None: the report has no capacity.
+        pool: Option<CpuMemory>,
+        is_tainted: bool,
+    },
+    Settings(Name, Result<ColocationConfig, String>),
+}
+
+type ParsedTierObject = ParsedAs<TierObject>;
+
+impl Observer for TierState {
+    type Kind = TierKind;
+    type Object = TierObject;
+
+    fn parse(kind: TierKind, raw: &RawObject) -> ParsedTierObject {
+        match kind {
+            TierKind::Node => {
+                let node: wire::CapacityNode = either("node", raw)?;
+                let (parsed, warnings) = koordinator::tier_node(&node);
+                let name = node.metadata.name.as_str().into();
+                with_warnings(&node.metadata, TierObject::Node(name, parsed), &warnings)
+            }
+            TierKind::Pod => pod(&either("pod", raw)?),
+            TierKind::NodeMetric => {
+                let metric: wire::NodeMetric = json("nodemetric", raw)?;
+                let (parsed, warnings) = koordinator::node_metric(&metric);
+                let name = metric.metadata.name.as_str().into();
+                let parsed = TierObject::Metric(name, parsed);
+                with_warnings(&metric.metadata, parsed, &warnings)
+            }
+            TierKind::CustomNodeResource => {
+                let report: CustomNodeResource = json("customnoderesource", raw)?;
+                let pool = parse::reclaimed_capacity(&report);
+                let pool = pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory));
+                let mut taints = report.spec.taints.iter();
+                let parsed = TierObject::Report {
+                    node: report.metadata.name.as_str().into(),
+                    pool,
+                    is_tainted: taints.any(|it| it.key == AGENT_SILENT),
+                };
+                Ok(observed(&report.metadata, Some(parsed)))
+            }
+            TierKind::Settings => settings(raw),
+        }
+    }
+
     fn apply(&self, kind: TierKind, change: ObjectChange<TierObject>) {
         let mut contents = self.lock();
         match change {
@@ -173,11 +251,7 @@ impl TierState {
                 }
             }
             ObjectChange::Applied(TierObject::Pod { uid, node, pod }) => {
-                contents.placed.insert(uid.clone(), node.clone());
-                let pods = contents.pods.entry(node.clone()).or_default();
-                // Most changes of a pod are of its status.
-                if pods.get(&uid) != Some(&pod) {
-                    pods.insert(uid, pod);
+                if contents.pods.insert(&node, uid, pod) {
                     self.wake(&node);
                 }
             }
@@ -215,125 +289,6 @@ impl TierState {
             },
             ObjectChange::Deleted { key, uid } => self.delete(kind, &mut contents, &key, &uid),
         }
-    }
-
-    fn delete(&self, kind: TierKind, contents: &mut TierContents, key: &Key, uid: &Name) {
-        match kind {
-            TierKind::Node => {
-                contents.nodes.remove(&key.name);
-                self.wake(&key.name);
-            }
-            TierKind::Pod => {
-                let Some(node) = contents.placed.remove(uid) else {
-                    return;
-                };
-                if let Some(pods) = contents.pods.get_mut(&node) {
-                    pods.remove(uid);
-                    if pods.is_empty() {
-                        contents.pods.remove(&node);
-                    }
-                }
-                self.wake(&node);
-            }
-            TierKind::NodeMetric => {
-                contents.metrics.remove(&key.name);
-                self.wake(&key.name);
-            }
-            TierKind::CustomNodeResource => {
-                contents.pools.remove(&key.name);
-                contents.tainted.remove(&key.name);
-                self.wake(&key.name);
-            }
-            TierKind::Settings => {
-                contents.settings = ColocationConfig::default();
-                contents.settings_error = None;
-                contents.nodes.keys().for_each(|it| self.wake(it));
-            }
-        }
-    }
-
-    fn wake(&self, node: &str) {
-        self.queue.add(reconcile::Key::cluster(node));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TierContents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Parses the objects of one kind and gives them to the state.
-pub(super) struct TierHandler {
-    pub(super) kind: TierKind,
-    pub(super) state: Arc<TierState>,
-}
-
-pub(super) enum TierObject {
-    Node(Name, TierNodeObject),
-    Pod {
-        uid: Name,
-        node: Name,
-        pod: TierPod,
-    },
-    Metric(Name, NodeMetric),
-    Report {
-        node: Name,
-        /// None: the report has no capacity.
-        pool: Option<CpuMemory>,
-        is_tainted: bool,
-    },
-    Settings(Name, Result<ColocationConfig, String>),
-}
-
-type ParsedTierObject = Result<watch::Observed<TierObject, String>, String>;
-
-impl Handler for TierHandler {
-    type Object = TierObject;
-    type Problem = String;
-
-    fn parse(&self, raw: &RawObject) -> ParsedTierObject {
-        match self.kind {
-            TierKind::Node => {
-                let node: wire::CapacityNode = either("node", raw)?;
-                let (parsed, warnings) = koordinator::tier_node(&node);
-                let name = node.metadata.name.as_str().into();
-                with_warnings(&node.metadata, TierObject::Node(name, parsed), &warnings)
-            }
-            TierKind::Pod => pod(&either("pod", raw)?),
-            TierKind::NodeMetric => {
-                let metric: wire::NodeMetric = json("nodemetric", raw)?;
-                let (parsed, warnings) = koordinator::node_metric(&metric);
-                let name = metric.metadata.name.as_str().into();
-                let parsed = TierObject::Metric(name, parsed);
-                with_warnings(&metric.metadata, parsed, &warnings)
-            }
-            TierKind::CustomNodeResource => {
-                let report: CustomNodeResource = json("customnoderesource", raw)?;
-                let pool = parse::reclaimed_capacity(&report);
-                let pool = pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory));
-                let mut taints = report.spec.taints.iter();
-                let parsed = TierObject::Report {
-                    node: report.metadata.name.as_str().into(),
-                    pool,
-                    is_tainted: taints.any(|it| it.key == AGENT_SILENT),
-                };
-                Ok(observed(&report.metadata, Some(parsed)))
-            }
-            TierKind::Settings => settings(raw),
-        }
-    }
-
-    async fn deliver(&self, changes: Vec<ObjectChange<TierObject>>) {
-        for change in changes {
-            self.state.apply(self.kind, change);
-        }
-    }
-
-    async fn synced(&self, _: &'static str) {
-        self.state.listed.send_modify(|kinds| *kinds += 1);
-    }
-
-    fn report(&self, problem: String) {
-        tracing::warn!("{problem}");
     }
 }
 
