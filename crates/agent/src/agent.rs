@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
 use engine::model::{Name, Timestamp};
-use engine::node::{Advice, EvictionOrder, NodeSample};
+use engine::node::{Advice, EvictionOrder, NodeSample, NumaMode, PodEvent};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -32,6 +32,8 @@ use crate::settings::{self, SettingsSource, SettingsStore};
 const STALE_PERIODS: u32 = 10;
 /// Evictions that wait to be sent. The engine orders no more than six in a minute.
 const MOST_ORDERS: usize = 16;
+/// Events that wait to be sent.
+const MOST_EVENTS: usize = 256;
 
 /// How to run the agent.
 #[derive(Debug, Clone)]
@@ -53,9 +55,13 @@ pub struct Options {
     pub lease_period: Duration,
     pub checkpoint_period: Duration,
     pub taint_target: TaintTarget,
+    /// None: check where the kubelet's static CPU or memory manager writes cpusets, else enforce.
+    pub numa: Option<NumaMode>,
     pub settings: SettingsSource,
     /// Write no cgroup file, report nothing, evict nothing.
     pub dry_run: bool,
+    /// Kill this process before the write of a cgroup file with this number; for tests.
+    pub kill_before_write: Option<u64>,
 }
 
 impl Options {
@@ -72,8 +78,10 @@ impl Options {
             lease_period: Duration::from_secs(10),
             checkpoint_period: Duration::from_secs(60),
             taint_target: TaintTarget::default(),
+            numa: None,
             settings: SettingsSource::ConfigMap,
             dry_run: false,
+            kill_before_write: None,
         }
     }
 }
@@ -175,6 +183,7 @@ impl Agent {
             }
         }
         let (orders, received) = tokio::sync::mpsc::channel(MOST_ORDERS);
+        let (events, warnings) = tokio::sync::mpsc::channel(MOST_EVENTS);
         let (answer, answers) = mpsc::channel();
         let (observations, observed) = watch::channel(Arc::<Observation>::default());
         let shared = Arc::new(Shared::default());
@@ -197,6 +206,7 @@ impl Agent {
             Outputs {
                 observations,
                 evictions: orders,
+                events,
                 shared: shared.clone(),
             },
             answers,
@@ -208,7 +218,7 @@ impl Agent {
             tasks: &tasks,
             cancel: &cancel,
         }
-        .start(received, answer, &evictions, &observed, &shared)?;
+        .start((received, warnings), answer, &evictions, &observed, &shared)?;
         watches.start(&tasks, &cancel);
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -334,7 +344,10 @@ struct Tasks<'a> {
 impl Tasks<'_> {
     fn start(
         &self,
-        orders: tokio::sync::mpsc::Receiver<EvictionOrder>,
+        (orders, warnings): (
+            tokio::sync::mpsc::Receiver<EvictionOrder>,
+            tokio::sync::mpsc::Receiver<PodEvent>,
+        ),
         answer: mpsc::Sender<EvictionAnswer>,
         evictions: &EvictionCounts,
         observed: &watch::Receiver<Arc<Observation>>,
@@ -354,6 +367,9 @@ impl Tasks<'_> {
         if options.dry_run {
             return Ok(states);
         }
+        let cancel = self.cancel.clone();
+        let work = evict::record_events(client.clone(), warnings);
+        tasks.spawn(async move { cancel.run_until_cancelled(work).await });
         let form = TaintForm::default();
         let taints = Taints {
             target: options.taint_target,

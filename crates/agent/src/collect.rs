@@ -56,6 +56,7 @@ pub struct Collector {
     rounds_of_details: u64,
     /// How many groups may keep their files open.
     most_open: usize,
+    with_cpusets: bool,
 }
 
 /// A scan of all directories follows after this many rounds, even if nothing announced a change.
@@ -76,11 +77,17 @@ impl Collector {
             round: 0,
             rounds_of_details: rounds_of_details.max(1),
             most_open: most_open(),
+            with_cpusets: false,
         })
     }
 
     pub fn hierarchies(&self) -> &Hierarchies {
         &self.hierarchies
+    }
+
+    /// Whether the cpusets of groups belong to the details from now on.
+    pub fn read_cpusets(&mut self, is_on: bool) {
+        self.with_cpusets = is_on;
     }
 
     /// The pod groups at the last sample.
@@ -195,6 +202,7 @@ impl Collector {
             problems: &mut self.problems,
             path,
             keep_open,
+            with_cpuset: self.with_cpusets,
         };
         let known = self.groups.entry(path.clone()).or_default();
         let used = known.update(&mut files, at, cpus, details)?;

@@ -3,6 +3,7 @@
 //! It runs on a thread of its own, because reading a cgroup may wait for the kernel. Without API server it goes on with the pods
 //! that it knows.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +11,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Timestamp};
+use engine::node::health::NUMA_ZONES_DIFFER;
 use engine::node::publish::{Published, PublishedReport, explain};
 use engine::node::{
-    Advice, Advisor, AgentCondition, Bytes, CpuSet, EvictionOrder, Inputs, LocalNode, LocalPod,
-    NodeSample, Processor, ReclaimedReport, WriteProblems, advise,
+    Advice, Advisor, AgentCondition, Bytes, ChangedCpuset, CpuSet, EvictionOrder, Inputs,
+    LocalNode, LocalPod, NodeSample, PodEvent, Processor, ReclaimedReport, WriteProblems, advise,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use reconcile::Cache;
@@ -24,7 +26,7 @@ use crate::agent::{Options, Shared, wall_clock};
 use crate::checkpoint::{self, Corrupt};
 use crate::collect::{Collector, topology};
 use crate::hierarchy::{Controller, Reader, Version};
-use crate::kubelet::{CpuManager, cpu_manager};
+use crate::kubelet::{CpuManager, cpu_manager, has_static_memory_manager};
 use crate::objects;
 use crate::parse;
 use crate::report::Observation;
@@ -55,6 +57,7 @@ pub(crate) struct Objects {
 pub(crate) struct Outputs {
     pub(crate) observations: watch::Sender<Arc<Observation>>,
     pub(crate) evictions: tokio::sync::mpsc::Sender<EvictionOrder>,
+    pub(crate) events: tokio::sync::mpsc::Sender<PodEvent>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -83,7 +86,9 @@ pub(crate) struct Control {
     pods: Option<Vec<LocalPod>>,
     processors: Arc<[Processor]>,
     cpus: CpuSet,
+    distances: BTreeMap<u32, Vec<u32>>,
     cpu_manager: CpuManager,
+    static_memory_manager: bool,
     cpu_manager_read: Option<Instant>,
     last_report: Report,
     reclaimed: PublishedReport,
@@ -125,7 +130,9 @@ impl Control {
             pods: None,
             processors: Arc::default(),
             cpus: CpuSet::default(),
+            distances: BTreeMap::new(),
             cpu_manager: CpuManager::default(),
+            static_memory_manager: false,
             cpu_manager_read: None,
             last_report: Report::default(),
             reclaimed: PublishedReport::default(),
@@ -180,26 +187,39 @@ impl Control {
         let labels = self.node.as_ref().map(|node| node.labels.clone());
         let settings = self.settings.get(&labels.unwrap_or_default());
         let burstable_memory_limit = self.burstable_memory_limit();
+        self.open_writer();
+        let changed_cpusets = self.changed_cpusets();
         let inputs = Inputs {
             sample: self.sample.as_deref(),
             node: self.node.as_ref(),
             pods: self.pods.as_deref(),
             processors: &self.processors,
+            distances: Some(&self.distances),
             static_cpu_manager: self.cpu_manager.is_static,
+            static_memory_manager: self.static_memory_manager,
+            numa: self.options.numa,
             burstable_memory_limit,
             unreadable: &problems,
             writes: WriteProblems {
                 failed: &self.last_report.failing,
                 given_up: &self.last_report.given_up,
             },
+            changed_cpusets: Some(&changed_cpusets),
         };
         let advice = advise(&mut self.advisor, &inputs, &settings, now);
         for notice in &advice.notices {
             tracing::info!(node = self.options.node, "{notice}");
         }
         self.write(&advice, now);
+        if let Some(collector) = &mut self.collector {
+            collector.read_cpusets(advice.has_zones);
+        }
         for order in &advice.evictions {
             self.order(order, now);
+        }
+        for event in &advice.events {
+            // An event that finds the queue full is lost: nothing depends on it.
+            let _ = self.outputs.events.try_send(event.clone());
         }
         self.publish(&advice, now);
         if self.checkpointed.elapsed() >= self.options.checkpoint_period {
@@ -251,10 +271,14 @@ impl Control {
             return;
         };
         let sample = collector.sample(now);
-        if sample.machine.cpus != self.cpus {
-            let (cpus, numa) = (&sample.machine.cpus, &sample.numa);
-            self.processors = topology::processors(&self.options.paths.sys, cpus, numa).into();
+        let (cpus, numa) = (&sample.machine.cpus, &sample.numa);
+        let sys = &self.options.paths.sys;
+        if *cpus != self.cpus {
+            self.processors = topology::processors(sys, cpus, numa).into();
             self.cpus = cpus.clone();
+        }
+        if !self.distances.keys().eq(numa.keys()) {
+            self.distances = topology::distances(sys, numa.keys());
         }
         self.sample = Some(Arc::new(sample));
     }
@@ -294,6 +318,7 @@ impl Control {
             return;
         }
         self.cpu_manager_read = Some(now);
+        self.static_memory_manager = has_static_memory_manager(&self.options.kubelet_root);
         let manager = cpu_manager(&self.options.kubelet_root);
         if manager != self.cpu_manager {
             self.cpu_manager = manager;
@@ -316,29 +341,43 @@ impl Control {
         crate::write::file::memory_limit(limit).map(Bytes)
     }
 
+    /// Opens the journal; what it lists are the agent's changes.
+    fn open_writer(&mut self) {
+        if self.writer.is_some() {
+            return;
+        }
+        let mode = match self.options.dry_run {
+            true => Mode::DryRun,
+            false => Mode::Apply,
+        };
+        if mode == Mode::Apply
+            && let Err(error) = std::fs::create_dir_all(&self.options.state_dir)
+        {
+            self.fail_to_write(&error.to_string());
+            return;
+        }
+        match Writer::new(mode, self.options.state_dir.join("journal")) {
+            Ok(mut writer) => {
+                if let Some(number) = self.options.kill_before_write {
+                    writer.kill_before_write(number);
+                }
+                self.writer = Some(writer);
+            }
+            Err(error) => self.fail_to_write(&error.to_string()),
+        }
+    }
+
+    fn changed_cpusets(&mut self) -> BTreeMap<Name, ChangedCpuset> {
+        match (&mut self.writer, &self.collector) {
+            (Some(writer), Some(collector)) => writer.changed_cpusets(collector.tree()),
+            _ => BTreeMap::new(),
+        }
+    }
+
     fn write(&mut self, advice: &Advice, now: Timestamp) {
         let Some(collector) = &self.collector else {
             return;
         };
-        if self.writer.is_none() {
-            let mode = match self.options.dry_run {
-                true => Mode::DryRun,
-                false => Mode::Apply,
-            };
-            if mode == Mode::Apply
-                && let Err(error) = std::fs::create_dir_all(&self.options.state_dir)
-            {
-                self.fail_to_write(&error.to_string());
-                return;
-            }
-            match Writer::new(mode, self.options.state_dir.join("journal")) {
-                Ok(writer) => self.writer = Some(writer),
-                Err(error) => {
-                    self.fail_to_write(&error.to_string());
-                    return;
-                }
-            }
-        }
         if let Some(writer) = &mut self.writer {
             let mut files = KernelFiles {
                 hierarchies: collector.hierarchies(),
@@ -388,8 +427,11 @@ impl Control {
             .map(|condition| {
                 let mut known = self.conditions.iter();
                 let known = known.find(|(known, _)| {
-                    (known.kind, known.status, known.reason)
-                        == (condition.kind, condition.status, condition.reason)
+                    let is_same = (known.kind, known.status, known.reason)
+                        == (condition.kind, condition.status, condition.reason);
+                    // The figures in other messages change with every sample.
+                    let has_text = known.kind != NUMA_ZONES_DIFFER;
+                    is_same && (has_text || known.message == condition.message)
                 });
                 known.cloned().unwrap_or_else(|| (condition.clone(), at))
             })
@@ -399,7 +441,7 @@ impl Control {
             .send_replace(Arc::new(Observation {
                 at,
                 sample: self.sample.clone(),
-                processors: self.processors.clone(),
+                zones: advice.zones.clone(),
                 reclaimed,
                 terms: self.terms.clone(),
                 metric,

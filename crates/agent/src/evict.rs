@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-use engine::node::EvictionOrder;
+use engine::model::Name;
+use engine::node::{EvictionOrder, PodEvent};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use reconcile::{EventRecorder, EventType};
@@ -72,7 +73,7 @@ pub(crate) async fn run(
             }
             Outcome::Evicted => {
                 tracing::info!(namespace, pod, reason, "evicted pod");
-                let about = about(&order);
+                let about = about(&order.namespace, &order.name, &order.uid);
                 let record = events.record(about, EventType::Warning, "Evicted", reason);
                 record.await;
             }
@@ -87,13 +88,25 @@ pub(crate) async fn run(
     }
 }
 
-fn about(order: &EvictionOrder) -> ObjectReference {
+/// Writes events about pods.
+pub(crate) async fn record_events(client: Client, mut events: Receiver<PodEvent>) {
+    let recorder = EventRecorder::new(client, "tidepool-agent");
+    while let Some(event) = events.recv().await {
+        let (namespace, pod, message) = (&*event.namespace, &*event.name, &event.message);
+        tracing::warn!(namespace, pod, message, "pod has less than it may use");
+        let about = about(&event.namespace, &event.name, &event.uid);
+        let record = recorder.record(about, EventType::Warning, event.reason, message);
+        record.await;
+    }
+}
+
+fn about(namespace: &Name, name: &Name, uid: &Name) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
-        namespace: Some(order.namespace.to_string()),
-        name: Some(order.name.to_string()),
-        uid: Some(order.uid.to_string()),
+        namespace: Some(namespace.to_string()),
+        name: Some(name.to_string()),
+        uid: Some(uid.to_string()),
         ..ObjectReference::default()
     }
 }

@@ -1,4 +1,4 @@
-//! What the kubelet's CPU manager decided, from its state file.
+//! What the kubelet's CPU and memory managers decided, from their state files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,6 +7,7 @@ use engine::node::CpuSet;
 use serde::Deserialize;
 
 const FILE: &str = "cpu_manager_state";
+const MEMORY_FILE: &str = "memory_manager_state";
 /// A larger file is not the kubelet's.
 const LARGEST: usize = 4 << 20;
 
@@ -33,6 +34,22 @@ pub fn cpu_manager(kubelet_root: &Path) -> CpuManager {
     text.map(|text| parse(&text)).unwrap_or_default()
 }
 
+/// Whether the policy of the memory manager is `Static`: it binds Guaranteed pods to NUMA nodes.
+pub fn has_static_memory_manager(kubelet_root: &Path) -> bool {
+    let text = std::fs::read(kubelet_root.join(MEMORY_FILE));
+    text.is_ok_and(|text| is_static_memory(&text))
+}
+
+fn is_static_memory(text: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct State {
+        policy_name: String,
+    }
+    let state = serde_json::from_slice::<State>(text).ok();
+    text.len() <= LARGEST && state.is_some_and(|state| state.policy_name == "Static")
+}
+
 fn parse(text: &[u8]) -> CpuManager {
     if text.len() > LARGEST {
         return CpuManager::default();
@@ -56,6 +73,25 @@ fn parse(text: &[u8]) -> CpuManager {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_state_file_names_the_policy_of_the_memory_manager() {
+        for (text, want) in [
+            (
+                r#"{"policyName":"Static","machineState":{},"entries":{},"checksum":1}"#,
+                true,
+            ),
+            (
+                r#"{"policyName":"None","machineState":{},"checksum":1}"#,
+                false,
+            ),
+            ("", false),
+            ("[]", false),
+        ] {
+            assert_eq!(is_static_memory(text.as_bytes()), want, "{text}");
+        }
+        assert!(!has_static_memory_manager(Path::new("/nonexistent")));
+    }
 
     #[test]
     fn the_state_file_names_policy_and_cpus() {

@@ -12,7 +12,7 @@
 //! | `counters` | rates from counters that may restart |
 //! | [`evict`] | evictions through the Eviction API |
 //! | [`hierarchy`] | where cgroups are: v1, v2 or hybrid |
-//! | [`kubelet`] | the state of the kubelet's CPU manager |
+//! | [`kubelet`] | the state of the kubelet's CPU and memory managers |
 //! | [`layout`] | the names of pod cgroups |
 //! | `metrics` | the last period as metrics |
 //! | [`objects`] | the Node and its pods as the engine reads them |

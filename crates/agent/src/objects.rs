@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use engine::model::{Name, QosLabels, Quantity, Resource, Timestamp};
+use engine::model::{
+    NUMA_ZONES, Name, NumaBinding, QosLabels, Quantity, Resource, Timestamp, ZoneSet,
+};
 use engine::node::pods::{self, ContainerRole};
 use engine::node::{CpuMemory, CpuSet, LocalContainer, LocalNode, LocalPod, PodPhase, PodQos};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
@@ -62,6 +64,9 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
     if let Some(cpus) = static_cpus.get(uid) {
         bound_cpus.0.extend(&cpus.0);
     }
+    let numa_binding = numa_binding(meta).filter(|_| level == Some("dedicated_cores"));
+    // The scheduler writes an event about an annotation that is not a list of zones.
+    let zones = annotation(meta, NUMA_ZONES).and_then(|text| ZoneSet::parse(text).ok());
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
     Some(LocalPod {
@@ -83,8 +88,9 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
         overhead: spec.overhead.as_ref().map_or(CpuMemory::ZERO, native),
         containers,
         bound_cpus,
-        is_exclusive: class_label == Some("LSE")
-            || (level == Some("dedicated_cores") && is_numa_exclusive(meta)),
+        is_exclusive: class_label == Some("LSE") || numa_binding == Some(NumaBinding::Exclusive),
+        numa_binding,
+        zones: zones.unwrap_or_default(),
     })
 }
 
@@ -227,7 +233,8 @@ fn koordinator_cpus(meta: &ObjectMeta) -> CpuSet {
         .unwrap_or_default()
 }
 
-fn is_numa_exclusive(meta: &ObjectMeta) -> bool {
+/// As for the scheduler: zones are exclusive unless the pod says otherwise.
+fn numa_binding(meta: &ObjectMeta) -> Option<NumaBinding> {
     let options = annotation(meta, MEMORY_ENHANCEMENT);
     let options =
         options.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(text).ok());
@@ -235,8 +242,10 @@ fn is_numa_exclusive(meta: &ObjectMeta) -> bool {
         let found = options.as_ref().and_then(|it| it.get(name));
         found.is_some_and(|found| found == value)
     };
-    // As for the scheduler: zones are exclusive unless the pod says otherwise.
-    is("numa_binding", "true") && !is("numa_exclusive", "false")
+    is("numa_binding", "true").then(|| match is("numa_exclusive", "false") {
+        true => NumaBinding::Shared,
+        false => NumaBinding::Exclusive,
+    })
 }
 
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
@@ -361,6 +370,49 @@ mod tests {
                 "spec": {"containers": []},
             }));
             assert_eq!(pod.is_exclusive, want, "{case}");
+        }
+    }
+
+    #[test]
+    fn zones_are_those_of_the_annotation() {
+        let binding = |exclusive: &str| {
+            format!(r#"{{"numa_binding": "true", "numa_exclusive": "{exclusive}"}}"#)
+        };
+        for (level, options, zones, want) in [
+            (
+                "dedicated_cores",
+                binding("true"),
+                "0,2",
+                (Some(NumaBinding::Exclusive), "0,2"),
+            ),
+            (
+                "dedicated_cores",
+                binding("false"),
+                "1",
+                (Some(NumaBinding::Shared), "1"),
+            ),
+            ("shared_cores", binding("true"), "1", (None, "1")),
+            (
+                "dedicated_cores",
+                binding("true"),
+                "0-3",
+                (Some(NumaBinding::Exclusive), ""),
+            ),
+            (
+                "dedicated_cores",
+                binding("true"),
+                "64",
+                (Some(NumaBinding::Exclusive), ""),
+            ),
+        ] {
+            let pod = read(json!({
+                "metadata": {"name": "p", "uid": "u", "annotations": {
+                    LEVEL: level, MEMORY_ENHANCEMENT: options, NUMA_ZONES: zones,
+                }},
+                "spec": {"containers": []},
+            }));
+            let found = (pod.numa_binding, &*pod.zones.to_string());
+            assert_eq!(found, want, "{level} {options} {zones}");
         }
     }
 

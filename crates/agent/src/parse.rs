@@ -54,6 +54,16 @@ pub fn pressure(text: &[u8]) -> Option<Stall> {
     })
 }
 
+/// The distances of a NUMA node, such as `10 20`. The kernel knows no more than 1024 nodes.
+pub fn distances(text: &[u8]) -> Option<Vec<u32>> {
+    const MOST: usize = 1024;
+    let distances: Option<Vec<u32>> = words(text.trim_ascii())
+        .take(MOST)
+        .map(|word| u32::try_from(number(word)?).ok())
+        .collect();
+    distances.filter(|distances| !distances.is_empty())
+}
+
 /// Load averages of one, five and fifteen minutes.
 pub fn load(text: &[u8]) -> Option<[f64; 3]> {
     let mut words = words(text);

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use engine::model::Timestamp;
 use engine::node::{
-    AgentCondition, AgentTaint, CpuMemory, Figure, NodeMetricReport, NodeSample, Processor,
-    ReclaimedReport,
+    AgentCondition, AgentTaint, CpuMemory, Figure, NodeMetricReport, NodeSample, ReclaimedReport,
+    ZoneReport,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,8 @@ pub struct Observation {
     /// The time of day.
     pub at: Timestamp,
     pub sample: Option<Arc<NodeSample>>,
-    pub processors: Arc<[Processor]>,
+    /// None: what was reported before stays.
+    pub zones: Option<Vec<ZoneReport>>,
     pub reclaimed: ReclaimedReport,
     /// The sums behind `reclaimed`.
     pub terms: Vec<Figure>,
@@ -181,15 +182,19 @@ pub fn reporter(taints: taint::Taints) -> Result<Reporter<Observation>, TakenFie
     Ok(reporter)
 }
 
-/// Removes what an agent reported, when none runs on the node any more: the node lends nothing, has no taints and conditions of
-/// the agent, and no Lease.
+/// Removes what an agent reported, when none runs on the node any more: the node lends nothing, has no zones, no taints and
+/// conditions of the agent, and no Lease.
 pub async fn withdraw(client: &kube::Client, node: &str) -> Result<(), Failure> {
     let taints = taint::Taints {
         target: taint::TaintTarget::Cnr,
         form: taint::TaintForm::default(),
     };
     let reporter = reporter(taints).map_err(|error| Failure::Request(error.to_string()))?;
-    let mut values = reporter.values(&Observation::default());
+    let mut values = reporter.values(&Observation {
+        // Without an agent no process binds pods to zones.
+        zones: Some(Vec::new()),
+        ..Observation::default()
+    });
     let target = Target::CustomNodeResource;
     let url = format!("{}/{node}", target.collection());
     match crate::request::get(client, &url).await {

@@ -7,23 +7,26 @@
 //! - Each write is read back. A file that the kernel refuses is tried again after a growing delay.
 //! - A file that another process overwrites three times within five minutes is left to that process.
 //! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes.
+//! - Of writes that are equally deep, those that narrow are made in the order of the settings, and those that widen in the opposite
+//!   order.
 
 pub mod file;
 mod journal;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::model::Timestamp;
-use engine::node::Setting;
+use engine::model::{Name, Timestamp};
+use engine::node::{ChangedCpuset, Setting};
 use rustix::fs::OFlags;
 
 use crate::collect::has_ended;
 use crate::hierarchy::{Controller, Hierarchies, Reader, Version};
 use crate::tree::Tree;
-use file::{Content, File, resolve};
+use file::{Content, File, Wanted, resolve};
 use journal::Originals;
 
 /// After this many overwrites within the time the agent gives a file up.
@@ -96,6 +99,10 @@ pub struct Writer {
     journal: PathBuf,
     originals: Originals,
     files: BTreeMap<File, Known>,
+    /// Paths of pods whose cpusets the journal lists; none after it changed.
+    changed: Option<BTreeMap<String, ChangedCpuset>>,
+    /// The process kills itself before this write; for tests.
+    kill_before: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -108,6 +115,8 @@ struct Known {
     overwritten: Vec<Timestamp>,
     retry: Option<Retry>,
     is_given_up: bool,
+    /// Since when it has had its original content again.
+    returned: Option<Timestamp>,
 }
 
 /// After a refused write.
@@ -126,6 +135,8 @@ struct Step {
     content: Content,
     /// The last step of its file.
     is_last: bool,
+    /// The position of the setting.
+    rank: usize,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -144,12 +155,45 @@ impl Writer {
                 journal,
                 originals,
                 files: BTreeMap::new(),
+                changed: None,
+                kill_before: None,
             }),
             Err(source) => Err(JournalError {
                 path: journal,
                 source,
             }),
         }
+    }
+
+    /// Ends the process by SIGKILL before the write with this number, counted from 1; so that tests find what a crash leaves.
+    pub fn kill_before_write(&mut self, number: u64) {
+        self.kill_before = Some(number);
+    }
+
+    /// The groups of pods whose cpusets, or those of their containers, the journal lists.
+    pub fn changed_cpusets(&mut self, tree: &Tree) -> BTreeMap<Name, ChangedCpuset> {
+        let changed = self.changed.get_or_insert_with(|| {
+            let mut changed = BTreeMap::new();
+            let files = self.originals.keys();
+            for file in files.filter(|file| file.controller == Controller::CpuSet) {
+                let path = file
+                    .of_pod()
+                    .map_or_else(|| file.path.clone(), |it| it.path);
+                let kind = match file.name {
+                    "cpuset.cpus" => ChangedCpuset::Cpus,
+                    _ => ChangedCpuset::Mems,
+                };
+                let known = changed.entry(path).or_insert(kind);
+                *known = kind.max(*known);
+            }
+            changed
+        });
+        let groups = tree.pods().iter();
+        let groups = groups.filter_map(|(uid, pod)| {
+            let kind = changed.get(&*pod.path)?;
+            Some((uid.clone(), *kind))
+        });
+        groups.collect()
     }
 
     /// Gives the groups these settings; files without a setting stay as they are.
@@ -163,9 +207,16 @@ impl Writer {
         let mut report = Report::default();
         let version = cgroups.version();
         let mut wanted = BTreeMap::new();
-        for setting in settings {
+        for (rank, setting) in settings.iter().enumerate() {
             match resolve(setting, tree, version) {
-                Ok(Some((file, content))) => drop(wanted.insert(file, content)),
+                Ok(Some((file, Wanted::Content(content)))) => {
+                    wanted.insert(file, (rank, content, false));
+                }
+                Ok(Some((file, Wanted::Original))) => {
+                    if let Some(content) = self.original(&file, version) {
+                        wanted.insert(file, (rank, content, true));
+                    }
+                }
                 Ok(None) => {} // the group has ended
                 Err(refusal) => {
                     let group = format!("{:?}", setting.group);
@@ -176,27 +227,36 @@ impl Writer {
         // The kernel has removed the files of other groups.
         self.files.retain(|file, _| wanted.contains_key(file));
         let (mut wider, mut narrower) = (Vec::new(), Vec::new());
-        for (file, content) in wanted {
+        let mut is_returned = false;
+        for (file, (rank, content, is_original)) in wanted {
             match self.plan(cgroups, &file, content, now) {
                 Ok(steps) => {
                     for (step, is_wider) in steps {
+                        let step = Step { rank, ..step };
                         (if is_wider { &mut wider } else { &mut narrower }).push(step);
                     }
                 }
                 Err(why) => report.fail(file.full_path(), why),
             }
+            is_returned |= self.forget_returned(&file, is_original, now);
             if self.files.get(&file).is_some_and(|known| known.is_given_up) {
                 report.given_up.push(file.full_path());
             }
         }
-        wider.sort_by(|a, b| a.file.cmp(&b.file));
-        narrower.sort_by(|a, b| b.file.cmp(&a.file));
+        wider.sort_by_key(|step| (step.file.depth, Reverse(step.rank)));
+        narrower.sort_by_key(|step| (Reverse(step.file.depth), step.rank));
         if let Err(error) = self.record_originals(cgroups, wider.iter().chain(&narrower)) {
             report.fail("journal".to_owned(), error.to_string());
             return report; // what cannot be undone is not done
         }
         for step in wider.into_iter().chain(narrower) {
             self.take(cgroups, step, now, &mut report);
+        }
+        if is_returned
+            && self.mode == Mode::Apply
+            && let Err(error) = journal::write(&self.journal, &self.originals)
+        {
+            report.fail("journal".to_owned(), error.to_string());
         }
         for (file, known) in &self.files {
             if let Some(retry) = known.retry.as_ref().filter(|it| it.delay > FIRST_DELAY) {
@@ -242,6 +302,7 @@ impl Writer {
             report.written.push((file.full_path(), text));
         }
         self.files.clear();
+        self.changed = None;
         if self.mode == Mode::Apply
             && let Err(error) = journal::write(&self.journal, &self.originals)
         {
@@ -250,6 +311,37 @@ impl Writer {
                 .push(("journal".to_owned(), error.to_string()));
         }
         report
+    }
+
+    /// What the file contained before it was changed; none if it was not.
+    fn original(&self, file: &File, version: Version) -> Option<Content> {
+        let original = self.originals.get(file);
+        // On cgroup v1 a container that started in a changed pod has the pod's changed content.
+        let inherited = || {
+            let pod = file.of_pod().filter(|_| version != Version::V2)?;
+            self.originals.get(&pod)
+        };
+        let original = original.or_else(inherited)?;
+        kind_of(file.name).parse(original.as_bytes())
+    }
+
+    /// Removes a file from the journal that has had its original content for some time: it is not the agent's any more. Until then
+    /// a container may appear that started before.
+    fn forget_returned(&mut self, file: &File, is_original: bool, now: Timestamp) -> bool {
+        let Some(known) = self.files.get_mut(file) else {
+            return false;
+        };
+        if !is_original || known.right.is_none() {
+            known.returned = None;
+            return false;
+        }
+        let since = *known.returned.get_or_insert(now);
+        let is_over = now >= since.plus(CHECK_TIME);
+        let is_returned = is_over && self.originals.remove(file).is_some();
+        if is_returned {
+            self.changed = None;
+        }
+        is_returned
     }
 
     /// The writes that a file needs, and whether each makes it wider.
@@ -301,6 +393,7 @@ impl Writer {
             file: file.clone(),
             content,
             is_last,
+            rank: 0,
         };
         if content.covers(&present) {
             return Ok(vec![(step(content, true), true)]);
@@ -323,10 +416,19 @@ impl Writer {
             return Ok(());
         }
         let mut is_new = false;
+        let version = cgroups.version();
         for step in steps {
-            if !self.originals.contains_key(&step.file)
-                && let Ok(text) = cgroups.read(step.file.controller, &step.file.full_path())
-            {
+            if self.originals.contains_key(&step.file) {
+                continue;
+            }
+            let is_set = matches!(step.content, Content::Set(_));
+            let pod = step.file.of_pod().filter(|_| is_set);
+            let pod = pod.and_then(|pod| self.originals.get(&pod));
+            // On cgroup v1 a container that started in a changed pod has the pod's changed content.
+            if let Some(original) = pod.filter(|_| version != Version::V2) {
+                self.originals.insert(step.file.clone(), original.clone());
+                is_new = true;
+            } else if let Ok(text) = cgroups.read(step.file.controller, &step.file.full_path()) {
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
                 self.originals.insert(step.file.clone(), text);
                 is_new = true;
@@ -335,6 +437,7 @@ impl Writer {
         if !is_new {
             return Ok(());
         }
+        self.changed = None;
         // Groups that have ended need no entry any more.
         self.originals
             .retain(|file, _| cgroups.read(file.controller, &file.full_path()).is_ok());
@@ -358,6 +461,12 @@ impl Writer {
         // A step that failed before means that the rest of this file waits.
         if known.retry.as_ref().is_some_and(|retry| now < retry.at) {
             return;
+        }
+        if let Some(left) = &mut self.kill_before {
+            *left -= 1;
+            if *left == 0 {
+                kill_this_process();
+            }
         }
         let result = cgroups.write(step.file.controller, &path, &text);
         let result = result.and_then(|()| cgroups.read(step.file.controller, &path));
@@ -458,10 +567,17 @@ fn memory_use(cgroups: &mut impl Cgroups, file: &File) -> io::Result<u64> {
     Ok(used.checked_next_multiple_of(64 << 10).unwrap_or(used))
 }
 
+/// As if another process had killed it: nothing is cleaned up.
+fn kill_this_process() {
+    let this = rustix::process::getpid();
+    // The process does not return from it.
+    let _ = rustix::process::kill_process(this, rustix::process::Signal::KILL);
+}
+
 /// The kind of content of a file that the agent changes.
 fn kind_of(name: &str) -> Content {
     match name {
-        "cpuset.cpus" => Content::Cpus(Default::default()),
+        "cpuset.cpus" | "cpuset.mems" => Content::Set(Default::default()),
         "cpu.max" | "cpu.cfs_quota_us" => Content::Quota(None),
         "memory.max" | "memory.limit_in_bytes" => Content::Limit(None),
         _ => Content::Number(0),

@@ -20,6 +20,7 @@
 //! | [`headroom`] | how much the node lends |
 //! | [`lender`] | what of the headroom is reported |
 //! | [`zones`] | the report by NUMA node |
+//! | [`numa`] | the pods that have NUMA zones, and the cpusets that follow from it |
 //! | [`cgroup`] | shares, quotas and memory limits of own pods |
 //! | [`suppress`] | how many CPUs own best-effort pods may use, and which |
 //! | [`guard`] | the memory limit of the directory `besteffort` |
@@ -38,6 +39,7 @@ pub mod health;
 pub mod histogram;
 pub mod interference;
 pub mod lender;
+pub mod numa;
 pub mod pods;
 pub mod predict;
 pub mod publish;
@@ -52,19 +54,22 @@ pub mod window;
 pub mod zones;
 
 pub use advice::{
-    Advice, AgentCondition, AgentTaint, EvictionOrder, NodeMetricReport, PodMetric, ReclaimedReport,
+    Advice, AgentCondition, AgentTaint, EvictionOrder, NodeMetricReport, PodEvent, PodMetric,
+    ReclaimedReport,
 };
 pub use advisor::{Advisor, Inputs, WriteProblems, advise};
+pub use numa::NumaMode;
 pub use pods::{LocalContainer, LocalNode, LocalPod, PodPhase, ResourcePair};
 pub use predict::{Checkpoint, CheckpointError};
 pub use sample::{
-    Bytes, CpuSet, GroupUse, MachineMemory, MachineUse, MemoryUse, NanoCores, NodeSample, NumaUse,
-    PodQos, PodUse, Pressure, Stall, Throttling,
+    Allowed, Bytes, CpuSet, GroupUse, MachineMemory, MachineUse, MemoryUse, NanoCores, NodeSample,
+    NumaUse, PodQos, PodUse, Pressure, Stall, Throttling,
 };
-pub use setting::{Group, Setting, SettingValue};
+pub use setting::{ChangedCpuset, CpusetFile, Group, Setting, SettingValue};
 pub use settings::{AgentSettings, Lend};
 pub use suppress::Processor;
 pub use terms::{CpuMemory, Figure, FigureTerm};
+pub use zones::{ZoneAllocation, ZoneReport};
 
 #[cfg(test)]
 mod tests;

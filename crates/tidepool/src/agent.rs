@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use control_plane::client::Connect;
 use control_plane::serve::{Check, Component, encode_metrics};
+use engine::node::NumaMode;
 
 use crate::component::{self, ServingFlags, StopSignals};
 use crate::exit::{Code, error};
@@ -45,12 +46,19 @@ pub(crate) struct Flags {
     /// Object that gets the agent's taints
     #[arg(long, value_name = "OBJECT", value_enum, default_value_t = TaintObject::Cnr)]
     taint_target: TaintObject,
+    /// What to do about the NUMA zones of pods [default: check where the kubelet's static CPU or memory manager writes cpusets, else
+    /// enforce]
+    #[arg(long, value_name = "MODE", value_enum)]
+    numa: Option<NumaValue>,
     /// Write no cgroup file and no object, and evict nothing; with --restore, print what would be restored
     #[arg(long)]
     dry_run: bool,
     /// Give all cgroup files that an agent changed on this node their original values, withdraw its reports, then exit
     #[arg(long)]
     restore: bool,
+    /// Kill the process before the write of a cgroup file with this number; for tests
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
+    kill_before_write: Option<u64>,
     #[command(flatten)]
     periods: PeriodFlags,
     #[command(flatten)]
@@ -68,6 +76,14 @@ enum TaintObject {
     Cnr,
     /// The Node: the taints keep away all pods; needs deploy/agent-node-taints.yaml
     Node,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum NumaValue {
+    /// Bind pods to their zones, and keep other pods off them
+    Enforce,
+    /// Report cpusets that differ from the zones, and write none
+    Check,
 }
 
 /// How often the agent does what.
@@ -225,8 +241,13 @@ impl Flags {
                 TaintObject::Cnr => TaintTarget::Cnr,
                 TaintObject::Node => TaintTarget::Node,
             },
+            numa: self.numa.map(|numa| match numa {
+                NumaValue::Enforce => NumaMode::Enforce,
+                NumaValue::Check => NumaMode::Check,
+            }),
             settings,
             dry_run: self.dry_run,
+            kill_before_write: self.kill_before_write,
         })
     }
 }

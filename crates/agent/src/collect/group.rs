@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use engine::model::Timestamp;
-use engine::node::{Bytes, GroupUse, MemoryUse, Pressure, Stall, Throttling};
+use engine::node::{Allowed, Bytes, GroupUse, MemoryUse, Pressure, Stall, Throttling};
 use rustix::fs::OFlags;
 
 use super::{Problems, has_ended};
@@ -22,6 +23,8 @@ pub(super) struct Files<'a> {
     pub(super) path: &'a str,
     /// Whether files of every sample stay open: to open a file costs more than to read it.
     pub(super) keep_open: bool,
+    /// Whether the cpuset belongs to the details.
+    pub(super) with_cpuset: bool,
 }
 
 /// A file that stays open between samples.
@@ -107,6 +110,7 @@ pub(super) struct Memory {
     inactive_file: u64,
     numa: BTreeMap<u32, Bytes>,
     pressure: Pressure,
+    allowed: Option<Arc<Allowed>>,
     pub(super) last: GroupUse,
     /// The round in which the group existed last.
     pub(super) seen: u64,
@@ -148,6 +152,10 @@ impl Memory {
         }
         if details {
             self.read_details(files, is_v2);
+            self.allowed = match files.with_cpuset {
+                true => allowed(files, at, is_v2).map(Arc::new),
+                false => None,
+            };
         }
         let now = cpu.map(|cpu| (at, cpu));
         let rate = counters::cpu_rate(self.cpu, now, cpus);
@@ -161,6 +169,7 @@ impl Memory {
                 numa: self.numa.clone(),
             }),
             pressure: self.pressure,
+            allowed: self.allowed.clone(),
         };
         Some(self.last.clone())
     }
@@ -198,6 +207,20 @@ impl Memory {
             io: pressure("io.pressure"),
         };
     }
+}
+
+/// The masks that hold for processes of the group, by the group and those above it.
+fn allowed(files: &mut Files<'_>, at: Timestamp, is_v2: bool) -> Option<Allowed> {
+    let names = match is_v2 {
+        true => ["cpuset.cpus.effective", "cpuset.mems.effective"],
+        false => ["cpuset.effective_cpus", "cpuset.effective_mems"],
+    };
+    let [cpus, mems] = names.map(|name| files.read(Controller::CpuSet, name, parse::cpu_list));
+    Some(Allowed {
+        at,
+        cpus: cpus?,
+        mems: mems?,
+    })
 }
 
 fn throttling(text: &[u8], time: &str, unit: fn(u64) -> Duration) -> Option<Throttling> {

@@ -1,4 +1,4 @@
-//! Which CPUs share a core, a socket and a NUMA node.
+//! Which CPUs share a core, a socket and a NUMA node, and the distances of NUMA nodes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,4 +23,17 @@ pub fn processors(sys: &Path, cpus: &CpuSet, numa: &BTreeMap<u32, NumaUse>) -> V
             .map_or(0, |(number, _)| *number),
     };
     cpus.0.iter().map(processor).collect()
+}
+
+/// The distances of each of these NUMA nodes to all of them; empty where the file cannot be read.
+pub fn distances<'a>(
+    sys: &Path,
+    numbers: impl Iterator<Item = &'a u32>,
+) -> BTreeMap<u32, Vec<u32>> {
+    let read = |number: &u32| {
+        let file = sys.join(format!("devices/system/node/node{number}/distance"));
+        let text = std::fs::read(file).unwrap_or_default();
+        (*number, parse::distances(&text).unwrap_or_default())
+    };
+    numbers.map(read).collect()
 }

@@ -1,11 +1,11 @@
 //! The fields of the CustomNodeResource.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use engine::model::QosClass;
 use engine::node::health::CONDITIONS;
-use engine::node::{CpuMemory, NodeSample, NumaUse};
-use serde_json::{Map, Value, json};
+use engine::node::{CpuMemory, ZoneReport};
+use serde_json::{Value, json};
 
 use super::{Field, Observation, Share, Source, Target, Urgency, usage, whole};
 
@@ -64,7 +64,7 @@ impl Source<Observation> for Terms {
     }
 }
 
-/// Sockets and NUMA nodes with their capacity and what each of them lends.
+/// Sockets and NUMA nodes with their capacity, what each of them lends, and the pods that have them.
 pub struct Zones;
 
 impl Source<Observation> for Zones {
@@ -73,48 +73,85 @@ impl Source<Observation> for Zones {
     }
 
     fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
-        let sample = observed.sample.as_deref();
-        let zones = sample.map(|sample| zones(observed, sample));
-        vec![zones.filter(|zones| !zones.is_empty()).map(Value::Array)]
+        let zones = observed.zones.as_ref().map(|zones| match &**zones {
+            [] => Value::Null,
+            zones => sockets(zones, &observed.reclaimed.numa),
+        });
+        vec![zones]
     }
 }
 
-fn zones(observed: &Observation, sample: &NodeSample) -> Vec<Value> {
-    let mut sockets: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for number in sample.numa.keys() {
-        let mut processors = observed.processors.iter();
-        let socket = processors.find(|it| it.numa == *number);
-        let socket = socket.map_or(0, |it| it.socket);
-        sockets.entry(socket).or_default().insert(*number);
+fn sockets(zones: &[ZoneReport], lent: &BTreeMap<u32, CpuMemory>) -> Value {
+    let mut sockets: BTreeMap<u32, Vec<Value>> = BTreeMap::new();
+    for zone in zones {
+        let lent = lent.get(&zone.number).copied().unwrap_or_default();
+        sockets
+            .entry(zone.socket)
+            .or_default()
+            .push(numa(zone, lent));
     }
-    let sockets = sockets.iter().map(|(socket, nodes)| {
-        let children = nodes.iter().filter_map(|number| {
-            let used = sample.numa.get(number)?;
-            Some(numa(*number, used, observed.reclaimed.numa.get(number)))
-        });
+    let sockets = sockets.into_iter().map(|(socket, children)| {
         json!({
             "type": "Socket",
             "name": socket.to_string(),
-            "children": children.collect::<Vec<Value>>(),
+            "children": children,
         })
     });
     sockets.collect()
 }
 
-fn numa(number: u32, node: &NumaUse, lent: Option<&CpuMemory>) -> Value {
-    let mut amounts = Map::new();
-    amounts.insert("cpu".to_owned(), json!(node.cpus.0.len().to_string()));
-    if let Some(memory) = node.memory_total {
-        amounts.insert("memory".to_owned(), json!(memory.0.to_string()));
-    }
-    let lent = lent.copied().unwrap_or_default();
-    amounts.insert(CPU.to_owned(), json!(lent.milli_cpu.to_string()));
-    amounts.insert(MEMORY.to_owned(), json!(lent.memory.to_string()));
-    json!({
+fn numa(zone: &ZoneReport, lent: CpuMemory) -> Value {
+    let amounts = |own: CpuMemory| {
+        json!({
+            "cpu": cores(own.milli_cpu),
+            "memory": own.memory.to_string(),
+            CPU: lent.milli_cpu.to_string(),
+            MEMORY: lent.memory.to_string(),
+        })
+    };
+    let mut value = json!({
         "type": "Numa",
-        "name": number.to_string(),
-        "resources": {"allocatable": amounts, "capacity": amounts},
-    })
+        "name": zone.number.to_string(),
+        "resources": {
+            "allocatable": amounts(zone.allocatable),
+            "capacity": amounts(zone.capacity),
+        },
+    });
+    let mut attributes = Vec::new();
+    if !zone.distances.is_empty() {
+        let distances: Vec<String> = zone.distances.iter().map(u32::to_string).collect();
+        attributes.push(json!({"name": "numa_distance", "value": distances.join(",")}));
+    }
+    if !zone.reserved_cpus.0.is_empty() {
+        let cpus = zone.reserved_cpus.to_string();
+        attributes.push(json!({"name": "reserved_cpu_list", "value": cpus}));
+    }
+    if !attributes.is_empty() {
+        value["attributes"] = Value::Array(attributes);
+    }
+    let allocations = zone.allocations.iter().map(|allocation| {
+        let (namespace, name, uid) = (&allocation.namespace, &allocation.name, &allocation.uid);
+        json!({
+            "consumer": format!("{namespace}/{name}/{uid}"),
+            "requests": {
+                "cpu": cores(allocation.requests.milli_cpu),
+                "memory": allocation.requests.memory.to_string(),
+            },
+        })
+    });
+    let allocations: Vec<Value> = allocations.collect();
+    if !allocations.is_empty() {
+        value["allocations"] = Value::Array(allocations);
+    }
+    value
+}
+
+/// In the canonical form of a quantity.
+fn cores(milli_cpu: i64) -> String {
+    match milli_cpu % 1000 {
+        0 => (milli_cpu / 1000).to_string(),
+        _ => format!("{milli_cpu}m"),
+    }
 }
 
 /// The agent's own conditions; others stay.

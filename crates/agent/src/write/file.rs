@@ -1,6 +1,6 @@
 //! The cgroup file of a setting, and its content.
 
-use engine::node::{Bytes, CpuSet, Setting, SettingValue};
+use engine::node::{Bytes, CpuSet, CpusetFile, Setting, SettingValue};
 
 use crate::hierarchy::{Controller, Version};
 use crate::parse;
@@ -10,6 +10,8 @@ use crate::tree::Tree;
 const PERIOD: u64 = 100_000;
 /// cgroup v1 shows a limit of this and more for no limit: the largest number, rounded down to a page.
 const NO_LIMIT: u64 = (i64::MAX as u64) & !0xffff;
+/// On cgroup v1: whether pages follow when `cpuset.mems` changes.
+const MIGRATE: &str = "cpuset.memory_migrate";
 
 /// A file of a group. The order is by depth: a group comes before the groups below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +27,16 @@ impl File {
     /// The path below the hierarchy of its controller.
     pub fn full_path(&self) -> String {
         format!("{}/{}", self.path, self.name)
+    }
+
+    /// The same file of the pod, if this is one of a container.
+    pub fn of_pod(&self) -> Option<Self> {
+        let (path, _) = self.path.rsplit_once('/').filter(|_| self.depth == 3)?;
+        Some(Self {
+            depth: 2,
+            path: path.to_owned(),
+            ..self.clone()
+        })
     }
 
     /// Whether it is the same file of a group above or below.
@@ -46,7 +58,8 @@ pub enum Content {
     Limit(Option<u64>),
     /// Microseconds in each period; none: no limit.
     Quota(Option<u64>),
-    Cpus(CpuSet),
+    /// CPUs or NUMA nodes.
+    Set(CpuSet),
 }
 
 /// Why a setting is not allowed, whatever the group contains.
@@ -62,12 +75,20 @@ pub enum Refusal {
     NoCpus,
 }
 
-/// The file and its wanted content; none if the group does not exist.
+/// What a file should contain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    Content(Content),
+    /// What it contained before the agent changed it.
+    Original,
+}
+
+/// The file and its wanted content; none if the group or, in this version, the file does not exist.
 pub fn resolve(
     setting: &Setting,
     tree: &Tree,
     version: Version,
-) -> Result<Option<(File, Content)>, Refusal> {
+) -> Result<Option<(File, Wanted)>, Refusal> {
     use engine::node::Group;
     let (depth, path) = match &setting.group {
         Group::BestEffort => (1, tree.besteffort()),
@@ -78,7 +99,30 @@ pub fn resolve(
         }
     };
     let is_v2 = version == Version::V2;
+    let set = |set: &CpuSet| match set.0.is_empty() {
+        true => Err(Refusal::NoCpus),
+        false => Ok(Content::Set(set.clone())),
+    };
     let (controller, name, content) = match &setting.value {
+        SettingValue::Original(file) => {
+            let (name, is_known) = match file {
+                CpusetFile::Cpus => ("cpuset.cpus", true),
+                CpusetFile::Mems => ("cpuset.mems", true),
+                CpusetFile::MigrateMemory => (MIGRATE, !is_v2),
+            };
+            let place = path.filter(|_| is_known).map(|path| File {
+                depth,
+                path: path.to_string(),
+                controller: Controller::CpuSet,
+                name,
+            });
+            return Ok(place.map(|file| (file, Wanted::Original)));
+        }
+        SettingValue::MigrateMemory(_) if is_v2 => return Ok(None),
+        SettingValue::MigrateMemory(is_on) => {
+            let content = Content::Number(u64::from(*is_on));
+            (Controller::CpuSet, MIGRATE, content)
+        }
         SettingValue::CpuShares(shares) if !(2..=262_144).contains(shares) => {
             return Err(Refusal::Shares(*shares));
         }
@@ -95,12 +139,8 @@ pub fn resolve(
             let name = if is_v2 { "cpu.max" } else { "cpu.cfs_quota_us" };
             (Controller::Cpu, name, Content::Quota(*quota))
         }
-        SettingValue::Cpus(cpus) if cpus.0.is_empty() => return Err(Refusal::NoCpus),
-        SettingValue::Cpus(cpus) => (
-            Controller::CpuSet,
-            "cpuset.cpus",
-            Content::Cpus(cpus.clone()),
-        ),
+        SettingValue::Cpus(cpus) => (Controller::CpuSet, "cpuset.cpus", set(cpus)?),
+        SettingValue::Mems(mems) => (Controller::CpuSet, "cpuset.mems", set(mems)?),
         SettingValue::MemoryLimit(limit) => {
             let name = if is_v2 {
                 "memory.max"
@@ -134,7 +174,7 @@ pub fn resolve(
         controller,
         name,
     };
-    Ok(Some((file, content)))
+    Ok(Some((file, Wanted::Content(content))))
 }
 
 /// The limit that a number stands for; none: no limit.
@@ -159,7 +199,7 @@ impl Content {
                     quota => Self::Quota(Some(parse::number(quota)?)),
                 }
             }
-            Self::Cpus(_) => Self::Cpus(parse::cpu_list(text)?),
+            Self::Set(_) => Self::Set(parse::cpu_list(text)?),
         })
     }
 
@@ -172,7 +212,7 @@ impl Content {
             (Self::Quota(None), Version::V2) => format!("max {PERIOD}"),
             (Self::Limit(None), Version::V2) => "max".to_owned(),
             (Self::Limit(None) | Self::Quota(None), _) => "-1".to_owned(),
-            (Self::Cpus(cpus), _) => cpus.to_string(),
+            (Self::Set(set), _) => set.to_string(),
         }
     }
 
@@ -183,18 +223,18 @@ impl Content {
                 new.is_none_or(|new| old.is_some_and(|old| new >= old))
             }
             // An empty set on cgroup v2 is the parent's.
-            (Self::Cpus(new), Self::Cpus(old)) => {
+            (Self::Set(new), Self::Set(old)) => {
                 new.0.is_empty() || (!old.0.is_empty() && old.0.is_subset(&new.0))
             }
             _ => true,
         }
     }
 
-    /// Allows what either allows: the step between two sets of CPUs of which neither contains the other.
+    /// Allows what either allows: the step between two sets of which neither contains the other.
     pub fn union(&self, other: &Self) -> Option<Self> {
         match (self, other) {
-            (Self::Cpus(new), Self::Cpus(old)) if !new.0.is_empty() && !old.0.is_empty() => {
-                Some(Self::Cpus(CpuSet(&new.0 | &old.0)))
+            (Self::Set(new), Self::Set(old)) if !new.0.is_empty() && !old.0.is_empty() => {
+                Some(Self::Set(CpuSet(&new.0 | &old.0)))
             }
             _ => None,
         }

@@ -16,13 +16,15 @@ const CONTROLLERS: [(&str, Controller); 3] = [
     ("memory", Controller::Memory),
 ];
 /// The files that the agent changes.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 10] = [
     "cpu.cfs_quota_us",
     "cpu.idle",
     "cpu.max",
     "cpu.shares",
     "cpu.weight",
     "cpuset.cpus",
+    "cpuset.memory_migrate",
+    "cpuset.mems",
     "memory.limit_in_bytes",
     "memory.max",
 ];

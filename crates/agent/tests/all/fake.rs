@@ -82,6 +82,7 @@ impl FakeNode {
             ("cpu.max", "max 100000\n"),
             ("cpu.idle", "0\n"),
             ("cpuset.cpus", "\n"),
+            ("cpuset.mems", "\n"),
             ("memory.max", "max\n"),
         ] {
             self.write(&format!("cgroup/{path}/{file}"), content);

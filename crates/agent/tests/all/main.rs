@@ -8,6 +8,7 @@ mod evict;
 mod fake;
 mod full_disk;
 mod fuzz;
+mod numa;
 mod pods;
 mod report;
 mod settings;

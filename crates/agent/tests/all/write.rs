@@ -17,13 +17,27 @@ use tempfile::TempDir;
 
 use crate::fake::{FakeNode, UID};
 
-/// The rules of cgroup v1: the CPUs and the quota of a group must not exceed those of its parent.
-struct Model {
-    version: Version,
-    files: BTreeMap<String, String>,
-    writes: Vec<String>,
+/// The rules of cgroup v1: the CPUs, the memory nodes and the quota of a group must not exceed those of its parent.
+pub(crate) struct Model {
+    pub(crate) version: Version,
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) writes: Vec<String>,
     /// Refuse all writes with this error.
     refuse: Option<io::ErrorKind>,
+    /// The process is killed before the write after so many.
+    pub(crate) killed_after: Option<usize>,
+}
+
+impl Model {
+    pub(crate) fn new(version: Version, files: BTreeMap<String, String>) -> Self {
+        Self {
+            version,
+            files,
+            writes: Vec::new(),
+            refuse: None,
+            killed_after: None,
+        }
+    }
 }
 
 impl Cgroups for Model {
@@ -40,6 +54,10 @@ impl Cgroups for Model {
         if let Some(kind) = self.refuse {
             return Err(kind.into());
         }
+        if self.killed_after == Some(self.writes.len()) {
+            // Nothing runs after a kill: neither the rest of the writer nor the message of a panic.
+            std::panic::resume_unwind(Box::new("killed"));
+        }
         self.writes.push(format!("{path}={text}"));
         let (group, file) = path.rsplit_once('/').unwrap();
         let parent = group
@@ -53,8 +71,14 @@ impl Cgroups for Model {
         });
         let mut children: Vec<String> = children.map(|(_, text)| text.clone()).collect();
         children.retain(|child| !fits(file, child, text));
+        // cgroup v1 refuses an empty set.
+        if self.version != Version::V2 && file.starts_with("cpuset.") && text.is_empty() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // On cgroup v2 any set is legal: the effective one is what the parent leaves of it.
         let above = parent.is_none_or(|parent| fits(file, text, &parent));
-        if !above || !children.is_empty() {
+        let is_free = self.version == Version::V2 && file.starts_with("cpuset.");
+        if !is_free && (!above || !children.is_empty()) {
             return Err(io::Error::other(format!(
                 "invalid {path}={text}: {children:?}"
             )));
@@ -67,7 +91,7 @@ impl Cgroups for Model {
 /// Whether the kernel accepts the value of a child below that of its parent.
 fn fits(file: &str, child: &str, parent: &str) -> bool {
     match file {
-        "cpuset.cpus" => {
+        "cpuset.cpus" | "cpuset.mems" => {
             let set = |text: &str| parse::cpu_list(text.as_bytes()).unwrap().0;
             set(child).is_subset(&set(parent))
         }
@@ -130,12 +154,7 @@ fn fixture(version: Version, mode: Mode) -> Fixture {
         hierarchies: Hierarchies::find(&paths.cgroups, &paths.cgroup_root).unwrap(),
         node,
         tree,
-        model: Model {
-            version,
-            files,
-            writes: Vec::new(),
-            refuse: None,
-        },
+        model: Model::new(version, files),
         writer: Writer::new(mode, directory.path().join("journal")).unwrap(),
         directory,
     }

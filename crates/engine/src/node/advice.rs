@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CpuMemory, Figure, Setting};
+use super::{CpuMemory, Figure, Setting, ZoneReport};
 use crate::model::{Name, QosClass};
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -11,8 +11,15 @@ pub struct Advice {
     /// For the annotation `tidepool.io/terms`.
     pub terms: Vec<Figure>,
     pub metric: NodeMetricReport,
-    /// Every value that own cgroups should have, so that files without one stay as they are.
+    /// Every value that cgroups should have, so that files without one stay as they are. No file has two. Of equal writes those
+    /// that take something away are made in this order, and those that give back in the opposite order.
     pub settings: Vec<Setting>,
+    /// The NUMA zones of the node by their numbers; none without a sample.
+    pub zones: Option<Vec<ZoneReport>>,
+    /// Whether a pod of the node has NUMA zones, so that cpusets are to be read.
+    pub has_zones: bool,
+    /// To write now.
+    pub events: Vec<PodEvent>,
     /// To send now, in this order. The agent reports each answer with [`super::Advisor::eviction_result`].
     pub evictions: Vec<EvictionOrder>,
     /// The taints that the CNR, or the Node, should have of the agent's keys; others of these keys are to be removed.
@@ -88,6 +95,18 @@ pub struct EvictionOrder {
     pub uid: Name,
     /// One sentence with the figures, for the event and the log.
     pub reason: String,
+}
+
+/// A warning about a pod, for its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodEvent {
+    pub namespace: Name,
+    pub name: Name,
+    pub uid: Name,
+    /// In CamelCase.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
 }
 
 /// A taint that keeps reclaimed pods away.

@@ -1,5 +1,6 @@
 //! The function that the agent calls at every period, and what it keeps between periods.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::advice::{Advice, NodeMetricReport, PodMetric, ReclaimedReport};
@@ -9,14 +10,15 @@ use super::headroom::LendingInputs;
 use super::health::Health;
 use super::interference::{Interference, Suffering};
 use super::lender::Lender;
+use super::numa::{NumaPlan, NumaState, ZoneOwners};
 use super::predict::{Checkpoint, CheckpointError, Models};
 use super::settings::SatisfactionLimit;
 use super::suppress::{Available, Demand, Suppressor};
 use super::terms::{CpuMemory, Figure};
 use super::usage::{ClassUse, UsageHistory};
 use super::{
-    AgentSettings, Bytes, LocalNode, LocalPod, NodeSample, Processor, Setting, cgroup, evict,
-    headroom, health, lender, reclaimable, suppress, usage,
+    AgentSettings, Bytes, ChangedCpuset, LocalNode, LocalPod, NodeSample, NumaMode, Processor,
+    Setting, cgroup, evict, headroom, health, lender, reclaimable, suppress, usage, zones,
 };
 use crate::model::{Name, Timestamp};
 
@@ -31,13 +33,21 @@ pub struct Inputs<'a> {
     pub pods: Option<&'a [LocalPod]>,
     /// Of `/sys/devices/system/cpu`; without them CPUs count as cores of one NUMA node.
     pub processors: &'a [Processor],
+    /// The distances of each NUMA node to all of them, in the order of their numbers.
+    pub distances: Option<&'a BTreeMap<u32, Vec<u32>>>,
     /// The kubelet's CPU manager has the policy `static`: cpusets of containers only.
     pub static_cpu_manager: bool,
+    /// The kubelet's memory manager has the policy `Static`.
+    pub static_memory_manager: bool,
+    /// What to do about NUMA zones; none: check where one of these managers is static, else enforce.
+    pub numa: Option<NumaMode>,
     /// A memory limit in the directory `burstable`, if it has one.
     pub burstable_memory_limit: Option<Bytes>,
     /// Files that samples need and that cannot be read, and why.
     pub unreadable: &'a [(String, String)],
     pub writes: WriteProblems<'a>,
+    /// The groups of pods whose cpusets, or those of their containers, the agent has changed.
+    pub changed_cpusets: Option<&'a BTreeMap<Name, ChangedCpuset>>,
 }
 
 /// What the writer of cgroup files reported after the last period.
@@ -60,6 +70,7 @@ pub struct Advisor {
     lender: Lender,
     suppressor: Suppressor,
     guard: MemoryGuard,
+    numa: NumaState,
     evictions: Evictions,
     interference: Interference,
     health: Health,
@@ -83,6 +94,7 @@ impl Advisor {
             lender: Lender::default(),
             suppressor: Suppressor::default(),
             guard: MemoryGuard::default(),
+            numa: NumaState::default(),
             evictions: Evictions::default(),
             interference: Interference::default(),
             health: Health::default(),
@@ -103,6 +115,7 @@ impl Advisor {
         advisor.models = Models::restore(checkpoint, wall)?;
         advisor.lender.restore(checkpoint, wall, now);
         advisor.suppressor.written = checkpoint.written;
+        advisor.numa.restore(&checkpoint.narrowed);
         Ok(advisor)
     }
 
@@ -111,6 +124,7 @@ impl Advisor {
         let mut checkpoint = self.models.checkpoint(self.wall(now));
         checkpoint.reported = Some(self.lender.reported());
         checkpoint.written = self.suppressor.written;
+        checkpoint.narrowed = self.numa.narrowed();
         checkpoint
     }
 
@@ -141,6 +155,9 @@ pub fn advise(
         (true, Some(sample), Some(pods)) => ClassUse::measure(sample, pods),
         _ => None,
     };
+    let owners = ZoneOwners::of(inputs);
+    advice.zones = inputs.sample.map(|_| zones::report(inputs, &owners));
+    advice.has_zones = !owners.is_empty();
     let mut is_suffering = None;
     match (measured, inputs.sample, inputs.pods) {
         (Some(used), Some(sample), Some(pods)) => {
@@ -156,7 +173,7 @@ pub fn advise(
                 inputs,
                 &used,
                 settings,
-                is_suffering.as_ref(),
+                (&owners, is_suffering.as_ref()),
                 now,
             );
             advice.metric = advisor.metric(inputs, sample, pods, &used, settings, now);
@@ -180,6 +197,8 @@ pub fn advise(
         .filter(|_| now >= advisor.started.plus(health::STALE));
     advice.taints = health::taints(unhealthy, pressure, is_suffering.as_ref());
     advice.conditions = health::conditions(degradation.as_ref(), is_enabled, inputs);
+    let differences = advisor.numa.condition(&owners, inputs);
+    advice.conditions.push(differences);
     advice
 }
 
@@ -208,7 +227,7 @@ impl Advisor {
         inputs: &Inputs<'_>,
         used: &ClassUse,
         settings: &AgentSettings,
-        suffering: Option<&Suffering>,
+        (owners, suffering): (&ZoneOwners, Option<&Suffering>),
         now: Timestamp,
     ) {
         let (Some(sample), Some(node)) = (inputs.sample, inputs.node) else {
@@ -216,7 +235,7 @@ impl Advisor {
             return;
         };
         let thresholds = &settings.thresholds;
-        let available = Available::of(&sample.machine.cpus, inputs);
+        let available = Available::of(&sample.machine.cpus, owners, inputs);
         let is_quota = thresholds.enable && suppress::may_use_quota(thresholds, inputs);
         let all = 1000 * i64::try_from(sample.machine.cpus.0.len()).unwrap_or(0);
         let wanted = match thresholds.enable {
@@ -240,6 +259,10 @@ impl Advisor {
         let is_guarded = thresholds.enable && thresholds.memory_guard;
         let guard = self.guard.setting(is_guarded, written, inputs);
         advice.settings.extend(guard);
+        let plan = NumaPlan::new(owners, inputs);
+        let is_granted = !grant.cpus.0.is_empty();
+        advice.settings.extend(plan.settings(is_granted, inputs));
+        advice.events = self.numa.follow(&plan, owners, inputs, now);
         self.last_settings.clone_from(&advice.settings);
         if thresholds.enable {
             let candidates = evict::candidates(inputs);

@@ -21,8 +21,15 @@ pub const LENDING: &str = "Lending";
 pub const DEGRADED: &str = "AgentDegraded";
 pub const CONFLICT: &str = "CgroupConflict";
 pub const MID_LS_UNSUPPORTED: &str = "MidLSUnsupported";
+pub const NUMA_ZONES_DIFFER: &str = "NumaZonesDiffer";
 /// The types of all conditions that the agent sets.
-pub const CONDITIONS: [&str; 4] = [LENDING, DEGRADED, CONFLICT, MID_LS_UNSUPPORTED];
+pub const CONDITIONS: [&str; 5] = [
+    LENDING,
+    DEGRADED,
+    CONFLICT,
+    MID_LS_UNSUPPORTED,
+    NUMA_ZONES_DIFFER,
+];
 
 /// A reason to lend nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::{CpuMemory, CpuSet, PodQos};
 use crate::model::{
-    Labels, Name, QosClass, QosLabels, Quantity, ReclaimedResource, Resource, TierAccount,
-    Timestamp,
+    Labels, Name, NumaBinding, QosClass, QosLabels, Quantity, ReclaimedResource, Resource,
+    TierAccount, Timestamp, ZoneSet,
 };
 
 /// The node, as far as the agent needs its object.
@@ -58,6 +58,10 @@ pub struct LocalPod {
     pub bound_cpus: CpuSet,
     /// No other pod may use them: QoS class LSE, or dedicated with exclusive NUMA nodes.
     pub is_exclusive: bool,
+    /// How a `dedicated_cores` pod with `numa_binding` uses its zones.
+    pub numa_binding: Option<NumaBinding>,
+    /// Of the annotation `tidepool.io/numa-zones`. It has no effect without `numa_binding`.
+    pub zones: ZoneSet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -176,6 +176,7 @@ impl Models {
             models: models.collect(),
             reported: None,
             written: Written::default(),
+            narrowed: Vec::new(),
         }
     }
 
@@ -240,6 +241,9 @@ pub struct Checkpoint {
     /// The pool that was reported last.
     pub reported: Option<CpuMemory>,
     pub written: Written,
+    /// The uids of pods that got the event about their narrow cpusets.
+    #[serde(default)]
+    pub narrowed: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

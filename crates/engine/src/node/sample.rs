@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::{Name, Timestamp};
@@ -49,8 +50,10 @@ pub struct MachineMemory {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NumaUse {
+    /// Those that are online.
     pub cpus: CpuSet,
     pub cpu: Option<NanoCores>,
+    /// Zero for a node without memory.
     pub memory_total: Option<Bytes>,
     pub memory_free: Option<Bytes>,
 }
@@ -81,6 +84,17 @@ pub struct GroupUse {
     pub throttling: Option<Throttling>,
     pub memory: Option<MemoryUse>,
     pub pressure: Pressure,
+    /// Only read while a pod of the node has NUMA zones.
+    pub allowed: Option<Arc<Allowed>>,
+}
+
+/// The CPUs and NUMA nodes that processes of a group may use, by the group and those above it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Allowed {
+    /// When it was read.
+    pub at: Timestamp,
+    pub cpus: CpuSet,
+    pub mems: CpuSet,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,7 +128,7 @@ pub struct Stall {
     pub full: f64,
 }
 
-/// Numbers of CPUs.
+/// Numbers of CPUs, or of NUMA nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CpuSet(pub BTreeSet<u32>);
 

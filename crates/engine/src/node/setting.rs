@@ -25,9 +25,31 @@ pub enum SettingValue {
     /// Microseconds of CPU time in each period of 100 ms; none: no limit.
     CpuQuota(Option<u64>),
     Cpus(CpuSet),
+    /// NUMA nodes whose memory the group may use.
+    Mems(CpuSet),
+    /// Whether pages follow when [`Self::Mems`] changes. cgroup v2 has no such file: there they always do.
+    MigrateMemory(bool),
+    /// What the file contained before the agent changed it. A file that the agent did not change stays as it is.
+    Original(CpusetFile),
     /// None: no limit.
     MemoryLimit(Option<Bytes>),
     CpuIdle(bool),
+}
+
+/// A file of the cpuset controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CpusetFile {
+    Cpus,
+    Mems,
+    MigrateMemory,
+}
+
+/// What of the cpusets of a pod and its containers the agent has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangedCpuset {
+    /// Only CPUs, as suppression does.
+    Cpus,
+    Mems,
 }
 
 /// A value that a cgroup should have.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::numa::ZoneOwners;
 use super::settings::{SuppressPolicy, Thresholds};
 use super::usage::{ClassUse, by_group};
 use super::{CpuSet, Group, Inputs, LocalNode, PodQos, Setting, SettingValue};
@@ -77,11 +78,13 @@ pub struct Available {
 }
 
 impl Available {
-    /// All CPUs but those that are reserved or bound exclusively.
-    pub fn of(online: &CpuSet, inputs: &Inputs<'_>) -> Self {
+    /// All CPUs but those that are reserved, bound exclusively or in exclusive NUMA zones.
+    pub(super) fn of(online: &CpuSet, owners: &ZoneOwners, inputs: &Inputs<'_>) -> Self {
         let mut available = Self::default();
         let (mut kept, mut bound): (BTreeSet<u32>, BTreeSet<u32>) = Default::default();
         kept.extend(inputs.node.iter().flat_map(|node| &node.reserved_cpus.0));
+        kept.extend(&owners.exclusive_cpus(inputs).0);
+        bound.extend(&owners.shared_cpus(inputs).0);
         let pods = inputs.pods.unwrap_or_default().iter();
         for pod in pods.filter(|pod| pod.is_active()) {
             let side = match pod.is_exclusive {

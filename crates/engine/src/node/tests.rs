@@ -2,6 +2,7 @@
 
 mod evictions;
 mod lend;
+mod numa;
 mod protect;
 mod simulation;
 

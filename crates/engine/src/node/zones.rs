@@ -1,9 +1,125 @@
-//! The pool by NUMA node.
+//! The report by NUMA node: the pool that each one lends, its capacity, and the pods that have it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::numa::ZoneOwners;
 use super::terms::CpuMemory;
-use super::{NodeSample, NumaUse};
+use super::{CpuSet, Inputs, LocalPod, NodeSample, NumaUse};
+use crate::model::Name;
+
+/// No more allocations of a zone are reported: the definition of CustomNodeResource allows no more.
+const MOST_ALLOCATIONS: usize = 512;
+
+/// A NUMA zone of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ZoneReport {
+    pub number: u32,
+    pub socket: u32,
+    /// Of the CPUs that are online.
+    pub capacity: CpuMemory,
+    /// Without reserved CPUs.
+    pub allocatable: CpuMemory,
+    pub reserved_cpus: CpuSet,
+    /// To each zone, in the order of their numbers; empty if they are not known.
+    pub distances: Vec<u32>,
+    /// By namespace and name.
+    pub allocations: Vec<ZoneAllocation>,
+}
+
+/// What a pod uses of a zone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneAllocation {
+    pub namespace: Name,
+    pub name: Name,
+    pub uid: Name,
+    pub requests: CpuMemory,
+}
+
+/// All zones of the node, by their numbers.
+pub(super) fn report(inputs: &Inputs<'_>, owners: &ZoneOwners) -> Vec<ZoneReport> {
+    let Some(sample) = inputs.sample else {
+        return Vec::new();
+    };
+    let online = &sample.machine.cpus.0;
+    let reserved = inputs.node.map(|node| node.reserved_cpus.0.clone());
+    let reserved = reserved.unwrap_or_default();
+    let zone = |(number, node): (&u32, &NumaUse)| {
+        let cpus: BTreeSet<u32> = &node.cpus.0 & online;
+        let reserved_cpus: BTreeSet<u32> = &cpus & &reserved;
+        let memory = node.memory_total.map_or(0, |it| it.0);
+        let memory = i64::try_from(memory).unwrap_or(i64::MAX);
+        let milli = |count: usize| 1000 * i64::try_from(count).unwrap_or(0);
+        let distances = inputs.distances.and_then(|all| all.get(number));
+        ZoneReport {
+            number: *number,
+            socket: socket(*number, sample, inputs),
+            capacity: CpuMemory::new(milli(cpus.len()), memory),
+            allocatable: CpuMemory::new(milli(cpus.len() - reserved_cpus.len()), memory),
+            reserved_cpus: CpuSet(reserved_cpus),
+            distances: distances.cloned().unwrap_or_default(),
+            allocations: Vec::new(),
+        }
+    };
+    let mut zones: Vec<ZoneReport> = sample.numa.iter().map(zone).collect();
+    let pods = inputs.pods.unwrap_or_default().iter();
+    for pod in pods.filter(|pod| pod.is_active()) {
+        for (number, requests) in allocation(pod, owners, sample) {
+            let zone = zones.iter_mut().find(|zone| zone.number == number);
+            let allocations = zone.map(|zone| &mut zone.allocations);
+            if let Some(all) = allocations.filter(|all| all.len() < MOST_ALLOCATIONS) {
+                all.push(ZoneAllocation {
+                    namespace: pod.namespace.clone(),
+                    name: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    requests,
+                });
+            }
+        }
+    }
+    for zone in &mut zones {
+        zone.allocations
+            .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    }
+    zones
+}
+
+/// The socket of a zone. One without CPUs belongs to that of the nearest zone with CPUs.
+fn socket(number: u32, sample: &NodeSample, inputs: &Inputs<'_>) -> u32 {
+    let of = |number: u32| {
+        let mut processors = inputs.processors.iter();
+        processors.find(|it| it.numa == number).map(|it| it.socket)
+    };
+    let nearest = || {
+        let distances = inputs.distances?.get(&number)?;
+        let others = sample.numa.keys().zip(distances);
+        let others = others.filter(|(other, _)| of(**other).is_some());
+        let (nearest, _) = others.min_by_key(|(_, distance)| **distance)?;
+        of(*nearest)
+    };
+    of(number).or_else(nearest).unwrap_or(0)
+}
+
+/// What a pod uses of each zone: of those that it has, in proportion to their CPUs, and of those in which it is bound to CPUs.
+fn allocation(pod: &LocalPod, owners: &ZoneOwners, sample: &NodeSample) -> Vec<(u32, CpuMemory)> {
+    let zones = owners.zones_of(&pod.group);
+    let weight = |(number, node): (&u32, &NumaUse)| {
+        let has = u8::try_from(*number).is_ok_and(|id| zones.contains(id));
+        let cpus = match has {
+            true => node.cpus.0.len(),
+            false => node.cpus.0.intersection(&pod.bound_cpus.0).count(),
+        };
+        (has || cpus > 0).then(|| (*number, i64::try_from(cpus).unwrap_or(0)))
+    };
+    let weights: Vec<(u32, i64)> = sample.numa.iter().filter_map(weight).collect();
+    let request = pod.request();
+    let cpus: Vec<i64> = weights.iter().map(|(_, weight)| *weight).collect();
+    let amounts = shares(request.milli_cpu, cpus.clone()).into_iter();
+    let amounts = amounts.zip(shares(request.memory, cpus));
+    let numbers = weights.iter().map(|(number, _)| *number);
+    numbers
+        .zip(amounts.map(|(milli_cpu, memory)| CpuMemory { milli_cpu, memory }))
+        .collect()
+}
 
 /// Divides the pool by what is free on each NUMA node. The parts add up to the whole.
 pub fn divide(pool: CpuMemory, sample: &NodeSample) -> BTreeMap<u32, CpuMemory> {

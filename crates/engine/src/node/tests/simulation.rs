@@ -161,6 +161,10 @@ fn check_settings(it: &Fixture, advice: &Advice) {
                 }
             }
             SettingValue::MemoryLimit(None) | SettingValue::CpuIdle(_) => {}
+            // No pod of this node has NUMA zones.
+            SettingValue::Mems(_) | SettingValue::MigrateMemory(_) | SettingValue::Original(_) => {
+                panic!("{setting:?}");
+            }
         }
     }
 }
