@@ -28,6 +28,8 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("ctr", "containerd"),
     ("runc", "runc"),
 ];
+/// The directory of the node in the guest.
+const INSIDE: &str = "/node";
 /// Where the guest sees the API server.
 const API_SERVER: &str = "10.0.2.100:6443";
 /// How long the guest may take until its shell answers.
@@ -47,13 +49,27 @@ impl GuestNode {
     /// Boots the guest and lets its kubelet join; returns when the shell of the guest answers. The `programs` of this machine
     /// are in the guest's search path, under their own names.
     pub fn start(control_plane: &ControlPlane, name: &str, programs: &[&Path]) -> Result<Self> {
+        Self::start_with(control_plane, name, programs, &json!({}))
+    }
+
+    /// The same with these fields of the kubelet's configuration in addition.
+    pub fn start_with(
+        control_plane: &ControlPlane,
+        name: &str,
+        programs: &[&Path],
+        kubelet: &Value,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("tidepool-guest-")
             .tempdir()
             .context("no temporary directory for the guest")?
             .keep();
         let kernel = kernel()?;
-        write_initramfs(control_plane, name, programs, &kernel, &directory)?;
+        let mut config = super::kubelet_config(Path::new(INSIDE), "/", [10250, 10248]);
+        for (field, value) in kubelet.as_object().into_iter().flatten() {
+            config[field] = value.clone();
+        }
+        write_initramfs(control_plane, name, programs, &kernel, &directory, &config)?;
         let log = directory.join("qemu.log");
         let arguments = arguments(control_plane, &kernel, &directory);
         let mut qemu = Process::start(
@@ -186,8 +202,9 @@ fn write_initramfs(
     programs: &[&Path],
     kernel: &Path,
     directory: &Path,
+    config: &Value,
 ) -> Result<()> {
-    let inside = Path::new("/node");
+    let inside = Path::new(INSIDE);
     let flags = super::kubelet_flags(inside, name, "10.0.2.15");
     let modules = modules::load_order(&kernel.join("modules"), &MODULES)?;
     let names: Vec<&str> = modules.iter().map(|module| &*module.name).collect();
@@ -222,7 +239,6 @@ fn write_initramfs(
         "/node/cni/10-none.conflist",
         super::cni_config().to_string().as_bytes(),
     )?;
-    let config = super::kubelet_config(inside, "/", [10250, 10248]);
     archive.file("/node/kubelet.json", config.to_string().as_bytes())?;
     archive.file(
         "/node/kubeconfig",

@@ -69,6 +69,7 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
         let path = match volume["name"].as_str().unwrap() {
             "state" => directory.join("agent-state"),
             "cpu-manager" => directory.join("kubelet/cpu_manager_state"),
+            "memory-manager" => directory.join("kubelet/memory_manager_state"),
             _ => continue,
         };
         volume["hostPath"]["path"] = json!(path);

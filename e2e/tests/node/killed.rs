@@ -55,7 +55,7 @@ fn values(milli_cpu: u64, memory: u64) -> GroupValues {
     (shares, Some(milli_cpu * 100), Some(memory))
 }
 
-fn is_full() -> bool {
+pub(crate) fn is_full() -> bool {
     std::env::var_os("TIDEPOOL_FULL").is_some()
 }
 
@@ -165,7 +165,7 @@ fn random_delay() -> Duration {
 
 /// Waits until an agent has decided once with all samples and lists, and returns its address. What it decided is written then: it
 /// reports a period after its writes.
-fn wait_for_first_period(agent: &Process) -> String {
+pub(crate) fn wait_for_first_period(agent: &Process) -> String {
     let address = eventually("the agent serves", LIMIT, || {
         let log = agent.log();
         let (_, rest) = log.rsplit_once("serving on http://").ok_or(log.clone())?;

@@ -9,6 +9,7 @@ mod cpu;
 mod groups;
 mod guest_agent;
 mod killed;
+mod numa;
 mod panorama;
 mod real_node;
 mod tiers;

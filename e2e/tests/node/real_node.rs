@@ -80,10 +80,11 @@ pub(crate) fn uid(api: &Api, name: &str) -> String {
 fn agents_on_the_host_and_in_a_guest_protect_pods_and_leave_the_machine_as_it_was() {
     let _alone = crate::alone();
     let before = MachineState::read().unwrap();
-    let control_plane = ControlPlane::start(options(&["host", "guest"])).unwrap();
+    let control_plane = ControlPlane::start(options(&["host", "guest", "static"])).unwrap();
     crate::agent::install(&control_plane);
     on_the_host(&control_plane);
     in_the_guest(&control_plane);
+    crate::numa::prove_with_static_cpu_manager(&control_plane);
     drop(control_plane);
     assert_eq!(MachineState::read().unwrap(), before);
 }
@@ -122,6 +123,7 @@ fn on_the_host(control_plane: &ControlPlane) {
     assert_eq!(count_containers(node.directory()), containers);
     agent.limit_the_directory(&api, &node, &groups);
     agent.finish(control_plane, &node);
+    crate::numa::prove_on_the_host(control_plane, &api, &node);
     node.stop().unwrap();
 }
 
@@ -158,6 +160,7 @@ fn in_the_guest(control_plane: &ControlPlane) {
     api.delete_now("/api/v1/namespaces/default/pods/besteffort-guest")
         .unwrap();
     crate::guest_agent::prove(&api, &mut node);
+    crate::numa::prove_in_the_guest(&api, &mut node);
     let nodes = node.shell("cat /sys/devices/system/node/online").unwrap();
     assert_eq!(nodes, "0-1");
     node.shell("cat /sys/fs/cgroup/kubepods/cpu.pressure")
