@@ -16,6 +16,7 @@ mod pod_classes;
 mod storage;
 mod terms;
 mod view;
+mod zone_row;
 mod zones;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,9 @@ pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
 pub use terms::{TermRole, Terms};
 pub use view::{AccountState, NodeState, PodRef, ReclaimedState, Snapshot, UnknownNode};
-pub(crate) use zones::Lost;
+pub use zone_row::ZoneRow;
+pub(crate) use zone_row::positions;
+pub(crate) use zones::{Lost, ZoneAmounts};
 pub use zones::{NodeZones, ZoneHolder};
 
 use crate::capacity::{is_excessive, shrink_map};

@@ -43,7 +43,9 @@ mod rule;
 mod verdict;
 mod zone;
 
-pub use crate::cluster::{Catalog, ImageState, NodeZones, Part, Storage, TermRole, ZoneHolder};
+pub use crate::cluster::{
+    Catalog, ImageState, NodeZones, Part, Storage, TermRole, ZoneHolder, ZoneRow,
+};
 pub use config_rules::{AddedArg, ArgOverride, Companion, ConfigRules, ConfigVersion, Successor};
 pub use event::{Actions, Change, Changed, Event, EventPattern, Kind};
 pub use opaque::{NodeFilter, NodeScore, NodeView};

@@ -85,10 +85,17 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         line["reclaimed_ratio"] = (((borrowing / quietly) * 100.0).round() / 100.0).into();
         line["reports_ratio"] = (((ordinary / quietly) * 100.0).round() / 100.0).into();
     }
-    if workload == Workload::WithoutPolicy {
-        let basic = measure(Workload::Basic, nodes, options, true);
-        let ratio = figures.p50_ns as f64 / basic.all.figures().p50_ns as f64;
-        line["basic_ratio"] = ((ratio * 100.0).round() / 100.0).into();
+    let other = match workload {
+        Workload::WithoutPolicy => Some(("basic_ratio", Workload::Basic)),
+        // The cost of a dedicated pod relative to a plain one on the same nodes, and of zones for plain ones.
+        Workload::Numa => Some(("plain_ratio", Workload::WithoutNuma)),
+        Workload::WithoutNuma => Some(("colocation_ratio", Workload::Colocation)),
+        _ => None,
+    };
+    if let Some((name, other)) = other {
+        let other = measure(other, nodes, options, true);
+        let ratio = figures.p50_ns as f64 / other.all.figures().p50_ns as f64;
+        line[name] = ((ratio * 100.0).round() / 100.0).into();
     }
     println!("{line}");
 }

@@ -65,6 +65,8 @@ pub(crate) enum Workload {
     Numa,
     /// The pods of `Basic` on such nodes, with the same profile.
     WithoutNuma,
+    /// The same pods and profile on nodes without zones, without the plugin for zones.
+    Colocation,
     /// The time of an explanation of a waiting pod.
     Explain,
     /// The same of a pod that has a node.
@@ -87,7 +89,7 @@ pub(crate) enum Expected {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Basic,
         Self::Mixed100,
         Self::NodeAffinity,
@@ -107,6 +109,7 @@ impl Workload {
         Self::WithoutPolicy,
         Self::Numa,
         Self::WithoutNuma,
+        Self::Colocation,
         Self::Explain,
         Self::ExplainPlaced,
         Self::Dump,
@@ -133,6 +136,7 @@ impl Workload {
             Self::WithoutPolicy => "without-policy",
             Self::Numa => "numa",
             Self::WithoutNuma => "without-numa",
+            Self::Colocation => "colocation",
             Self::Explain => "explain",
             Self::ExplainPlaced => "explain-placed",
             Self::Dump => "dump",
@@ -253,6 +257,7 @@ impl Workload {
                 | Self::Policy
                 | Self::WithoutPolicy
                 | Self::WithoutNuma
+                | Self::Colocation
                 | Self::Explain
                 | Self::ExplainPlaced
                 | Self::Dump => small(),
@@ -284,7 +289,8 @@ impl Workload {
 pub(crate) fn scheduler(workload: Workload, hooks: Hooks) -> Scheduler {
     let profile = match workload {
         Workload::Scorer(name) => one_scorer(name),
-        Workload::Reclaimed | Workload::Numa | Workload::WithoutNuma => colocation_profile(),
+        Workload::Reclaimed | Workload::Numa | Workload::WithoutNuma => colocation_profile(&[]),
+        Workload::Colocation => colocation_profile(&["NodeResourceTopology"]),
         Workload::Policy | Workload::WithoutPolicy => {
             let mut names = plugins::DEFAULT.to_vec();
             names.push(("resourcepolicy", 1));
@@ -326,11 +332,12 @@ fn one_scorer(name: &'static str) -> Profile {
         .with_order(Point::Filter, Vec::new())
 }
 
-/// The profile of co-location that spreads pods.
-fn colocation_profile() -> Profile {
+/// The profile of co-location that spreads pods, without some plugins.
+fn colocation_profile(without: &[&str]) -> Profile {
     let mut names = plugins::DEFAULT.to_vec();
     names.retain(|(name, _)| !REPLACED.contains(name));
     names.extend(COLOCATION);
+    names.retain(|(name, _)| !without.contains(name));
     default_profile(&names)
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 
 use super::lending::lent_columns;
-use super::{Cluster, Lost, Part, PodClassId, Share, scalars};
+use super::{Cluster, Lost, Part, PodClassId, Share, ZoneRow, scalars};
 use crate::model::{Name, ReclaimedResource, Resource};
 
 /// A count that does not follow from the objects.
@@ -140,6 +140,12 @@ impl Cluster {
         let zones = self.zones_from_pods(slot);
         let known = self.zones_of(slot);
         same(|| format!("zones of slot {slot}"), known, zones.as_ref())?;
+        let numbers = self.nodes.zone_row(slot).copied();
+        same(
+            || format!("numbers of the zones of slot {slot}"),
+            numbers.unwrap_or(ZoneRow::NONE),
+            ZoneRow::of(zones.as_ref()),
+        )?;
         let lost = self.lost_from(slot, zones.as_ref());
         for placed in self.pods_on(slot) {
             let found = lost.iter().find(|(uid, _)| *uid == placed.pod.uid);

@@ -82,13 +82,20 @@ impl Cluster {
         self.nodes.replace(slot, Arc::new(node));
     }
 
-    /// Writes what the node lends into its row.
+    /// Writes what the node lends into its row, and its pool without what pods with zones of their own take.
     pub(super) fn write_lent(&mut self, slot: usize) {
         let entry = self.nodes.get(slot);
         let report = entry.and_then(|entry| self.reports.get(&entry.node.spec.name));
         let report = report.cloned();
         for resource in ReclaimedResource::ALL {
+            let lost = self.pods_on(slot);
+            let lost = lost.map(|placed| placed.lost.pool.get(resource));
+            let lost: i64 = lost.fold(0, i64::wrapping_add);
             for (part, amount) in lent_columns(report.as_deref(), resource) {
+                let amount = match part {
+                    Part::Pool => amount.wrapping_sub(lost),
+                    _ => amount,
+                };
                 let accounts = &self.catalog.accounts;
                 if let Some(column) = accounts.reclaimed_column(resource, part) {
                     self.nodes.row_mut(slot)[column] = amount;

@@ -8,6 +8,7 @@ use hashbrown::HashMap;
 use super::PodId;
 use super::accounts::{Accounts, Part};
 use super::domains::Domains;
+use super::zone_row::ZoneRow;
 use super::zones::NodeZones;
 use crate::framework::NodeFacts;
 use crate::model::{Name, Node, NodeSpec};
@@ -20,6 +21,8 @@ pub struct Nodes {
     by_name: HashMap<Name, usize>,
     rows: Vec<i64>,
     width: usize,
+    /// By slot; empty as long as no node reported zones.
+    zone_rows: Vec<ZoneRow>,
     pub(super) domains: Domains,
 }
 
@@ -71,6 +74,19 @@ impl Nodes {
         &self.rows[slot * self.width..(slot + 1) * self.width]
     }
 
+    /// The numbers of the node's NUMA zones; `None` as long as no node reported any.
+    pub(crate) fn zone_row(&self, slot: usize) -> Option<&ZoneRow> {
+        self.zone_rows.get(slot)
+    }
+
+    pub(super) fn set_zones(&mut self, slot: usize, zones: Option<NodeZones>) {
+        self.zone_rows.resize(self.slots.len(), ZoneRow::NONE);
+        self.zone_rows[slot] = ZoneRow::of(zones.as_ref());
+        if let Some(entry) = self.entry_mut(slot) {
+            entry.zones = zones.map(Box::new);
+        }
+    }
+
     pub(crate) fn width(&self) -> usize {
         self.width
     }
@@ -93,6 +109,9 @@ impl Nodes {
         let slot = self.free.pop_first().unwrap_or_else(|| {
             self.slots.push(None);
             self.rows.resize(self.slots.len() * self.width, 0);
+            if !self.zone_rows.is_empty() {
+                self.zone_rows.push(ZoneRow::NONE);
+            }
             self.slots.len() - 1
         });
         self.by_name.insert(node.spec.name.clone(), slot);
@@ -122,6 +141,9 @@ impl Nodes {
         self.domains.leave(&entry.node.spec.labels);
         self.by_name.remove(&entry.node.spec.name);
         self.row_mut(slot).fill(0);
+        if let Some(row) = self.zone_rows.get_mut(slot) {
+            *row = ZoneRow::NONE;
+        }
         self.free.insert(slot);
         Some(entry)
     }

@@ -51,10 +51,23 @@ pub(crate) struct ZoneAmounts {
 }
 
 impl ZoneAmounts {
+    pub(crate) const ZERO: Self = Self {
+        milli_cpu: 0,
+        memory: 0,
+    };
+
     fn placed(pod: &Pod) -> Self {
         Self {
             milli_cpu: pod.requests.placed.get(&Resource::Cpu),
             memory: pod.requests.placed.get(&Resource::Memory),
+        }
+    }
+
+    /// What a zone offers.
+    pub(super) fn offered(zone: &Zone) -> Self {
+        Self {
+            milli_cpu: zone.allocatable.get(&Resource::Cpu),
+            memory: zone.allocatable.get(&Resource::Memory),
         }
     }
 
@@ -66,12 +79,23 @@ impl ZoneAmounts {
     }
 
     /// Sums wrap, like those of rows: a request may be any number.
-    fn plus(self, other: Self, sign: i64) -> Self {
+    pub(crate) fn plus(self, other: Self, sign: i64) -> Self {
         let add = |a: i64, b: i64| a.wrapping_add(b.wrapping_mul(sign));
         Self {
             milli_cpu: add(self.milli_cpu, other.milli_cpu),
             memory: add(self.memory, other.memory),
         }
+    }
+
+    /// Whether this is no more than that; what is not requested always fits.
+    pub(super) fn fit(self, into: Self) -> bool {
+        (self.milli_cpu <= 0 || self.milli_cpu <= into.milli_cpu)
+            && (self.memory <= 0 || self.memory <= into.memory)
+    }
+
+    /// Whether both are at least as large.
+    pub(crate) fn covers(self, wanted: Self) -> bool {
+        self.milli_cpu >= wanted.milli_cpu && self.memory >= wanted.memory
     }
 
     fn at_least_zero(self) -> Self {
@@ -87,6 +111,8 @@ impl ZoneAmounts {
 pub(crate) struct Lost {
     pub(crate) native: ZoneAmounts,
     pub(crate) reclaimed: Reclaimed,
+    /// Of the pool for reclaimed and batch pods together, what is more than `reclaimed`.
+    pub(crate) pool: Reclaimed,
 }
 
 impl NodeZones {
@@ -140,7 +166,7 @@ impl NodeZones {
         } else {
             self.share(pod, zones);
         }
-        if zones.is_empty() {
+        if !self.has_any(zones) {
             self.leave_elsewhere(pod);
         }
         self.holders.push(ZoneHolder {
@@ -152,6 +178,11 @@ impl NodeZones {
             refused: claim.without(zones),
             requests: ZoneAmounts::placed(pod),
         });
+    }
+
+    /// Whether the node reports any of these zones.
+    fn has_any(&self, zones: ZoneSet) -> bool {
+        !zones.both(self.topology.all()).is_empty()
     }
 
     /// The pod uses as much of each zone as the agent saw, or as it requests.
@@ -244,38 +275,66 @@ impl NodeZones {
         !self.busy.contains(zone.id)
     }
 
-    /// Whether pods without zones of their own request anything.
-    pub fn has_others(&self) -> bool {
-        let mut shared = self.holders.iter().filter(|holder| !holder.is_exclusive);
-        self.elsewhere.milli_cpu > 0 || self.elsewhere.memory > 0 || shared.next().is_some()
+    /// What is left of the cpu and memory of a zone.
+    pub(super) fn left_of(&self, position: usize) -> ZoneAmounts {
+        ZoneAmounts {
+            milli_cpu: self.left(position, &Resource::Cpu),
+            memory: self.left(position, &Resource::Memory),
+        }
+    }
+
+    /// The requests of all pods without zones of their own.
+    pub(super) fn used_by_others(&self) -> ZoneAmounts {
+        let shared = self.holders.iter().filter(|holder| !holder.is_exclusive);
+        shared.fold(self.elsewhere, |sum, holder| {
+            sum.plus(holder.requests, i64::from(self.has_any(holder.zones)))
+        })
+    }
+
+    /// What the zones have that no pod has alone.
+    pub(super) fn remaining(&self) -> ZoneAmounts {
+        self.remaining_without(ZoneSet::EMPTY)
+    }
+
+    fn remaining_without(&self, taken: ZoneSet) -> ZoneAmounts {
+        let taken = taken.with(self.exclusive);
+        ZoneAmounts::of(&self.topology, self.topology.all().without(taken))
     }
 
     /// Whether the requests of all pods without zones of their own fit the zones that remain if a pod takes these.
     pub fn others_fit_without(&self, taken: ZoneSet) -> bool {
-        let shared = self.holders.iter().filter(|holder| !holder.is_exclusive);
-        let used = shared.fold(self.elsewhere, |sum, holder| {
-            sum.plus(holder.requests, i64::from(!holder.zones.is_empty()))
-        });
-        let taken = taken.with(self.exclusive);
-        let remaining = ZoneAmounts::of(&self.topology, self.topology.all().without(taken));
-        (used.milli_cpu <= 0 || used.milli_cpu <= remaining.milli_cpu)
-            && (used.memory <= 0 || used.memory <= remaining.memory)
+        self.used_by_others().fit(self.remaining_without(taken))
     }
 
     /// What each pod with zones of its own takes beyond its requests, in the order of the holders. `node` is what the node
     /// offers natively: what it has beyond its zones is in none of them, so nothing of it is left once zones are taken.
-    fn lost(&self, node: ZoneAmounts, lent: Reclaimed) -> impl Iterator<Item = (&Name, Lost)> {
+    fn lost(
+        &self,
+        node: ZoneAmounts,
+        lent: Reclaimed,
+        pool: Option<Reclaimed>,
+    ) -> impl Iterator<Item = (&Name, Lost)> {
         let all = self.topology.all();
         let beyond = node.plus(ZoneAmounts::of(&self.topology, all), -1);
         let mut beyond = beyond.at_least_zero();
         let holders = self.holders.iter();
-        let alone = holders.filter(|holder| holder.is_exclusive && !holder.zones.is_empty());
+        let alone = holders.filter(|holder| holder.is_exclusive && self.has_any(holder.zones));
         alone.map(move |holder| {
             let own = ZoneAmounts::of(&self.topology, holder.zones);
             let native = own.plus(holder.requests, -1).at_least_zero();
             let native = native.plus(std::mem::take(&mut beyond), 1);
             let reclaimed = self.lent_by(holder.zones, lent);
-            (&holder.uid, Lost { native, reclaimed })
+            let pool = pool.map(|pool| self.lent_by(holder.zones, pool));
+            let pool = pool.map_or(Reclaimed::default(), |of_pool| Reclaimed {
+                milli_cpu: (of_pool.milli_cpu - reclaimed.milli_cpu).max(0),
+                memory: (of_pool.memory - reclaimed.memory).max(0),
+            });
+            let lost = Lost {
+                native,
+                reclaimed,
+                pool,
+            };
+            (&holder.uid, lost)
         })
     }
 
@@ -345,9 +404,7 @@ impl Cluster {
                 self.catalog.accounts.charge_lost(row, &new, 1);
             }
         }
-        if let Some(entry) = self.nodes.entry_mut(slot) {
-            entry.zones = zones.map(Box::new);
-        }
+        self.nodes.set_zones(slot, zones);
     }
 
     pub(super) fn zones_from_pods(&self, slot: usize) -> Option<NodeZones> {
@@ -367,7 +424,8 @@ impl Cluster {
         };
         let report = self.reports.get(&entry.node.spec.name);
         let lent = report.map_or(Reclaimed::default(), |report| report.allocatable);
-        let lost = zones.lost(node, lent);
+        let pool = report.and_then(|report| report.pool_bound());
+        let lost = zones.lost(node, lent, pool);
         lost.map(|(uid, lost)| (uid.clone(), lost)).collect()
     }
 }
@@ -395,6 +453,12 @@ impl super::Accounts {
                 if let Some(column) = column {
                     row[column] = row[column].wrapping_add(amount.wrapping_mul(sign));
                 }
+            }
+        }
+        for resource in ReclaimedResource::ALL {
+            let amount = lost.pool.get(resource).wrapping_mul(sign);
+            if let Some(column) = self.reclaimed_column(resource, Part::Pool) {
+                row[column] = row[column].wrapping_sub(amount);
             }
         }
     }

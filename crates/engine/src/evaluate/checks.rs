@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::scan::Scan;
-use crate::cluster::NodeZones;
+use crate::cluster::{NodeZones, ZoneRow};
 use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Verdict};
 use crate::model::Pod;
 
@@ -14,6 +14,10 @@ pub(super) trait CheckInput {
     fn places(&self) -> (&Places, usize);
     /// The rows. Only called if a check reads them.
     fn rows(&mut self) -> &Block;
+    /// The numbers of the NUMA zones of a lane, if they are kept. Only called for zone checks.
+    fn zone_row(&self, _: usize) -> Option<&ZoneRow> {
+        None
+    }
     /// The NUMA zones of a lane, if it has any. Only called for zone checks.
     fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>>;
     /// The slot of a lane, and the pods on the node. Only called for opaque checks.
@@ -78,7 +82,10 @@ impl Scan<'_> {
                 Check::Zones(filter) => {
                     verdicts.fill(Verdict::FITS);
                     for lane in lanes_of(alive) {
-                        verdicts[lane] = filter.filter(input.zones(lane).as_deref());
+                        let row = input.zone_row(lane);
+                        let verdict = row.and_then(|row| filter.filter_row(row));
+                        verdicts[lane] =
+                            verdict.unwrap_or_else(|| filter.filter(input.zones(lane).as_deref()));
                     }
                 }
                 Check::Nodes(filter) => {

@@ -10,7 +10,7 @@ use super::points::FeasibleNodes;
 use super::prepare::{PreFilterResult, narrow, prepare};
 use super::suppose::NodeChange;
 use super::tally::{CountState, evaluate};
-use crate::cluster::{Cluster, NodeZones};
+use crate::cluster::{Cluster, NodeZones, ZoneRow};
 use crate::framework::{
     BLOCK, Block, Need, Places, Plan, Point, Reason, Rejection, Row, Status, Verdict,
 };
@@ -419,6 +419,10 @@ impl CheckInput for NodeInput<'_> {
             self.is_filled = true;
         }
         self.block
+    }
+
+    fn zone_row(&self, lane: usize) -> Option<&ZoneRow> {
+        self.scan.cluster.nodes().zone_row(self.from + lane)
     }
 
     fn zones(&self, lane: usize) -> Option<Cow<'_, NodeZones>> {

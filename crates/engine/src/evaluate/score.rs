@@ -133,7 +133,11 @@ impl Scan<'_> {
                     Score::Rows(_) => raw = by_rows.next().unwrap_or_default(),
                     Score::Zones(check) => {
                         let slots = feasible.iter().map(|(slot, _)| *slot as usize);
-                        raw.extend(slots.map(|slot| check.score(self.cluster.zones_of(slot))));
+                        raw.extend(slots.map(|slot| {
+                            let row = self.cluster.nodes().zone_row(slot);
+                            let score = row.and_then(|row| check.score_row(row));
+                            score.unwrap_or_else(|| check.score(self.cluster.zones_of(slot)))
+                        }));
                         scores.extend_from_slice(&raw);
                     }
                     Score::Nodes(_) => {

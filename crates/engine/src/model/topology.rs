@@ -142,6 +142,11 @@ impl Zone {
     pub fn as_set(&self) -> ZoneSet {
         ZoneSet::of(self.id).unwrap_or_default()
     }
+
+    pub(crate) fn has_only_cpu_and_memory(&self) -> bool {
+        let mut offered = self.allocatable.iter();
+        offered.all(|(resource, _)| matches!(resource, Resource::Cpu | Resource::Memory))
+    }
 }
 
 /// What the agent saw a pod use of a zone.

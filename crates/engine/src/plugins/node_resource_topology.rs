@@ -17,7 +17,7 @@ use self::score::{Scored, ZoneStrategy};
 use super::resource_strategy::{WeightedResource, check_weights, resource_name_fault};
 use crate::framework::{
     Actions, ArgsError, Catalog, Changed, Configure, Event, EventPattern, Kind, NodeZones, Plan,
-    Plugin, Point, Points, Reason, Verdict, ZoneFilter,
+    Plugin, Point, Points, Reason, Verdict, ZoneFilter, ZoneRow,
 };
 use crate::model::{NUMA_ZONES, NodeSpec, Pod, Resource, ZoneSet};
 
@@ -185,9 +185,9 @@ const OTHER_PODS: u8 = TOO_LARGE + 3;
 const NO_ZONES: u8 = TOO_LARGE + 4;
 const POD: u8 = TOO_LARGE + 5;
 
-impl ZoneFilter for FitsZones {
-    fn filter(&self, node: Option<&NodeZones>) -> Verdict {
-        let Err(shortfall) = self.0.check(node) else {
+impl FitsZones {
+    fn verdict(found: Result<(), Shortfall>) -> Verdict {
+        let Err(shortfall) = found else {
             return Verdict::FITS;
         };
         let code = match shortfall {
@@ -208,6 +208,16 @@ impl ZoneFilter for FitsZones {
             Shortfall::Pod => POD,
         };
         Verdict::unschedulable(code)
+    }
+}
+
+impl ZoneFilter for FitsZones {
+    fn filter(&self, node: Option<&NodeZones>) -> Verdict {
+        Self::verdict(self.0.check(node))
+    }
+
+    fn filter_row(&self, row: &ZoneRow) -> Option<Verdict> {
+        self.0.check_row(row).map(Self::verdict)
     }
 
     /// The first words are those of Katalyst.

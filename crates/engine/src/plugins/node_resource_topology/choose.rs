@@ -1,6 +1,7 @@
 //! Which zones of a node a pod gets.
 
-use crate::framework::NodeZones;
+use crate::cluster::ZoneAmounts;
+use crate::framework::{NodeZones, ZoneRow};
 use crate::model::{NumaBinding, Pod, Resource, Topology, TopologyPolicy, Zone, ZoneSet};
 
 /// Sets that are looked at before the search is content with what it has. All sets of twelve zones are fewer.
@@ -14,6 +15,8 @@ pub(super) struct ZoneDemand {
     aligned: Vec<(Resource, i64)>,
     /// From any zones, as far as zones have them; above 0.
     others: Vec<(Resource, i64)>,
+    /// What is aligned, if it is cpu and memory and these are nowhere else.
+    plain: Option<ZoneAmounts>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +53,27 @@ impl ZoneDemand {
         let wanted = pod.requests.wanted.iter();
         let wanted = wanted.filter(|(_, amount)| *amount > 0);
         let wanted = wanted.map(|(resource, amount)| (resource.clone(), amount));
-        let (aligned, others) = wanted.partition(|(resource, _)| aligned.contains(resource));
+        let (aligned, others): (Vec<_>, Vec<_>) =
+            wanted.partition(|(resource, _)| aligned.contains(resource));
+        let is_plain =
+            |(resource, _): &(Resource, i64)| matches!(resource, Resource::Cpu | Resource::Memory);
+        let amount = |of: Resource| {
+            let mut aligned = aligned.iter();
+            let found = aligned.find(|(resource, _)| *resource == of);
+            found.map_or(0, |(_, amount)| *amount)
+        };
+        let plain = ZoneAmounts {
+            milli_cpu: amount(Resource::Cpu),
+            memory: amount(Resource::Memory),
+        };
+        let is_plain =
+            !aligned.is_empty() && aligned.iter().all(is_plain) && !others.iter().any(is_plain);
         Self {
             binding: match binding {
                 NumaBinding::Exclusive => Binding::Exclusive,
                 NumaBinding::Shared => Binding::Shared,
             },
+            plain: is_plain.then_some(plain),
             aligned,
             others,
         }
@@ -76,37 +94,73 @@ impl ZoneDemand {
         &self.aligned
     }
 
-    /// Whether the node has zones for the pod. Agrees with [`Self::choose`], without a search where a sum will do.
+    /// Whether the node has zones for the pod.
     pub(super) fn check(&self, node: Option<&NodeZones>) -> Result<(), Shortfall> {
-        if self.aligned.is_empty() && self.others.is_empty() {
+        if self.wants_nothing() {
             return Ok(());
         }
-        let Some(zones) = node else {
-            return match self.binding {
-                Binding::Native => Ok(()),
-                Binding::Exclusive | Binding::Shared => Err(Shortfall::NoZones),
-            };
-        };
-        if !self.is_exclusive() || zones.topology().policy.is_single() {
-            return self.choose(zones).map(|_| ());
+        match node {
+            Some(zones) => self.choose(zones).map(|_| ()),
+            None if self.binding == Binding::Native => Ok(()),
+            None => Err(Shortfall::NoZones),
         }
-        self.others_suffice(zones)?;
-        if let Some(zone) = self.one_zone(zones) {
-            return self.check_others(zones, zone).map(|_| ());
+    }
+
+    fn wants_nothing(&self) -> bool {
+        self.aligned.is_empty() && self.others.is_empty()
+    }
+
+    /// The same from the numbers of the zones, mostly without a search; `None` if it takes more than these.
+    pub(super) fn check_row(&self, row: &ZoneRow) -> Option<Result<(), Shortfall>> {
+        if self.wants_nothing() {
+            return Some(Ok(()));
         }
-        if zones.has_others() {
-            return self.choose(zones).map(|_| ());
+        let wanted = self.plain?;
+        if !row.is_known() || !(self.others.is_empty() || row.is_plain) {
+            return None;
         }
-        let idle = zones.idle();
-        let (groups, one_socket) = self.groups(zones.topology());
-        let topology = zones.topology();
-        if groups
-            .iter()
-            .any(|group| self.is_met_by(topology, group.both(idle)))
-        {
-            return Ok(());
+        if row.len() == 0 {
+            return Some(Err(Shortfall::NoZones));
         }
-        Err(self.too_few(topology, &groups, one_socket))
+        if !self.is_exclusive() {
+            let fits = row.left().iter().any(|left| left.covers(wanted));
+            return Some(fits.then_some(()).ok_or(Shortfall::NoZoneFits));
+        }
+        let others_fit = |fit: bool| fit.then_some(()).ok_or(Shortfall::OtherPods);
+        let mut idle = row.idle_in_order();
+        if let Some(zone) = idle.find(|zone| zone.covers(wanted)) {
+            return Some(others_fit(row.others_fit_without(zone)));
+        }
+        if row.is_single {
+            let mut all = row.allocatable().iter();
+            return Some(Err(match all.any(|zone| zone.covers(wanted)) {
+                true => Shortfall::Idle {
+                    needed: 1,
+                    one_socket: true,
+                },
+                false => Shortfall::TooLarge,
+            }));
+        }
+        let large = row
+            .sockets()
+            .filter(|socket| row.sum(*socket).covers(wanted));
+        let one_socket = large.clone().next().is_some();
+        let groups = large.chain((!one_socket).then(|| row.all()));
+        let mut idle = groups.clone().map(|group| group & row.idle);
+        if !idle.clone().any(|group| row.sum(group).covers(wanted)) {
+            let smallest = SmallestSets::of(row, groups, wanted);
+            return Some(Err(match smallest.size {
+                0 => Shortfall::TooLarge,
+                needed => Shortfall::Idle { needed, one_socket },
+            }));
+        }
+        if row.others_fit_without(row.sum(row.idle)) {
+            return Some(Ok(()));
+        }
+        // Whichever of them is the best.
+        let smallest = SmallestSets::of(row, &mut idle, wanted);
+        (smallest.all_leave_enough || smallest.none_leaves_enough)
+            .then(|| others_fit(smallest.all_leave_enough))
     }
 
     /// The zones that the pod gets; none if it requests nothing that zones have.
@@ -297,6 +351,44 @@ impl ZoneDemand {
         // Only machines with dozens of unequal zones get here without a set.
         let best = search.best.map(|(_, set)| set);
         Some(best.unwrap_or_else(|| largest_first(&zones, &wanted)))
+    }
+}
+
+/// The smallest sets of zones that suffice.
+struct SmallestSets {
+    /// 0 if there are none.
+    size: usize,
+    /// Whether the others fit what remains, for all of the sets and for none.
+    all_leave_enough: bool,
+    none_leaves_enough: bool,
+}
+
+impl SmallestSets {
+    /// Each set is within one of the groups.
+    fn of(row: &ZoneRow, groups: impl Iterator<Item = u8>, wanted: ZoneAmounts) -> Self {
+        let mut found = Self {
+            size: 0,
+            all_leave_enough: true,
+            none_leaves_enough: true,
+        };
+        for group in groups {
+            // All subsets of the group, from itself downwards.
+            let mut set = group;
+            while set != 0 {
+                let (size, sum) = (set.count_ones() as usize, row.sum(set));
+                if (found.size == 0 || size <= found.size) && sum.covers(wanted) {
+                    if size != found.size {
+                        (found.all_leave_enough, found.none_leaves_enough) = (true, true);
+                    }
+                    found.size = size;
+                    let fits = row.others_fit_without(sum);
+                    found.all_leave_enough &= fits;
+                    found.none_leaves_enough &= !fits;
+                }
+                set = (set - 1) & group;
+            }
+        }
+        found
     }
 }
 

@@ -3,8 +3,9 @@
 
 use super::WeightedResource;
 use super::choose::{ZoneDemand, count_to};
+use crate::cluster::{ZoneAmounts, positions};
 use crate::framework::arithmetic::MAX_SCORE;
-use crate::framework::{NodeZones, ZoneScore};
+use crate::framework::{NodeZones, ZoneRow, ZoneScore};
 use crate::model::{Pod, Resource, Zone};
 
 /// More sets than this are not compared: zones then score one by one.
@@ -62,6 +63,8 @@ pub(super) struct Scored {
     is_native: bool,
     /// With weights.
     requested: Vec<(Resource, i64, i64)>,
+    /// Only cpu and memory count.
+    is_plain: bool,
 }
 
 impl Scored {
@@ -79,11 +82,17 @@ impl Scored {
             let weight = strategy.weight(resource);
             (resource.clone(), amount, weight)
         });
+        let requested: Vec<(Resource, i64, i64)> = requested.collect();
+        let all = |resources: &[Resource]| {
+            let mut resources = resources.iter();
+            resources.all(|it| matches!(it, Resource::Cpu | Resource::Memory))
+        };
         Self {
             kind: strategy.kind,
             demand,
             is_native: aligned.is_none(),
-            requested: requested.collect(),
+            is_plain: aligned.is_some_and(all),
+            requested,
         }
     }
 
@@ -126,11 +135,39 @@ impl Scored {
                     whole => value(resource, *requested) as f64 / whole as f64,
                 },
             );
-        let fractions: Vec<f64> = fractions.collect();
-        if fractions.is_empty() || fractions.iter().any(|fraction| *fraction > 1.0) {
+        if self.requested.is_empty() || fractions.clone().any(|fraction| fraction > 1.0) {
             return 0;
         }
-        ((1.0 - variance(&fractions)) * MAX_SCORE as f64) as i64
+        ((1.0 - variance(fractions)) * MAX_SCORE as f64) as i64
+    }
+
+    /// The score of zones with this much available.
+    fn score_of_amounts(&self, available: ZoneAmounts) -> i64 {
+        self.score_of(|at| match self.requested[at].0 {
+            Resource::Cpu => available.milli_cpu,
+            _ => available.memory,
+        })
+    }
+
+    /// See [`Self::size`].
+    fn size_in_row(&self, row: &ZoneRow) -> usize {
+        let of_resource = |(resource, wanted): &(Resource, i64)| {
+            let mut amounts = [0; u8::BITS as usize];
+            let amounts = &mut amounts[..row.len()];
+            for (amount, zone) in amounts.iter_mut().zip(row.allocatable()) {
+                *amount = match resource {
+                    Resource::Cpu => zone.milli_cpu,
+                    _ => zone.memory,
+                };
+            }
+            if amounts.iter().any(|amount| amount >= wanted) {
+                return 1;
+            }
+            amounts.sort_unstable_by(|a, b| b.cmp(a));
+            count_to(amounts, *wanted)
+        };
+        let sizes = self.demand.aligned().iter().map(of_resource);
+        sizes.max().unwrap_or(1).max(1)
     }
 
     /// Sets of the size that the pod needs, with their sums.
@@ -203,6 +240,40 @@ impl ZoneScore for Scored {
         }
         lowest
     }
+
+    fn score_row(&self, row: &ZoneRow) -> Option<i64> {
+        if !self.is_plain || !row.is_known() {
+            return None;
+        }
+        let is_exclusive = self.demand.is_exclusive();
+        let available = |position: usize| match is_exclusive && row.idle & (1 << position) == 0 {
+            true => ZoneAmounts::ZERO,
+            false => row.left()[position],
+        };
+        let several = is_exclusive && !row.is_single;
+        let size = if several { self.size_in_row(row) } else { 1 };
+        let mut lowest = 0;
+        if size > 1 {
+            let sets = 1..=row.all();
+            for set in sets.filter(|set| set.count_ones() as usize == size) {
+                let sum = positions(set).fold(ZoneAmounts::ZERO, |sum, position| {
+                    sum.plus(available(position), 1)
+                });
+                lower(&mut lowest, self.score_of_amounts(sum));
+            }
+            return Some(lowest);
+        }
+        let mut previous = None;
+        for position in 0..row.len() {
+            let available = available(position);
+            // Most zones are alike.
+            if previous != Some(available) {
+                lower(&mut lowest, self.score_of_amounts(available));
+            }
+            previous = Some(available);
+        }
+        Some(lowest)
+    }
 }
 
 /// The lower one, where 0 is none.
@@ -233,17 +304,22 @@ fn value(resource: &Resource, amount: i64) -> i64 {
 }
 
 fn percent(part: i64, whole: i64) -> i64 {
+    // 128 bits cost several times as much.
+    if let Some(hundredfold) = part.checked_mul(MAX_SCORE) {
+        return (hundredfold / whole).clamp(0, MAX_SCORE);
+    }
     let percent = i128::from(part) * i128::from(MAX_SCORE) / i128::from(whole);
     i64::try_from(percent).unwrap_or(0).clamp(0, MAX_SCORE)
 }
 
 /// The variance of a sample, in the order of operations of the library that Katalyst uses; 0 for one value.
-fn variance(values: &[f64]) -> f64 {
-    if values.len() < 2 {
+fn variance(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let count = values.clone().count();
+    if count < 2 {
         return 0.0;
     }
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
+    let count = count as f64;
+    let mean = values.clone().sum::<f64>() / count;
     let (mut squares, mut compensation) = (0.0, 0.0);
     for value in values {
         let deviation = value - mean;

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::framework::ZoneScore;
+use crate::kinds::Update;
 use crate::model::{NumaBinding, Topology};
 use crate::testing::{Lab, NodeBuilder, Numbers, PodBuilder, ReportBuilder, node, pod, report};
 
@@ -360,12 +362,43 @@ fn a_zone_has_one_owner() {
     let seen = zones.clone().allocation(1, "owner", "cpu=4");
     let joined = lab().placed(owner.clone().zones("0")).object(seen.clone());
     assert_eq!(joined.filter(&wants), [format!("U {ZONE}")]);
-    assert_eq!(lab().object(seen).filter(&wants), ["ok"]);
+    assert_eq!(lab().object(seen.clone()).filter(&wants), ["ok"]);
+    // Nor do pods of other nodes count, or pods that ended.
+    let elsewhere = lab().node(node("m")).object(seen);
+    let elsewhere = elsewhere.placed(exclusive("owner", 1).on("m").zones("0,1"));
+    let none = "UU node(s) reported no NUMA zones".to_owned();
+    assert_eq!(elsewhere.filter(&wants), ["ok".to_owned(), none]);
     // The zones stay the pod's while the agent reports none.
     let silent = both().object(report("n"));
     assert_eq!(silent.filter(&wants), ["UU node(s) reported no NUMA zones"]);
     let back = silent.object(zones.clone());
     assert_eq!(back.filter(&wants), [format!("U {ZONE}")]);
+    // So they do while one of them is missing, and while the report is.
+    let first = report("n").zone("0", 0, "cpu=4 memory=8Gi");
+    let half = both().object(first);
+    assert_eq!(half.filter(&wants), [format!("U {ZONE}")]);
+    let back = half.object(zones.clone());
+    assert_eq!(back.filter(&wants), [format!("U {ZONE}")]);
+    let name: crate::model::Name = "n".into();
+    let gone = Update::Delete(crate::kinds::Kind::CustomNodeResource, name.into());
+    let back = both().apply(gone).object(zones.clone());
+    assert_eq!(back.filter(&wants), [format!("U {ZONE}")]);
+}
+
+#[test]
+fn a_pod_whose_zones_are_not_there_counts_with_the_others() {
+    let (machine, zones) = two_zones();
+    let lost = |shares| {
+        let lost = pod("lost").dedicated(shares).container("cpu=5 memory=1Gi");
+        lab("LeastAllocated")
+            .node(machine.clone())
+            .object(zones.clone())
+            .placed(lost.on("n").zones("7"))
+    };
+    let refused = "U cannot align container: the other pods of the node do not fit the NUMA zones that would remain";
+    for shares in [None, Some(false)] {
+        assert_eq!(lost(shares).filter(&exclusive("p", 1)), [refused]);
+    }
 }
 
 #[test]
@@ -434,6 +467,8 @@ fn what_a_node_lends_is_that_of_the_zones_that_remain() {
         let lab = lab.placed(exclusive("owner", 1).on("n").zones("1"));
         assert_eq!(lab.filter(&job(largest)), ["ok"], "{case}");
         assert_eq!(lab.filter(&job(largest + 1)), [short], "{case}");
+        let owner = exclusive("owner", 1).on("n");
+        assert!(lab.helps_pod(&job(4_000), Some(owner), None), "{case}");
     }
 }
 
@@ -573,6 +608,90 @@ fn the_chosen_set_is_a_smallest_one() {
         chosen += 1;
     }
     assert!(chosen > 20_000 && refused > 20_000, "{chosen} {refused}");
+}
+
+/// Up to nine zones, some with devices, under any policy, with pods of all kinds on the node.
+fn busy_machine(numbers: &mut Numbers) -> NodeZones {
+    let policies = [SINGLE, NUMERIC, NUMERIC, "None"];
+    let mut found = report("n").policy(policies[numbers.below(4) as usize]);
+    let mut pods = Vec::new();
+    let (sockets, has_devices) = (1 + numbers.below(4), numbers.below(4) == 0);
+    let amounts = |numbers: &mut Numbers| {
+        let (cpu, memory) = (numbers.below(5) * 500, numbers.below(5));
+        format!("cpu={cpu}m memory={memory}Gi")
+    };
+    for id in 0..1 + numbers.below(9) as u8 {
+        let socket = numbers.below(sockets).to_string();
+        let devices = if has_devices {
+            " example.com/gpu=2"
+        } else {
+            ""
+        };
+        found = found.zone(&socket, id * 2, &(amounts(numbers) + devices));
+        let shares = match numbers.below(6) {
+            0 => None,
+            1 => Some(false),
+            2 => Some(true),
+            _ => continue,
+        };
+        let owner = pod(&format!("owner-{id}")).dedicated(shares);
+        let owner = owner.container(&amounts(numbers)).on("n");
+        pods.push(owner.zones(&(id * 2).to_string()).build());
+        if numbers.below(4) == 0 {
+            found = found.allocation(id * 2, &format!("owner-{id}"), &amounts(numbers));
+        }
+    }
+    if numbers.below(2) == 0 {
+        pods.push(pod("plain").container(&amounts(numbers)).on("n").build());
+    }
+    NodeZones::of(&found.build().topology.unwrap(), pods.iter())
+}
+
+#[test]
+fn the_numbers_of_zones_give_the_verdicts_and_scores_of_the_zones() {
+    let mut numbers = Numbers::new(0x5eed_2101);
+    let mut answered = [0; 2];
+    const CASES: u32 = 100_000;
+    for case in 0..CASES {
+        let zones = busy_machine(&mut numbers);
+        let row = ZoneRow::of(Some(&zones));
+        let strategies = ["LeastAllocated", "MostAllocated", "BalancedAllocation"];
+        let aligned: &[&str] = match numbers.below(8) {
+            0 => &["cpu"],
+            1 => &["memory", "example.com/gpu"],
+            _ => &["cpu", "memory"],
+        };
+        let plugin = plugin(strategies[numbers.below(3) as usize], aligned);
+        let (cpu, memory) = (numbers.below(12) * 500, numbers.below(10));
+        let mut requests = format!("cpu={cpu}m memory={memory}Gi");
+        match numbers.below(10) {
+            0 => requests += " example.com/gpu=1",
+            1 => requests += " ephemeral-storage=1Gi",
+            _ => {}
+        }
+        let shares = [None, Some(false), Some(true)][numbers.below(3) as usize];
+        let wants = pod("p").dedicated(shares).container(&requests).build();
+        let demand = plugin.demand(&wants).unwrap();
+        if let Some(found) = demand.check_row(&row) {
+            let want = demand.check(Some(&zones));
+            assert_eq!(found, want, "case {case}: {requests} {aligned:?} {zones:?}");
+            answered[0] += 1;
+        }
+        let scored = Scored::new(&plugin.strategy, &wants, Some(&plugin.aligned), demand);
+        if let Some(found) = scored.score_row(&row) {
+            let want = scored.score(Some(&zones));
+            assert_eq!(found, want, "case {case}: {requests} {aligned:?} {zones:?}");
+            answered[1] += 1;
+        }
+    }
+    // Not those with nine zones, nor those with other resources.
+    assert!(answered.iter().all(|it| *it > CASES / 2), "{answered:?}");
+    let plugin = plugin("LeastAllocated", &[]);
+    let demand = plugin.demand(&exclusive("p", 1).build()).unwrap();
+    assert_eq!(
+        demand.check_row(&ZoneRow::of(None)),
+        Some(demand.check(None))
+    );
 }
 
 #[test]
