@@ -119,14 +119,16 @@ impl BindGate {
     fn check_pool(&self, pod: &Pod, slot: usize) -> Result<(), BindRefusal> {
         let entry = self.cluster.nodes().get(slot);
         let report = entry.and_then(|entry| self.cluster.report(&entry.node.spec.name));
-        let Some(pool) = report.and_then(|report| report.pool_bound()) else {
+        if report.is_none_or(|report| report.pool_bound().is_none()) {
             return Ok(());
-        };
+        }
         for resource in ReclaimedResource::ALL {
             let requested = pod.requests.wanted_of_pool(resource);
             let reclaimed = self.reclaimed(slot, resource, Part::Requested);
             let used = reclaimed.saturating_add(self.requested(slot, &resource.batch()));
-            let capacity = pool.get(resource);
+            // Without the share of zones that pods have alone.
+            let capacity = self.reclaimed(slot, resource, Part::Pool);
+            let capacity = capacity.wrapping_add(i64::MAX);
             if requested > 0 && requested > capacity.saturating_sub(used) {
                 return Err(BindRefusal::Pool {
                     resource,

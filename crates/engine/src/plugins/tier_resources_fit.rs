@@ -364,6 +364,38 @@ mod tests {
     }
 
     #[test]
+    fn the_pool_has_no_share_of_zones_that_a_pod_has_alone() {
+        let batch = |amount: i64| {
+            let container = format!("kubernetes.io/batch-cpu={amount}");
+            pod("b").class(QosClass::Lent).container(&container)
+        };
+        let offers = "cpu=8 memory=16Gi kubernetes.io/batch-cpu=8000";
+        let zone = "cpu=4 memory=8Gi";
+        let zones = report("n").zone("0", 0, zone).zone("0", 1, zone);
+        let owner = pod("owner").dedicated(None).container("cpu=1");
+        let short = "U Insufficient idle cpu for reclaimed and batch pods together";
+        // What is lent as reclaimed resources is a part of the pool.
+        for lent in [0, 1000, 4000] {
+            let report = || zones.clone().lends(lent, 0).pool(4000, 1 << 30);
+            let lab = || {
+                Lab::new(plugin("LeastAllocated", true))
+                    .node(node("n").allocatable(offers))
+                    .object(report())
+            };
+            assert_eq!(lab().filter(&batch(4000)), ["ok"], "{lent}");
+            let owned = || lab().placed(owner.clone().on("n").zones("1"));
+            assert_eq!(owned().filter(&batch(2000)), ["ok"], "{lent}");
+            assert_eq!(owned().filter(&batch(2001)), [short], "{lent}");
+            // A report that comes again changes nothing, and the owner's end gives all back.
+            assert_eq!(owned().object(report()).filter(&batch(2001)), [short]);
+            let freed = owned().filter_without(&batch(4000), "n", &["owner"]);
+            assert_eq!(freed, "ok", "{lent}");
+            let waits = batch(2001);
+            assert!(lab().helps_pod(&waits, Some(owner.clone().on("n")), None));
+        }
+    }
+
+    #[test]
     fn a_pod_is_scored_by_its_tier() {
         let half = "kubernetes.io/mid-cpu=2000 kubernetes.io/mid-memory=2Gi";
         let lab = |kind| {
