@@ -120,15 +120,30 @@ impl Scheduler {
         }
         let invalid = pod.warnings.iter().filter(|text| text.contains(NUMA_ZONES));
         let mut messages: Vec<String> = invalid.cloned().collect();
+        let given = before.and_then(|before| before.zones);
+        if let Some(given) = given.filter(|_| messages.is_empty() && pod.zones != given.into()) {
+            let now = pod.zones.unwrap_or_default();
+            messages.push(format!(
+                "annotation {NUMA_ZONES} of the pod changed from `{given}` to `{now}` after the bind: only the scheduler may set it"
+            ));
+        }
         let slot = pod
             .node
             .as_ref()
             .and_then(|it| self.cluster.nodes().slot(it));
-        let holders = slot.and_then(|slot| Some(self.cluster.zones_of(slot)?.holders()));
+        let node = slot.and_then(|slot| self.cluster.zones_of(slot));
+        let holders = node.map(NodeZones::holders);
         let holder = holders.into_iter().flatten().find(|it| it.uid == pod.uid);
         if let Some(refused) = holder.map(|it| it.refused).filter(|it| !it.is_empty()) {
             messages.push(format!(
                 "the pod does not get NUMA zone {refused} of its annotation {NUMA_ZONES}: an older pod has it"
+            ));
+        }
+        let reported = node.map(|node| node.topology().all());
+        let missing = reported.map(|reported| pod.zones.unwrap_or_default().without(reported));
+        if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+            messages.push(format!(
+                "the node does not report NUMA zone {missing} of the pod's annotation {NUMA_ZONES}"
             ));
         }
         for message in messages {

@@ -116,6 +116,69 @@ fn an_annotation_that_does_not_hold_is_told_once() {
     assert_eq!(bench.next(), None);
 }
 
+/// The message of the next outcome, which is a warning.
+fn warning(bench: &mut Bench) -> String {
+    match bench.next() {
+        Some(Outcome::Warn { message, .. }) => message,
+        other => panic!("no warning: {other:?}"),
+    }
+}
+
+#[test]
+fn an_annotation_that_a_user_edits_is_told_once() {
+    let mut bench = scheduler();
+    bench.pod(&wants("p", 1));
+    assert_eq!(next(&mut bench), given("p", "0"));
+    bench.bound("p", Ok(()));
+    let seen = |zones: &str| wants("p", 1).on("n").zones(zones);
+    bench.pod(&seen("0"));
+    assert_eq!(bench.next(), None);
+    for (zones, want) in [
+        ("1", "changed from `0` to `1` after the bind"),
+        ("7", "changed from `1` to `7` after the bind"),
+    ] {
+        bench.pod(&seen(zones));
+        let found = warning(&mut bench);
+        assert!(found.contains(want), "{found}");
+        if zones == "7" {
+            let found = warning(&mut bench);
+            let want = "the node does not report NUMA zone 7 of the pod's annotation tidepool.io/numa-zones";
+            assert_eq!(found, want);
+        }
+        bench.pod(&seen(zones));
+        assert_eq!(bench.next(), None);
+    }
+    let removed = wants("p", 1).on("n");
+    bench.pod(&removed);
+    let found = warning(&mut bench);
+    assert!(found.contains("changed from `7` to ``"), "{found}");
+    bench.pod(&removed);
+    assert_eq!(bench.next(), None);
+}
+
+#[test]
+fn numa_binding_of_other_levels_is_told_once_and_has_no_effect() {
+    use crate::model::QosLevel;
+
+    for level in [QosLevel::Shared, QosLevel::Reclaimed, QosLevel::System] {
+        let mut bench = scheduler();
+        let text = "numa_binding has no effect";
+        let odd = pod("odd").container("cpu=1").with(|pod| {
+            pod.level = level;
+            pod.enhancements.numa_binding = true;
+            pod.warnings = vec![text.to_owned()];
+        });
+        bench.pod(&odd);
+        bench.pod(&odd);
+        assert_eq!(warning(&mut bench), text, "{level:?}");
+        assert_eq!(next(&mut bench), "odd []", "{level:?}");
+        bench.pod(&odd.on("n"));
+        assert_eq!(bench.next(), None, "{level:?}");
+        let zones = bench.scheduler.cluster().zones_of(0).unwrap();
+        assert_eq!((zones.idle().len(), zones.holders()), (2, &[][..]));
+    }
+}
+
 /// What an explanation says about the zones of a pod: the zones, and why fewer do not suffice.
 fn explained(bench: &mut Bench, name: &str) -> (String, Option<String>) {
     let report = bench.scheduler.explain("default", name, bench.now).unwrap();
