@@ -8,6 +8,7 @@ import (
 	// Registers Katalyst's arguments with kube-scheduler's configuration.
 	_ "github.com/kubewharf/katalyst-api/pkg/apis/scheduling/config/scheme"
 	"github.com/kubewharf/katalyst-core/pkg/scheduler/cache"
+	"github.com/kubewharf/katalyst-core/pkg/scheduler/plugins/noderesourcetopology"
 	"github.com/kubewharf/katalyst-core/pkg/scheduler/plugins/qosawarenoderesources"
 	"github.com/kubewharf/katalyst-core/pkg/scheduler/util"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,11 +34,16 @@ func judge(c *Case) (*Verdicts, error) {
 		return nil, err
 	}
 	handle := &handle{infos: infos}
-	fit, err := newPlugin(c, qosawarenoderesources.FitName, handle)
-	if err != nil {
-		return nil, err
+	var filters []framework.Plugin
+	for _, entry := range c.Profile.Plugins.Filter.Enabled {
+		plugin, err := newPlugin(c, entry.Name, handle)
+		if err != nil {
+			return nil, err
+		}
+		filters = append(filters, plugin)
 	}
-	verdicts, feasible, err := filter(c, infos, fit)
+	reserve(c, filters)
+	verdicts, feasible, err := filter(c, infos, filters)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +83,42 @@ func fill(c *Case, infos *infos) (func(), error) {
 	return forget, nil
 }
 
-func filter(c *Case, infos *infos, fit framework.Plugin) (*Verdicts, []string, error) {
+// reserve does what a scheduler does when it has chosen a node for a pod: pods that no
+// report of their node names yet are assumed.
+func reserve(c *Case, plugins []framework.Plugin) {
+	reported, consumers := map[string]bool{}, map[string]bool{}
+	for _, report := range c.CustomNodeResources {
+		reported[report.Name] = true
+		for _, socket := range report.Status.TopologyZone {
+			for _, zone := range socket.Children {
+				for _, allocation := range zone.Allocations {
+					consumers[allocation.Consumer] = true
+				}
+			}
+		}
+	}
+	for _, pod := range c.Pods {
+		consumer := fmt.Sprintf("%s/%s/%s", pod.Namespace, pod.Name, pod.UID)
+		// Without a report the plugin panics.
+		if consumers[consumer] || !reported[pod.Spec.NodeName] {
+			continue
+		}
+		for _, plugin := range plugins {
+			if plugin, ok := plugin.(*noderesourcetopology.TopologyMatch); ok {
+				plugin.Reserve(context.Background(), framework.NewCycleState(), pod, pod.Spec.NodeName)
+			}
+		}
+	}
+}
+
+func filter(c *Case, infos *infos, plugins []framework.Plugin) (*Verdicts, []string, error) {
 	ctx, state := context.Background(), framework.NewCycleState()
-	if _, status := fit.(framework.PreFilterPlugin).PreFilter(ctx, state, c.Pod); !status.IsSuccess() {
-		return nil, nil, fmt.Errorf("PreFilter: %v", status.Message())
+	for _, plugin := range plugins {
+		if before, ok := plugin.(framework.PreFilterPlugin); ok {
+			if _, status := before.PreFilter(ctx, state, c.Pod); !status.IsSuccess() {
+				return nil, nil, fmt.Errorf("PreFilter: %v", status.Message())
+			}
+		}
 	}
 	verdicts := &Verdicts{
 		Nodes: []string{}, PreFilter: []struct{}{}, Filter: [][]oracle.PluginStatus{}, Kubelet: []struct{}{},
@@ -89,13 +127,21 @@ func filter(c *Case, infos *infos, fit framework.Plugin) (*Verdicts, []string, e
 	statuses := framework.NodeToStatusMap{}
 	for _, info := range infos.list {
 		name, rejections := info.Node().Name, []oracle.PluginStatus{}
-		status := fit.(framework.FilterPlugin).Filter(ctx, state, c.Pod, info)
-		if status.IsSuccess() {
+		for _, plugin := range plugins {
+			status := plugin.(framework.FilterPlugin).Filter(ctx, state, c.Pod, info)
+			if status.IsSuccess() {
+				continue
+			}
+			rejection := oracle.PluginStatus{Plugin: plugin.Name(), Code: status.Code().String(), Reasons: status.Reasons()}
+			// The cycle ends at the first.
+			if len(rejections) == 0 {
+				statuses[name] = status
+				verdicts.Cycle.Rejected = append(verdicts.Cycle.Rejected, oracle.NodeStatus{Node: name, PluginStatus: rejection})
+			}
+			rejections = append(rejections, rejection)
+		}
+		if len(rejections) == 0 {
 			verdicts.Cycle.Feasible = append(verdicts.Cycle.Feasible, name)
-		} else {
-			statuses[name] = status
-			rejections = append(rejections, oracle.PluginStatus{Plugin: fit.Name(), Code: status.Code().String(), Reasons: status.Reasons()})
-			verdicts.Cycle.Rejected = append(verdicts.Cycle.Rejected, oracle.NodeStatus{Node: name, PluginStatus: rejections[0]})
 		}
 		verdicts.Nodes = append(verdicts.Nodes, name)
 		verdicts.Filter = append(verdicts.Filter, rejections)
@@ -114,22 +160,37 @@ func score(c *Case, handle framework.Handle, feasible []string, cycle *Cycle) er
 		if err != nil {
 			return err
 		}
-		scores := oracle.PluginScores{Plugin: entry.Name, Weight: entry.Weight}
-		for i, node := range feasible {
-			score, status := plugin.(framework.ScorePlugin).Score(context.Background(), framework.NewCycleState(), c.Pod, node)
-			if !status.IsSuccess() {
-				cycle.Failure, cycle.Scores = fmt.Sprintf("plugin %q failed with: %v", entry.Name, status.Message()), nil
-				return nil
-			}
-			scores.Raw = append(scores.Raw, score)
+		raw, failure := scoreNodes(c, plugin, feasible)
+		if failure != "" {
+			cycle.Failure, cycle.Scores = failure, nil
+			return nil
+		}
+		for i, score := range raw {
 			totals[i] += score * entry.Weight
 		}
-		// Neither plugin normalises.
-		scores.Normalized = scores.Raw
+		// None of the plugins normalises.
+		scores := oracle.PluginScores{Plugin: entry.Name, Weight: entry.Weight, Raw: raw, Normalized: raw}
 		cycle.Scores = append(cycle.Scores, scores)
 	}
 	cycle.Totals = totals
 	return nil
+}
+
+// scoreNodes asks a plugin about each node. A panic is an answer too.
+func scoreNodes(c *Case, plugin framework.Plugin, nodes []string) (scores []int64, failure string) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			scores, failure = nil, fmt.Sprintf("panic: %v", cause)
+		}
+	}()
+	for _, node := range nodes {
+		score, status := plugin.(framework.ScorePlugin).Score(context.Background(), framework.NewCycleState(), c.Pod, node)
+		if !status.IsSuccess() {
+			return nil, fmt.Sprintf("plugin %q failed with: %v", plugin.Name(), status.Message())
+		}
+		scores = append(scores, score)
+	}
+	return scores, ""
 }
 
 // newPlugin decodes arguments as kube-scheduler does, defaults included.
@@ -137,9 +198,10 @@ func newPlugin(c *Case, name string, handle framework.Handle) (framework.Plugin,
 	create := map[string]func(runtime.Object, framework.Handle) (framework.Plugin, error){
 		qosawarenoderesources.FitName:                qosawarenoderesources.NewFit,
 		qosawarenoderesources.BalancedAllocationName: qosawarenoderesources.NewBalancedAllocation,
+		noderesourcetopology.TopologyMatchName:       noderesourcetopology.New,
 	}[name]
 	if create == nil {
-		return nil, fmt.Errorf("%q is not one of Katalyst's QoS-aware plugins", name)
+		return nil, fmt.Errorf("%q is not one of Katalyst's plugins", name)
 	}
 	fields := map[string]any{}
 	for _, given := range c.Profile.PluginConfig {

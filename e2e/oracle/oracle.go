@@ -101,17 +101,21 @@ func (o Oracle[C, V]) answer(line []byte) (result answer[V]) {
 // KubeSchedulerConfiguration.
 type ScoreProfile struct {
 	Plugins struct {
-		Score struct {
-			Enabled []struct {
-				Name   string `json:"name"`
-				Weight int64  `json:"weight"`
-			} `json:"enabled"`
-		} `json:"score"`
+		Filter PluginSet `json:"filter"`
+		Score  PluginSet `json:"score"`
 	} `json:"plugins"`
 	PluginConfig []struct {
 		Name string          `json:"name"`
 		Args json.RawMessage `json:"args"`
 	} `json:"pluginConfig"`
+}
+
+// PluginSet are the plugins of one extension point.
+type PluginSet struct {
+	Enabled []struct {
+		Name   string `json:"name"`
+		Weight int64  `json:"weight"`
+	} `json:"enabled"`
 }
 
 // PluginStatus is a status with the plugin that gave it.

@@ -74,7 +74,7 @@ enum What {
         #[arg(long, default_value_t = FIRST_SEED)]
         seed: u64,
     },
-    /// Compare our QoS-aware plugins with Katalyst's on random cases
+    /// Compare our QoS-aware plugins and NodeResourceTopology with Katalyst's on random cases
     Katalyst {
         /// How many cases to generate
         #[arg(long, default_value_t = 2000)]
@@ -175,7 +175,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Whether our QoS-aware plugins and Katalyst's agree in so many cases.
+/// Whether our QoS-aware plugins, NodeResourceTopology and Katalyst's agree in so many cases.
 pub(crate) fn agrees_with_katalyst(cases: u64) -> Result<bool> {
     katalyst(cases, FIRST_SEED)
 }
@@ -192,7 +192,15 @@ fn katalyst(cases: u64, seed: u64) -> Result<bool> {
     };
     let mut oracle = oracle::KATALYST.start()?;
     let plugins = run.compare(&mut Ours, &mut oracle)?;
-    Ok(node::katalyst(&mut oracle, cases, seed)? && plugins)
+    let zones = Run {
+        name: "parity katalyst zones",
+        generate: generate::zones,
+        floor: &coverage::ZONES,
+        known: known::ZONES,
+        ..run
+    };
+    let zones = zones.compare(&mut Ours, &mut oracle)?;
+    Ok(node::katalyst(&mut oracle, cases, seed)? && plugins && zones)
 }
 
 /// Whether the figures of our node agent and of Koordinator's agree in so many cases.
@@ -332,7 +340,7 @@ impl Run {
             println!("below the floor: {line}");
         }
         if expected > 0 {
-            println!("{expected} cases differ by known upstream bugs that we do not copy");
+            println!("{expected} cases differ by known upstream behaviour that we do not copy");
         }
         println!(
             "{}: {} cases, {different} differences",

@@ -261,6 +261,19 @@ pub(crate) const KATALYST: Floor = Floor {
     ],
 };
 
+/// The second machine takes every pod, so it is the first one that matters.
+pub(crate) const ZONES: Floor = Floor {
+    messages: &[("NodeResourceTopology", "cannot align container")],
+    scorers: &["NodeResourceTopology"],
+    helped: &[],
+    behaviours: &[
+        ("several nodes are scored", |v| v.cycle.totals.len() > 1),
+        ("the cycle aborts with an error", |v| {
+            v.cycle.failure.is_some()
+        }),
+    ],
+};
+
 fn is_short(verdicts: &Verdicts, resource: &str) -> bool {
     let statuses = verdicts.filter.iter().flatten();
     let mut reasons = statuses.flat_map(|status| &status.reasons);

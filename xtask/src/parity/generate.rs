@@ -12,6 +12,7 @@ mod profile;
 mod resources;
 mod scored;
 mod storage;
+mod zones;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -20,6 +21,7 @@ use super::random::Random;
 
 pub(crate) use lending::lending;
 pub(crate) use scored::scored;
+pub(crate) use zones::{GPU, ZonedMachine, zones};
 
 /// A cluster and a pod, in the form that the oracle reads: plain Kubernetes objects in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]

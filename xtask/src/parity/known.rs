@@ -4,25 +4,33 @@
 //! can hide behind it.
 
 mod katalyst;
+mod zones;
 
 use serde_json::Value;
 
 use super::generate::Case;
 
 pub(crate) use katalyst::KATALYST;
+pub(crate) use zones::ZONES;
 
 pub(crate) struct Known {
     pub(crate) name: &'static str,
-    case: &'static str,
+    case: Example,
     /// Whether the fault explains every one of these differences.
     matches: fn(&Case, &[String]) -> bool,
+}
+
+/// A case that shows a difference.
+pub(crate) enum Example {
+    Text(&'static str),
+    Built(fn() -> Case),
 }
 
 pub(crate) const KUBE: &[Known] = &[Known {
     // kube-scheduler keeps the ports of a node as a set. Two pods of one node can only share a port if another scheduler
     // bound them. Taking one of them away, in a dry run of preemption, then frees the port that the other still has.
     name: "a port that two pods use is freed when one of them goes",
-    case: include_str!("known/port-used-twice.json"),
+    case: Example::Text(include_str!("known/port-used-twice.json")),
     matches: port_used_twice,
 }];
 
@@ -31,19 +39,19 @@ pub(crate) const KOORDINATOR: &[Known] = &[
         // Its sum of a pod's requests takes the largest of init containers and the rest, also for those that go on
         // running beside the rest.
         name: "sidecars do not add to the requests of a pod",
-        case: include_str!("known/koordinator-sidecar.json"),
+        case: Example::Text(include_str!("known/koordinator-sidecar.json")),
         matches: sidecar,
     },
     Known {
         // The API server rounds amounts to thousandths, so that only generated pods differ.
         name: "less than a thousandth of a core is rounded up in every container, not once for the pod",
-        case: include_str!("known/koordinator-rounding.json"),
+        case: Example::Text(include_str!("known/koordinator-rounding.json")),
         matches: rounding,
     },
     Known {
         // It reads a feature gate that Kubernetes no longer has.
         name: "a pod with overhead makes the scorer panic",
-        case: include_str!("known/koordinator-overhead.json"),
+        case: Example::Text(include_str!("known/koordinator-overhead.json")),
         matches: overhead,
     },
 ];
@@ -54,7 +62,10 @@ impl Known {
     }
 
     pub(crate) fn case(&self) -> serde_json::Result<Case> {
-        serde_json::from_str(self.case).map(Case)
+        match self.case {
+            Example::Text(text) => serde_json::from_str(text).map(Case),
+            Example::Built(build) => Ok(build()),
+        }
     }
 }
 

@@ -136,6 +136,22 @@ pub(crate) struct Admission {
 /// - NodeAffinity: pods that only the affinity of the configuration keeps away, when a node's labels change.
 const WIDER: [&str; 2] = ["InterPodAffinity", "NodeAffinity"];
 
+/// The message of Katalyst for a pod that gets no NUMA zones.
+const CANNOT_ALIGN: &str = "cannot align container";
+
+impl Verdicts {
+    /// Why nodes were rejected.
+    fn statuses(&self) -> impl Iterator<Item = &PluginStatus> {
+        let rejected = self.cycle.rejected.iter().map(|it| &it.status);
+        self.filter.iter().flatten().chain(rejected)
+    }
+
+    fn statuses_mut(&mut self) -> impl Iterator<Item = &mut PluginStatus> {
+        let rejected = self.cycle.rejected.iter_mut().map(|it| &mut it.status);
+        self.filter.iter_mut().flatten().chain(rejected)
+    }
+}
+
 /// One line per value on which the two differ; empty when they agree.
 pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
     let mut theirs = theirs.clone();
@@ -152,6 +168,16 @@ pub(crate) fn differences(ours: &Verdicts, theirs: &Verdicts) -> Vec<String> {
         && invalid_score(theirs) == Some(text)
     {
         theirs.clone_from(ours);
+    }
+    // It does not say why; ours does, behind its words.
+    for (ours, theirs) in ours.statuses().zip(theirs.statuses_mut()) {
+        let agrees = |(ours, theirs): (&String, &String)| {
+            theirs == CANNOT_ALIGN && ours.starts_with("cannot align container: ")
+        };
+        let mut pairs = ours.reasons.iter().zip(&theirs.reasons);
+        if ours.reasons.len() == theirs.reasons.len() && pairs.all(agrees) {
+            theirs.reasons.clone_from(&ours.reasons);
+        }
     }
     for (ours, theirs) in ours.hints.iter().zip(&mut theirs.hints) {
         for plugin in WIDER

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Case, Known, list};
+use super::{Case, Example, Known, list};
 
 const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
 const NO_REPORT: &str = "node not found in the extended cache";
@@ -11,25 +11,25 @@ pub(crate) const KATALYST: &[Known] = &[
     Known {
         // One node without a report aborts the cycle of every reclaimed pod without requests; ours scores 0 there.
         name: "a node without a report cannot be scored",
-        case: include_str!("katalyst-no-report.json"),
+        case: Example::Text(include_str!("katalyst-no-report.json")),
         matches: unscored,
     },
     Known {
         // Its cache knows a node once a reclaimed pod is on it, and then says that the node lends nothing.
         name: "the message for a node without a report depends on the pods on it",
-        case: include_str!("katalyst-pod-without-report.json"),
+        case: Example::Text(include_str!("katalyst-pod-without-report.json")),
         matches: reworded,
     },
     Known {
         // So a pod without the annotation uses lent resources that no account counts.
         name: "a pod that is not reclaimed may request reclaimed resources without limit",
-        case: include_str!("katalyst-unannotated.json"),
+        case: Example::Text(include_str!("katalyst-unannotated.json")),
         matches: unannotated,
     },
     Known {
         // It makes kube-scheduler's scorers with all feature gates off, those of long ago among them.
         name: "the overhead of a pod that is not reclaimed is left out of its scores",
-        case: include_str!("katalyst-overhead.json"),
+        case: Example::Text(include_str!("katalyst-overhead.json")),
         matches: overhead,
     },
 ];
