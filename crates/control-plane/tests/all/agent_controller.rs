@@ -11,12 +11,11 @@ use control_plane::controllers::{
     Controllers, ControllersOptions, Settings, agents, agents::AgentSettings, tiers,
 };
 use control_plane::serve::{Port, Serve};
-use http::{Method, Request, Response};
+use http::Method;
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -24,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::http::send_to;
 use crate::reclaimed::{define, job, reports};
-use crate::support::{Fixture, NAMESPACE, eventually, object, pod};
+use crate::support::{Fixture, NAMESPACE, eventually, object, pod, without_permission};
 use crate::tier_controller::{metric_now, system_namespace};
 
 const SILENT: &str = "tidepool.io/agent-silent";
@@ -136,7 +135,7 @@ async fn metric(running: &Running, name: &str) -> i64 {
 }
 
 /// Messages of events with this reason.
-async fn events(fixture: &Fixture, namespace: &str, reason: &str) -> Vec<String> {
+pub(crate) async fn events(fixture: &Fixture, namespace: &str, reason: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(fixture.client.clone(), namespace);
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let events = events
@@ -390,24 +389,13 @@ async fn reclaimed_pods_leave_a_node_whose_agent_stays_silent() {
 async fn a_missing_permission_is_named() {
     let fixture = fixture().await;
     fixture.add_node("n1", "10", 110).await;
-    let inner = fixture.client.clone();
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let inner = inner.clone();
-        async move {
-            let is_denied = request.method() == Method::POST
-                && request.uri().path().ends_with("/customnoderesources");
-            if !is_denied {
-                return inner.send(request).await;
-            }
-            let message = "customnoderesources.node.katalyst.kubewharf.io is forbidden: User \"c\" cannot create resource \"customnoderesources\"";
-            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
-                "message": message, "code": 403});
-            let body = Body::from(status.to_string().into_bytes());
-            let response = Response::builder().status(403).body(body);
-            Ok(response.unwrap())
-        }
-    });
-    let _running = run(Client::new(service, NAMESPACE), SETTINGS);
+    let client = without_permission(
+        &fixture,
+        Method::POST,
+        "/customnoderesources",
+        "customnoderesources.node.katalyst.kubewharf.io is forbidden: User \"c\" cannot create resource \"customnoderesources\"",
+    );
+    let _running = run(client, SETTINGS);
     let want = "User \"c\" cannot create resource \"customnoderesources\"".to_owned();
     eventually("an event names it", || async {
         let found = events(&fixture, "tidepool-system", "MissingPermission").await;

@@ -274,7 +274,7 @@ async fn what_nodes_lend_is_shown_beside_what_they_offer() {
         json!({"resources": {"allocatable": {CPU: "5k"}}}),
     )
     .await;
-    let mut options = options();
+    let mut options = options("QoSAwareNodeResourcesFit");
     options.serve = Some(any_port());
     fixture.schedule_with_options(options);
     for index in 0..3 {

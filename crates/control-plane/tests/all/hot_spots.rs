@@ -71,6 +71,11 @@ async fn add_batch_pod(fixture: &Fixture, name: &str) {
 
 /// Writes the NodeMetrics of both nodes: each of these pods uses a core of `hot`, the rest is of services.
 async fn measure(fixture: &Fixture, milli_cpu: u32, pods: &[&str]) {
+    measure_at(fixture, jiff::Timestamp::now(), milli_cpu, pods).await;
+}
+
+/// The same by a clock that shows this time.
+async fn measure_at(fixture: &Fixture, at: jiff::Timestamp, milli_cpu: u32, pods: &[&str]) {
     let usage =
         |milli_cpu: u32| json!({"resources": {"cpu": format!("{milli_cpu}m"), "memory": "1Gi"}});
     let metrics = metrics(fixture);
@@ -83,7 +88,7 @@ async fn measure(fixture: &Fixture, milli_cpu: u32, pods: &[&str]) {
         let pod = |name: &&str| json!({"namespace": NAMESPACE, "name": name, "podUsage": usage(1000), "priority": "koord-batch"});
         let pods: Vec<Value> = pods.iter().map(pod).collect();
         let status = json!({"status": {
-            "updateTime": jiff::Timestamp::now().to_string(),
+            "updateTime": at.to_string(),
             "nodeMetric": {"nodeUsage": usage(milli_cpu), "systemUsage": usage(0)},
             "podsMetric": pods,
         }});
@@ -236,4 +241,31 @@ async fn a_budget_keeps_a_pod_and_the_next_one_leaves() {
     let _running = run(&fixture, Relief::On);
     event_about(&fixture, "HotSpot", "b").await;
     assert!(!is_leaving(&fixture, "a").await);
+}
+
+/// Two controllers believe that they lead, and the clock of the node is an hour off.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_leaders_evict_no_more_than_one() {
+    let fixture = fixture().await;
+    for name in ["a", "b", "c"] {
+        add_batch_pod(&fixture, name).await;
+    }
+    let hour = jiff::SignedDuration::from_hours(1);
+    measure_at(
+        &fixture,
+        jiff::Timestamp::now() + hour,
+        8000,
+        &["a", "b", "c"],
+    )
+    .await;
+    let running = [run(&fixture, Relief::On), run(&fixture, Relief::On)];
+    event_about(&fixture, "HotSpot", "a").await;
+    assert!(is_leaving(&fixture, "a").await);
+    for leader in &running {
+        metric_becomes(leader, "tidepool_hot_nodes 0").await;
+    }
+    measure_at(&fixture, jiff::Timestamp::now() - hour, 7000, &["b", "c"]).await;
+    // Time in which a controller that does not stop evicts more.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!is_leaving(&fixture, "b").await && !is_leaving(&fixture, "c").await);
 }

@@ -11,6 +11,7 @@ use apiserver::Cluster;
 use apiserver::faults::Faults;
 use control_plane::client::Connect;
 use control_plane::scheduler::{Options, Running, StartError};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
@@ -291,6 +292,30 @@ pub(crate) fn condition(pod: &Pod, kind: &str) -> Option<(String, String, String
 }
 
 /// Tries until it gets an `Ok`, and fails with the last `Err` when that takes too long.
+/// A client without this permission: requests with the method for a path that ends so are forbidden, with this message.
+pub(crate) fn without_permission(
+    fixture: &Fixture,
+    method: Method,
+    path: &'static str,
+    message: &'static str,
+) -> Client {
+    let inner = fixture.client.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, method) = (inner.clone(), method.clone());
+        async move {
+            if request.method() != method || !request.uri().path().ends_with(path) {
+                return inner.send(request).await;
+            }
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden",
+                "message": message, "code": 403});
+            let body = Body::from(status.to_string().into_bytes());
+            let response = Response::builder().status(403).body(body);
+            Ok(response.unwrap())
+        }
+    });
+    Client::new(service, NAMESPACE)
+}
+
 pub(crate) async fn eventually<T, E: Debug, F>(what: &str, attempt: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, E>>,

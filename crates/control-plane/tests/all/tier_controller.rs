@@ -16,10 +16,10 @@ use kube::client::Body;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tower::ServiceExt;
 
+use crate::agent_controller::events;
 use crate::reclaimed::define;
-use crate::support::{Fixture, eventually, object};
+use crate::support::{Fixture, eventually, object, without_permission};
 
 const GIB: i64 = 1 << 30;
 
@@ -49,16 +49,20 @@ async fn fixture() -> Fixture {
 
 /// Runs the controller until the sender is dropped, and counts its writes of nodes.
 fn start(fixture: &Fixture, no_overselling: bool) -> (oneshot::Sender<()>, Arc<AtomicUsize>) {
+    let client = fixture.client.clone();
+    start_with(client, no_overselling)
+}
+
+fn start_with(client: Client, no_overselling: bool) -> (oneshot::Sender<()>, Arc<AtomicUsize>) {
     let patches = Arc::new(AtomicUsize::new(0));
     let counter = patches.clone();
-    let service = fixture.cluster.service();
-    let service =
-        ServiceExt::<Request<Body>>::map_request(service, move |request: Request<Body>| {
-            if request.method() == Method::PATCH && request.uri().path().contains("/nodes/") {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
-            request
-        });
+    let service = tower::service_fn(move |request: Request<Body>| {
+        if request.method() == Method::PATCH && request.uri().path().contains("/nodes/") {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        let client = client.clone();
+        async move { client.send(request).await }
+    });
     let options = ControllersOptions {
         controllers: &[tiers::CONTROLLER],
         settings: Settings {
@@ -97,20 +101,24 @@ async fn report(fixture: &Fixture, reclaimable: &str, minutes_ago: i64) {
 }
 
 async fn report_of(fixture: &Fixture, node: &str, reclaimable: &str, minutes_ago: i64) {
+    let time = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes_ago);
+    let usage = json!({"cpu": "1", "memory": "1Gi"});
+    let status = json!({
+        "updateTime": time.to_string(),
+        "nodeMetric": {"nodeUsage": {"resources": usage}, "systemUsage": {"resources": {"cpu": "0", "memory": "0"}}},
+        "prodReclaimableMetric": {"resource": {"resources": {"cpu": reclaimable, "memory": "1Gi"}}},
+    });
+    write_metric(fixture, node, &status).await;
+}
+
+async fn write_metric(fixture: &Fixture, node: &str, status: &Value) {
     let metrics = metrics(fixture);
     let metric = json!({"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": node}});
     // It may be there already.
     let _ = metrics
         .create(&PostParams::default(), &object(metric))
         .await;
-    let time = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(minutes_ago);
-    let usage = json!({"cpu": "1", "memory": "1Gi"});
-    let status = json!({"status": {
-        "updateTime": time.to_string(),
-        "nodeMetric": {"nodeUsage": {"resources": usage}, "systemUsage": {"resources": {"cpu": "0", "memory": "0"}}},
-        "prodReclaimableMetric": {"resource": {"resources": {"cpu": reclaimable, "memory": "1Gi"}}},
-    }});
-    let patch = Patch::Merge(status);
+    let patch = Patch::Merge(json!({"status": status}));
     let patched = metrics
         .patch_status(node, &PatchParams::default(), &patch)
         .await;
@@ -129,7 +137,11 @@ async fn configure(fixture: &Fixture, config: &str) {
 
 /// mid-cpu, mid-memory, batch-cpu and batch-memory; `-` for a key that is not there.
 async fn published(fixture: &Fixture) -> [String; 4] {
-    let node: Node = fixture.nodes().get("n1").await.unwrap();
+    published_of(fixture, "n1").await
+}
+
+async fn published_of(fixture: &Fixture, node: &str) -> [String; 4] {
+    let node: Node = fixture.nodes().get(node).await.unwrap();
     let status = node.status.unwrap_or_default();
     assert_eq!(
         status.capacity.as_ref().unwrap().len(),
@@ -239,4 +251,143 @@ async fn a_stale_metric_keeps_only_what_is_bound() {
     becomes(&fixture, "only bound pods fit", ["3k", &bound, "0", "0"]).await;
     report(&fixture, "2", 0).await;
     becomes(&fixture, "a new metric counts at once", full).await;
+}
+
+/// A node with an invalid part lends nothing, or the invalid part counts as the nearest value. Other nodes do not notice.
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_objects_concern_only_their_node() {
+    let fixture = fixture().await;
+    configure(&fixture, r#"{"lend": "batch"}"#).await;
+    let ago = |minutes: i64| {
+        let age = jiff::SignedDuration::from_mins(minutes);
+        (jiff::Timestamp::now() - age).to_string()
+    };
+    let usage = |cpu: &str| json!({"resources": {"cpu": cpu, "memory": "1Gi"}});
+    let metric =
+        |node: &str, system: &str| json!({"nodeUsage": usage(node), "systemUsage": usage(system)});
+    let status = |minutes_ago: i64, metric: Value| {
+        json!({
+            "updateTime": ago(minutes_ago), "nodeMetric": metric,
+            "prodReclaimableMetric": {"resource": usage("2")},
+        })
+    };
+    let good = status(0, metric("1", "0"));
+    let mut dead = good.clone();
+    dead["podsMetric"] = json!([{"namespace": "default", "name": "gone", "priority": "koord-prod", "podUsage": usage("3")}]);
+    let reservation = |text: &str| json!({"node.koordinator.sh/reservation": text});
+    let large = r#"{"resources": {"cpu": "20", "memory": "20Gi"}}"#;
+    let (none, ten) = (json!({}), "10");
+    // Name, annotations, cores, status of the NodeMetric; mid-cpu and batch-cpu.
+    let nodes = [
+        (
+            "valid",
+            none.clone(),
+            ten,
+            Some(good.clone()),
+            ["12k", "6k"],
+        ),
+        ("no-metric", none.clone(), ten, None, ["-", "-"]),
+        (
+            "no-node-metric",
+            none.clone(),
+            ten,
+            Some(json!({"updateTime": ago(0)})),
+            ["-", "-"],
+        ),
+        (
+            "negative-use",
+            none.clone(),
+            ten,
+            Some(status(0, metric("-1", "-5"))),
+            ["12k", "6k"],
+        ),
+        (
+            "absurd-use",
+            none.clone(),
+            ten,
+            Some(status(0, metric("10E", "10E"))),
+            ["12k", "0"],
+        ),
+        ("dead-pod", none.clone(), ten, Some(dead), ["12k", "3k"]),
+        (
+            "no-cores",
+            none.clone(),
+            "0",
+            Some(good.clone()),
+            ["0", "0"],
+        ),
+        (
+            "no-json",
+            reservation("all of it"),
+            ten,
+            Some(good.clone()),
+            ["12k", "6k"],
+        ),
+        (
+            "large-reservation",
+            reservation(large),
+            ten,
+            Some(good),
+            ["0", "0"],
+        ),
+        (
+            "hour-behind",
+            none.clone(),
+            ten,
+            Some(status(60, metric("1", "0"))),
+            ["-", "-"],
+        ),
+        (
+            "hour-ahead",
+            none,
+            ten,
+            Some(status(-60, metric("1", "0"))),
+            ["-", "-"],
+        ),
+    ];
+    for (name, annotations, cores, status, _) in &nodes {
+        let amounts = json!({"cpu": cores, "memory": "10Gi", "pods": "110"});
+        let node = json!({"metadata": {"name": name, "annotations": annotations},
+            "status": {"capacity": amounts, "allocatable": amounts}});
+        let params = PostParams::default();
+        fixture
+            .nodes()
+            .create(&params, &object(node))
+            .await
+            .unwrap();
+        if let Some(status) = status {
+            write_metric(&fixture, name, status).await;
+        }
+    }
+    // Two controllers believe that they lead.
+    let (_first, first) = start(&fixture, false);
+    let (_second, second) = start(&fixture, false);
+    for (name, .., want) in &nodes {
+        eventually(name, || async {
+            let [mid, _, batch, _] = published_of(&fixture, name).await;
+            let found = [mid, batch];
+            if found == *want { Ok(()) } else { Err(found) }
+        })
+        .await;
+    }
+    let writes = || first.load(Ordering::Relaxed) + second.load(Ordering::Relaxed);
+    let before = writes();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(writes(), before, "they do not write against each other");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_without_permission_names_it() {
+    let fixture = fixture().await;
+    let message = "nodes \"n1\" is forbidden: User \"c\" cannot patch resource \"nodes/status\"";
+    let client = without_permission(&fixture, Method::PATCH, "/nodes/n1/status", message);
+    let (_stop, _) = start_with(client, false);
+    report(&fixture, "2", 0).await;
+    let want = "User \"c\" cannot patch resource \"nodes/status\"";
+    eventually("an event names it", || async {
+        let found = events(&fixture, "tidepool-system", "MissingPermission").await;
+        if found == [want] { Ok(()) } else { Err(found) }
+    })
+    .await;
+    assert_eq!(published(&fixture).await, ["-"; 4]);
 }
