@@ -10,6 +10,7 @@
 mod admission;
 mod coverage;
 mod generate;
+mod intended;
 mod known;
 mod node;
 mod oracle;

@@ -7,8 +7,7 @@
 mod generate;
 mod known;
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::parse::koordinator;
@@ -20,8 +19,9 @@ use engine::tiers::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::intended::ComparedCases;
+use super::oracle;
 use super::random::Random;
-use super::{SHOWN, oracle};
 use generate::TierCase;
 
 /// What Koordinator's controller answered.
@@ -54,10 +54,9 @@ const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
 /// The last line is `parity koordinator tiers: N cases, D differences`.
 pub(super) fn agrees(cases: u64, seed: u64) -> Result<bool> {
-    let started = Instant::now();
     let mut oracle = oracle::TIERS.start()?;
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut different = 0;
+    let name = "parity koordinator tiers";
+    let mut compared = ComparedCases::new(name, seed, &OUTCOMES, known::KNOWN);
     for index in 0..cases {
         let mut random = Random::for_case(seed, index);
         let case = TierCase::random(&mut random);
@@ -68,38 +67,12 @@ pub(super) fn agrees(cases: u64, seed: u64) -> Result<bool> {
         let theirs: Theirs = oracle
             .ask(&asked)
             .with_context(|| format!("case {index} of seed {seed}: {asked}"))?;
-        *counts.entry(outcome(&ours, &theirs)).or_default() += 1;
-        for difference in differences(&ours, &theirs) {
-            match known::explain(&case, &ours, &theirs, &difference) {
-                Some(name) => *counts.entry(name).or_default() += 1,
-                None => {
-                    different += 1;
-                    if different <= SHOWN {
-                        println!("case {index} of seed {seed} differs: {difference}");
-                        println!("    case:   {asked}");
-                        println!("    theirs: {theirs:?}");
-                    }
-                }
-            }
-        }
+        let (outcome, found) = (outcome(&ours, &theirs), differences(&ours, &theirs));
+        compared.add((&case, &ours, &theirs), outcome, &found, || {
+            println!("    case:   {asked}");
+        });
     }
-    eprintln!(
-        "{:.0} cases/s",
-        cases as f64 / started.elapsed().as_secs_f64()
-    );
-    for (name, count) in &counts {
-        println!("{count:>7} {name}");
-    }
-    let names = OUTCOMES.iter().chain(&known::NAMES);
-    let unexercised: Vec<&&str> = names
-        // Small runs cannot exercise everything.
-        .filter(|name| cases >= 1_000 && !counts.contains_key(**name))
-        .collect();
-    for name in &unexercised {
-        println!("never exercised: {name}");
-    }
-    println!("parity koordinator tiers: {cases} cases, {different} differences");
-    Ok(different == 0 && unexercised.is_empty())
+    Ok(compared.agrees())
 }
 
 const OUTCOMES: [&str; 4] = [

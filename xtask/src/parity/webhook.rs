@@ -7,7 +7,6 @@ mod generate;
 mod known;
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use engine::admission::{
@@ -17,7 +16,8 @@ use engine::model::{Labels, Quantity, TierAccount};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{SHOWN, oracle};
+use super::intended::ComparedCases;
+use super::oracle;
 use generate::AdmissionCase;
 
 /// What Koordinator's handlers answered.
@@ -50,10 +50,8 @@ struct AskedCase<'a> {
 
 /// The last line is `parity webhook: N cases, D differences`.
 pub(super) fn agrees(cases: u64, seed: u64) -> Result<bool> {
-    let started = Instant::now();
     let mut theirs = oracle::WEBHOOK.start()?;
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut different = 0;
+    let mut compared = ComparedCases::new("parity webhook", seed, &OUTCOMES, known::KNOWN);
     for index in 0..cases {
         let case = AdmissionCase::random(seed, index);
         let ours = judge(&case);
@@ -67,44 +65,13 @@ pub(super) fn agrees(cases: u64, seed: u64) -> Result<bool> {
             .with_context(|| format!("case {index} of seed {seed}"))?;
         check_qos(&ours, &theirs)
             .with_context(|| format!("case {index} of seed {seed}: {}", json!(case)))?;
-        *counts.entry(outcome(&ours, &theirs)).or_default() += 1;
-        for difference in differences(&ours, &theirs) {
-            match known::explain(&case, &ours, &theirs, &difference) {
-                Some(name) => *counts.entry(name).or_default() += 1,
-                None => {
-                    different += 1;
-                    if different <= SHOWN {
-                        println!("case {index} of seed {seed} differs: {difference}");
-                        println!("    case:   {}", json!(case));
-                        println!("    ours:   {:?}", ours.result);
-                        println!("    theirs: {theirs:?}");
-                    }
-                }
-            }
-        }
+        let (outcome, found) = (outcome(&ours, &theirs), differences(&ours, &theirs));
+        compared.add((&case, &ours, &theirs), outcome, &found, || {
+            println!("    case:   {}", json!(case));
+            println!("    ours:   {:?}", ours.result);
+        });
     }
-    eprintln!(
-        "{:.0} cases/s",
-        cases as f64 / started.elapsed().as_secs_f64()
-    );
-    for (name, count) in &counts {
-        println!("{count:>7} {name}");
-    }
-    // Small runs cannot exercise everything.
-    let unexercised: Vec<&str> = match cases >= 1_000 {
-        true => OUTCOMES
-            .iter()
-            .chain(&known::NAMES)
-            .filter(|name| !counts.contains_key(**name))
-            .copied()
-            .collect(),
-        false => Vec::new(),
-    };
-    for name in &unexercised {
-        println!("never exercised: {name}");
-    }
-    println!("parity webhook: {cases} cases, {different} differences");
-    Ok(different == 0 && unexercised.is_empty())
+    Ok(compared.agrees())
 }
 
 const OUTCOMES: [&str; 5] = [

@@ -3,24 +3,12 @@
 use engine::tiers::{CalculatePolicy, ratio_percent};
 use serde_json::Value;
 
+use super::super::intended;
 use super::generate::{RATIO_LABELS, TierCase};
 use super::{Ours, Theirs};
 
-/// A difference, and its condition.
-struct IntendedDifference {
-    name: &'static str,
-    /// The start of the differences that it explains.
-    starts: &'static [&'static str],
-    explains: fn(&Situation<'_>) -> bool,
-}
-
-/// What a condition may look at.
-struct Situation<'a> {
-    case: &'a TierCase,
-    ours: &'a Ours,
-    theirs: &'a Theirs,
-    difference: &'a str,
-}
+type Situation<'a> = intended::Situation<'a, TierCase, Ours, Theirs>;
+type IntendedDifference = intended::IntendedDifference<TierCase, Ours, Theirs>;
 
 const BATCH: &[&str] = &["kubernetes.io/batch-"];
 const AMOUNTS: &[&str] = &["kubernetes.io/"];
@@ -79,7 +67,7 @@ fn number(word: &str) -> Option<i64> {
     word.parse().ok()
 }
 
-const KNOWN: &[IntendedDifference] = &[
+pub(super) const KNOWN: &[IntendedDifference] = &[
     IntendedDifference {
         name: "listed: a new pod counts by its request in maxUsageRequest, too",
         starts: BATCH,
@@ -147,33 +135,3 @@ const KNOWN: &[IntendedDifference] = &[
         },
     },
 ];
-
-/// The names, each of which a large run must meet.
-pub(super) const NAMES: [&str; KNOWN.len()] = {
-    let mut names = [""; KNOWN.len()];
-    let mut i = 0;
-    while i < KNOWN.len() {
-        names[i] = KNOWN[i].name;
-        i += 1;
-    }
-    names
-};
-
-pub(super) fn explain(
-    case: &TierCase,
-    ours: &Ours,
-    theirs: &Theirs,
-    difference: &str,
-) -> Option<&'static str> {
-    let situation = Situation {
-        case,
-        ours,
-        theirs,
-        difference,
-    };
-    let known = KNOWN.iter().find(|known| {
-        let mut starts = known.starts.iter();
-        starts.any(|start| difference.starts_with(start)) && (known.explains)(&situation)
-    });
-    known.map(|known| known.name)
-}

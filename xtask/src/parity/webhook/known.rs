@@ -3,44 +3,37 @@
 use engine::model::TierAccount;
 use serde_json::Value;
 
+use super::super::intended;
 use super::generate::AdmissionCase;
 use super::{OurResult, Theirs, named_accounts};
 
-/// A difference, and its condition.
-struct IntendedDifference {
-    name: &'static str,
-    /// The start of the differences that it explains.
-    starts: &'static [&'static str],
-    explains: fn(&Situation<'_>) -> bool,
-}
-
-/// What a condition may look at.
-struct Situation<'a> {
-    case: &'a AdmissionCase,
-    difference: &'a str,
-    /// The pod as it is judged: after the profiles.
-    pod: &'a Value,
-    is_unmutated: bool,
-}
+type Situation<'a> = intended::Situation<'a, AdmissionCase, OurResult, Theirs>;
+type IntendedDifference = intended::IntendedDifference<AdmissionCase, OurResult, Theirs>;
 
 impl Situation<'_> {
+    /// The pod as it is judged: after the profiles.
+    fn pod(&self) -> &Value {
+        let after_theirs = self.theirs.pod.as_ref().unwrap_or(&self.case.pod);
+        self.ours.result.as_ref().unwrap_or(after_theirs)
+    }
+
     fn says(&self, texts: &[&str]) -> bool {
         texts.iter().any(|text| self.difference.contains(text))
     }
 
     fn label(&self, key: &str) -> Option<&str> {
-        self.pod["metadata"]["labels"][key].as_str()
+        self.pod()["metadata"]["labels"][key].as_str()
     }
 
     fn class(&self) -> &str {
-        self.pod["spec"]["priorityClassName"]
+        self.pod()["spec"]["priorityClassName"]
             .as_str()
             .unwrap_or_default()
     }
 
     /// Koordinator counts a priority without any name.
     fn is_bare_number(&self) -> bool {
-        let priority = self.pod["spec"]["priority"].as_i64().unwrap_or(0);
+        let priority = self.pod()["spec"]["priority"].as_i64().unwrap_or(0);
         let is_in_band = [9, 7, 5, 3].contains(&(priority / 1000));
         is_in_band
             && !self.class().starts_with("koord-")
@@ -48,7 +41,7 @@ impl Situation<'_> {
     }
 
     fn has_level(&self) -> bool {
-        self.pod["metadata"]["annotations"]["katalyst.kubewharf.io/qos_level"].is_string()
+        self.pod()["metadata"]["annotations"]["katalyst.kubewharf.io/qos_level"].is_string()
     }
 
     /// A profile whose selector cannot be evaluated.
@@ -61,11 +54,11 @@ impl Situation<'_> {
     }
 
     fn has_profile(&self) -> bool {
-        !self.pod["metadata"]["annotations"]["tidepool.io/profiles"].is_null()
+        !self.pod()["metadata"]["annotations"]["tidepool.io/profiles"].is_null()
     }
 }
 
-const KNOWN: &[IntendedDifference] = &[
+pub(super) const KNOWN: &[IntendedDifference] = &[
     IntendedDifference {
         name: "known: a selector that cannot be evaluated matches nothing, not everything",
         starts: &[""],
@@ -74,7 +67,7 @@ const KNOWN: &[IntendedDifference] = &[
     IntendedDifference {
         name: "known: a PriorityClass that does not exist is a warning, not a failure",
         starts: &["only theirs refuses"],
-        explains: |it| it.is_unmutated && it.says(&["not found"]),
+        explains: |it| it.ours.is_unmutated && it.says(&["not found"]),
     },
     IntendedDifference {
         name: "known: a pod that names a tier is translated without a profile",
@@ -84,7 +77,7 @@ const KNOWN: &[IntendedDifference] = &[
             "only theirs refuses",
         ],
         explains: |it| {
-            !it.has_profile() && !it.is_bare_number() && !named_accounts(it.pod).is_empty()
+            !it.has_profile() && !it.is_bare_number() && !named_accounts(it.pod()).is_empty()
         },
     },
     IntendedDifference {
@@ -103,13 +96,13 @@ const KNOWN: &[IntendedDifference] = &[
         starts: &["resources of"],
         explains: |it| {
             it.label("koordinator.sh/qosClass") == Some("LS")
-                && named_accounts(it.pod).contains(&TierAccount::Mid)
+                && named_accounts(it.pod()).contains(&TierAccount::Mid)
         },
     },
     IntendedDifference {
         name: "known: the overhead stays native",
         starts: &["overhead"],
-        explains: |it| !named_accounts(it.pod).is_empty() || it.says(&["batch-", "mid-"]),
+        explains: |it| !named_accounts(it.pod()).is_empty() || it.says(&["batch-", "mid-"]),
     },
     IntendedDifference {
         name: "known: a scheduler that the pod names stays",
@@ -186,37 +179,3 @@ const KNOWN: &[IntendedDifference] = &[
         explains: |it| it.says(&["QoS class in Kubernetes is"]),
     },
 ];
-
-/// The names, each of which a large run must meet.
-pub(super) const NAMES: [&str; KNOWN.len()] = {
-    let mut names = [""; KNOWN.len()];
-    let mut i = 0;
-    while i < KNOWN.len() {
-        names[i] = KNOWN[i].name;
-        i += 1;
-    }
-    names
-};
-
-pub(super) fn explain(
-    case: &AdmissionCase,
-    ours: &OurResult,
-    theirs: &Theirs,
-    difference: &str,
-) -> Option<&'static str> {
-    let after_theirs = theirs.pod.as_ref().unwrap_or(&case.pod);
-    let situation = Situation {
-        case,
-        difference,
-        pod: ours.result.as_ref().unwrap_or(after_theirs),
-        is_unmutated: ours.is_unmutated,
-    };
-    let known = KNOWN.iter().find(|known| {
-        let starts = known
-            .starts
-            .iter()
-            .any(|start| difference.starts_with(start));
-        starts && (known.explains)(&situation)
-    });
-    known.map(|known| known.name)
-}
