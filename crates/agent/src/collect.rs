@@ -258,6 +258,11 @@ impl Problems {
     }
 }
 
+/// Whether the kernel has the file but not its values, for example the pressure of a kernel that was started with `psi=0`.
+fn is_unsupported(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Unsupported
+}
+
 /// Whether a group or a process ended before or while its file was read.
 pub(crate) fn has_ended(error: &io::Error) -> bool {
     const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();

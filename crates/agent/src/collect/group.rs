@@ -10,7 +10,7 @@ use engine::model::Timestamp;
 use engine::node::{Allowed, Bytes, GroupUse, MemoryUse, Pressure, Stall, Throttling};
 use rustix::fs::OFlags;
 
-use super::{Problems, has_ended};
+use super::{Problems, has_ended, is_unsupported};
 use crate::counters;
 use crate::hierarchy::{Controller, Hierarchies, Reader, Version};
 use crate::parse;
@@ -41,7 +41,7 @@ impl Files<'_> {
         let file = self.open(controller, name);
         let content = match &file {
             Ok(file) => self.reader.read(file),
-            Err(error) => Err(error.kind().into()),
+            Err(error) => Err(copy(error)),
         };
         Self::parse(self.problems, name, content, parse)
     }
@@ -60,7 +60,7 @@ impl Files<'_> {
         };
         let content = match &file {
             Ok(file) => self.reader.read(file),
-            Err(error) => Err(error.kind().into()),
+            Err(error) => Err(copy(error)),
         };
         // A file of a group that has ended stays broken, even if a group of the same name follows.
         let is_open = self.keep_open && content.is_ok();
@@ -88,12 +88,20 @@ impl Files<'_> {
                 }
                 parsed
             }
-            Err(error) if has_ended(&error) => None,
+            Err(error) if has_ended(&error) || is_unsupported(&error) => None,
             Err(error) => {
                 problems.report(name, &error.to_string());
                 None
             }
         }
+    }
+}
+
+/// The same error; its code says whether the group has ended.
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => error.kind().into(),
     }
 }
 
@@ -259,4 +267,32 @@ fn numa_v1(text: &[u8]) -> Option<BTreeMap<u32, Bytes>> {
     let size = rustix::param::page_size() as u64;
     let bytes = |(node, pages): (u32, u64)| Some((node, Bytes(pages.checked_mul(size)?)));
     pages.into_iter().map(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_gone_or_unsupported_has_no_value_and_no_problem() {
+        for (case, errno, is_problem) in [
+            ("the group ended before", Errno::NOENT, false),
+            (
+                "the group ended while its file was opened",
+                Errno::NODEV,
+                false,
+            ),
+            ("a kernel started with psi=0", Errno::OPNOTSUPP, false),
+            ("not allowed", Errno::PERM, true),
+            ("refused", Errno::ACCESS, true),
+        ] {
+            let mut problems = Problems::default();
+            let error = copy(&errno.into());
+            let value = Files::parse(&mut problems, "file", Err(error), parse::number);
+            assert_eq!(value, None, "{case}");
+            assert_eq!(!problems.found.is_empty(), is_problem, "{case}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use engine::model::Timestamp;
 use engine::node::{CpuSet, MachineMemory, NanoCores, NodeSample, NumaUse, Pressure, Stall};
 use rustix::fs::{Mode, OFlags};
 
-use super::{Paths, Problems};
+use super::{Paths, Problems, is_unsupported};
 use crate::counters;
 use crate::hierarchy::Reader;
 use crate::parse;
@@ -123,6 +123,7 @@ impl Read<'_> {
         };
         let parsed = match content {
             Ok(content) => parse(content).ok_or("the content is not as expected".to_owned()),
+            Err(error) if is_unsupported(&error) => return None,
             Err(error) => Err(error.to_string()),
         };
         parsed
