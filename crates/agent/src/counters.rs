@@ -41,6 +41,20 @@ pub(crate) fn ticks(count: u64) -> u64 {
     count.saturating_mul(Duration::from_millis(10).as_nanos() as u64)
 }
 
+/// The busy time of one CPU in nanoseconds, of what its counters and the clock of the machine advanced.
+///
+/// The kernel counts busy time in ticks and idle time with a clock. The CPU of a virtual machine whose host is busy loses ticks:
+/// time that is neither busy nor idle was busy. A small difference is the step of the counters.
+pub(crate) fn busy_time(busy: u64, idle: u64, passed: u64) -> u64 {
+    let counted = busy.saturating_add(idle);
+    let lost = passed.saturating_sub(counted);
+    // Counters that stand still show nothing.
+    match counted > 0 && lost > (passed / 10).max(ticks(3)) {
+        true => busy + lost,
+        false => busy,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +96,23 @@ mod tests {
         assert_eq!(throttled(throttling(1), throttling(4)), throttling(3));
         assert_eq!(throttled(throttling(4), throttling(3)), None);
         assert_eq!(throttled(None, throttling(3)), None);
+    }
+
+    #[test]
+    fn lost_ticks_are_busy_time() {
+        let milli = |count: u64| count * SECOND / 1000;
+        for (case, busy, idle, want) in [
+            ("all counted", 300, 700, 300),
+            ("a step of the counters", 300, 660, 300),
+            ("most ticks are lost", 300, 0, 1000),
+            ("half idle", 100, 500, 500),
+            ("more than passed", 600, 500, 600),
+            ("the counters stand still", 0, 0, 0),
+        ] {
+            let found = busy_time(milli(busy), milli(idle), SECOND);
+            assert_eq!(found, milli(want), "{case}");
+        }
+        // Two ticks of a short period.
+        assert_eq!(busy_time(milli(60), milli(20), milli(100)), milli(60));
     }
 }

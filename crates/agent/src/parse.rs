@@ -3,6 +3,8 @@
 //! They take bytes, because a file may contain anything, and return `None` for what they do not understand. They never panic and
 //! allocate no more than the file's size.
 
+use std::time::Duration;
+
 use engine::node::{Bytes, CpuSet, Stall};
 
 /// The digits of a number, with white space around them.
@@ -87,21 +89,35 @@ pub fn numa(text: &[u8], key: &str) -> Option<Vec<(u32, u64)>> {
         .collect()
 }
 
-/// The time that each CPU was busy, in clock ticks, from `/proc/stat`.
-pub fn busy_ticks(text: &[u8]) -> Vec<(u32, u64)> {
+/// The time of one CPU, in clock ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTicks {
+    pub busy: u64,
+    pub idle: u64,
+}
+
+/// The time of each CPU, from `/proc/stat`.
+pub fn cpu_ticks(text: &[u8]) -> Vec<(u32, CpuTicks)> {
     let cpus = lines(text).filter_map(|line| {
         let mut words = words(line);
         let cpu = number(words.next()?.strip_prefix(b"cpu")?)?;
-        let mut total = 0_u64;
+        let mut total = CpuTicks::default();
         // user, nice, system, idle, iowait, irq, softirq, steal; the time of guests is in user and nice already.
         for (column, word) in words.take(8).enumerate() {
-            let is_idle = column == 3 || column == 4;
-            let ticks = number(word)?;
-            total = total.checked_add(if is_idle { 0 } else { ticks })?;
+            let part = match column {
+                3 | 4 => &mut total.idle,
+                _ => &mut total.busy,
+            };
+            *part = part.checked_add(number(word)?)?;
         }
         Some((u32::try_from(cpu).ok()?, total))
     });
     cpus.collect()
+}
+
+/// The time since the machine started, from `/proc/uptime`.
+pub fn uptime(text: &[u8]) -> Option<Duration> {
+    Duration::try_from_secs_f64(decimal(words(text).next()?)?).ok()
 }
 
 /// A list of CPUs or NUMA nodes such as `0-3,8`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use engine::model::Timestamp;
 use engine::node::{CpuSet, MachineMemory, NanoCores, NodeSample, NumaUse, Pressure, Stall};
@@ -10,14 +11,23 @@ use rustix::fs::{Mode, OFlags};
 use super::{Paths, Problems, is_unsupported};
 use crate::counters;
 use crate::hierarchy::Reader;
-use crate::parse;
+use crate::parse::{self, CpuTicks};
 
 #[derive(Debug)]
 pub(super) struct Machine {
     proc: PathBuf,
     nodes: PathBuf,
-    /// The busy time of each CPU at the last sample, in clock ticks.
-    before: Option<(Timestamp, BTreeMap<u32, u64>)>,
+    /// The time of each CPU at the last sample.
+    before: Option<CpuTimes>,
+}
+
+/// The time of each CPU at a sample.
+#[derive(Debug)]
+struct CpuTimes {
+    at: Timestamp,
+    /// Of the machine's own clock, read together with the ticks.
+    uptime: Option<Duration>,
+    ticks: BTreeMap<u32, CpuTicks>,
 }
 
 impl Machine {
@@ -36,14 +46,20 @@ impl Machine {
         problems: &mut Problems,
     ) {
         let mut read = Read { reader, problems };
+        let uptime = self.proc.join("uptime");
+        let uptime = uptime.exists().then(|| read.file(&uptime, parse::uptime));
         let ticks = read.file(&self.proc.join("stat"), |text| {
-            let ticks = parse::busy_ticks(text);
+            let ticks = parse::cpu_ticks(text);
             (!ticks.is_empty()).then_some(ticks)
         });
-        let ticks: BTreeMap<u32, u64> = ticks.unwrap_or_default().into_iter().collect();
-        let cpus = CpuSet(ticks.keys().copied().collect());
-        sample.machine.cpu = self.used(sample.at, &ticks, &cpus);
-        sample.numa = self.numa(&mut read, |set| self.used(sample.at, &ticks, set));
+        let now = CpuTimes {
+            at: sample.at,
+            uptime: uptime.flatten(),
+            ticks: ticks.unwrap_or_default().into_iter().collect(),
+        };
+        let cpus = CpuSet(now.ticks.keys().copied().collect());
+        sample.machine.cpu = self.used(&now, &cpus);
+        sample.numa = self.numa(&mut read, |set| self.used(&now, set));
         sample.machine.cpus = cpus;
         sample.machine.memory = read.file(&self.proc.join("meminfo"), |text| {
             Some(MachineMemory {
@@ -63,7 +79,7 @@ impl Machine {
                 io: stall("io"),
             };
         }
-        self.before = (!ticks.is_empty()).then_some((sample.at, ticks));
+        self.before = Some(now).filter(|now| !now.ticks.is_empty());
     }
 
     fn numa(
@@ -96,16 +112,23 @@ impl Machine {
     }
 
     /// The average use of these CPUs since the last sample. A CPU that was offline then counts as unused.
-    fn used(&self, at: Timestamp, ticks: &BTreeMap<u32, u64>, cpus: &CpuSet) -> Option<NanoCores> {
-        let (before, old) = self.before.as_ref()?;
-        let passed = u64::try_from(at.0.checked_sub(before.0)?).ok()?;
+    fn used(&self, now: &CpuTimes, cpus: &CpuSet) -> Option<NanoCores> {
+        let before = self.before.as_ref()?;
+        let passed = u64::try_from(now.at.0.checked_sub(before.at.0)?).ok()?;
+        let clock = now.uptime.zip(before.uptime);
+        let clock = clock.and_then(|(now, before)| now.checked_sub(before));
+        let clock = clock.and_then(|clock| u64::try_from(clock.as_nanos()).ok());
         let mut used = 0_u64;
         for cpu in &cpus.0 {
-            if let (Some(new), Some(old)) = (ticks.get(cpu), old.get(cpu)) {
-                used = used.checked_add(new.checked_sub(*old)?)?;
+            if let (Some(new), Some(old)) = (now.ticks.get(cpu), before.ticks.get(cpu)) {
+                let busy = counters::ticks(new.busy.checked_sub(old.busy)?);
+                // The kernel may count the time of waiting for I/O backwards.
+                let idle = counters::ticks(new.idle.saturating_sub(old.idle));
+                let busy = clock.map_or(busy, |clock| counters::busy_time(busy, idle, clock));
+                used = used.checked_add(busy)?;
             }
         }
-        (passed > 0).then(|| counters::rate(counters::ticks(used), passed, cpus.0.len()))?
+        (passed > 0).then(|| counters::rate(used, passed, cpus.0.len()))?
     }
 }
 

@@ -169,6 +169,18 @@ fn the_machine_and_its_numa_nodes_are_measured() {
     );
 }
 
+/// In a virtual machine on a busy host the kernel counts only a part of the busy time.
+#[test]
+fn lost_ticks_of_a_cpu_count_as_busy() {
+    let (node, mut collector) = small_node();
+    node.set_uptime(100, [1000, 1000], [5000, 5000]);
+    seconds(&mut collector, 1);
+    // One second later: 0.2 s were busy and the rest is lost; 0.1 s were busy and 0.9 s idle.
+    node.set_uptime(101, [1020, 1010], [5000, 5090]);
+    let sample = seconds(&mut collector, 2);
+    assert_eq!(sample.machine.cpu, Some(NanoCores(1_100_000_000)));
+}
+
 #[test]
 fn details_are_read_in_turns_and_at_once_for_new_pods() {
     let (node, _) = small_node();

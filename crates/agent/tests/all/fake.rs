@@ -115,6 +115,15 @@ impl FakeNode {
         self.write("proc/stat", text);
     }
 
+    /// The clock of the machine and the idle time of both CPUs.
+    pub(crate) fn set_uptime(&self, seconds: u64, busy: [u64; 2], idle: [u64; 2]) {
+        self.write("proc/uptime", format!("{seconds}.00 {seconds}.00\n"));
+        let lines: String = (0..2)
+            .map(|cpu| format!("cpu{cpu} {} 0 0 {} 0 0 0 0 0 0\n", busy[cpu], idle[cpu]))
+            .collect();
+        self.write("proc/stat", format!("cpu  1 2 3 4 5 6 7 8\n{lines}"));
+    }
+
     /// A group of cgroup v2 with this CPU time and memory.
     pub(crate) fn set_group_v2(&self, path: &str, cpu_micros: u64, memory: u64) {
         let group = format!("cgroup/{path}");

@@ -55,7 +55,8 @@ proptest! {
         parse::meminfo(&text, "MemTotal");
         parse::numa(&text, "anon");
         parse::cpu_list(&text);
-        prop_assert!(parse::busy_ticks(&text).len() <= text.len());
+        prop_assert!(parse::cpu_ticks(&text).len() <= text.len());
+        parse::uptime(&text);
         if let Some(load) = parse::load(&text) {
             prop_assert!(load.iter().all(|it| it.is_finite() && *it >= 0.0));
         }
