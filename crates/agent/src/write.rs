@@ -247,7 +247,10 @@ impl Writer {
         narrower.sort_by_key(|step| (Reverse(step.file.depth), step.rank));
         if let Err(error) = self.record_originals(cgroups, wider.iter().chain(&narrower)) {
             report.fail("journal".to_owned(), error.to_string());
-            return report; // what cannot be undone is not done
+            // What cannot be undone is not done; other files still protect.
+            let is_known = |step: &Step| self.originals.contains_key(&step.file);
+            wider.retain(is_known);
+            narrower.retain(is_known);
         }
         for step in wider.into_iter().chain(narrower) {
             self.take(cgroups, step, now, &mut report);
@@ -269,6 +272,9 @@ impl Writer {
     /// Gives all changed files their original contents, wider ones first. The journal is empty afterwards, unless a write failed.
     pub fn restore(&mut self, cgroups: &mut impl Cgroups) -> Report {
         let mut report = Report::default();
+        if self.originals.is_empty() {
+            return report; // perhaps there is not even a directory for the journal
+        }
         let version = cgroups.version();
         let (mut wider, mut narrower) = (Vec::new(), Vec::new());
         for (file, original) in std::mem::take(&mut self.originals) {
@@ -415,7 +421,7 @@ impl Writer {
         if self.mode == Mode::DryRun {
             return Ok(());
         }
-        let mut is_new = false;
+        let mut added = Originals::new();
         let version = cgroups.version();
         for step in steps {
             if self.originals.contains_key(&step.file) {
@@ -423,25 +429,27 @@ impl Writer {
             }
             let is_set = matches!(step.content, Content::Set(_));
             let pod = step.file.of_pod().filter(|_| is_set);
-            let pod = pod.and_then(|pod| self.originals.get(&pod));
+            let pod = pod.and_then(|pod| self.originals.get(&pod).or_else(|| added.get(&pod)));
             // On cgroup v1 a container that started in a changed pod has the pod's changed content.
-            if let Some(original) = pod.filter(|_| version != Version::V2) {
-                self.originals.insert(step.file.clone(), original.clone());
-                is_new = true;
+            if let Some(original) = pod.filter(|_| version != Version::V2).cloned() {
+                added.insert(step.file.clone(), original);
             } else if let Ok(text) = cgroups.read(step.file.controller, &step.file.full_path()) {
                 let text = String::from_utf8_lossy(&text).trim().to_owned();
-                self.originals.insert(step.file.clone(), text);
-                is_new = true;
+                added.insert(step.file.clone(), text);
             }
         }
-        if !is_new {
+        if added.is_empty() {
             return Ok(());
         }
         self.changed = None;
         // Groups that have ended need no entry any more.
         self.originals
             .retain(|file, _| cgroups.read(file.controller, &file.full_path()).is_ok());
-        journal::write(&self.journal, &self.originals)
+        added.extend(self.originals.clone());
+        // Only what the journal has counts as known: after an error these are recorded again.
+        journal::write(&self.journal, &added)?;
+        self.originals = added;
+        Ok(())
     }
 
     fn take(

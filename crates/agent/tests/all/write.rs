@@ -406,9 +406,28 @@ fn restore_undoes_everything_also_after_a_crash() {
 fn without_a_journal_nothing_is_written() {
     let mut fixture = fixture(Version::V1, Mode::Apply);
     fixture.writer = Writer::new(Mode::Apply, PathBuf::from("/proc/no/journal")).unwrap();
-    let report = fixture.apply(&[pod(SettingValue::CpuShares(512))], 1);
+    for round in 1..=3 {
+        let report = fixture.apply(&[pod(SettingValue::CpuShares(512))], round);
+        assert_eq!(report.failed[0].0, "journal");
+        assert!(fixture.model.writes.is_empty(), "round {round}");
+    }
+    // There is nothing to undo either.
+    let report = fixture.writer.restore(&mut fixture.model);
+    assert_eq!(report, Report::default());
+}
+
+#[test]
+fn a_full_disk_does_not_hold_up_files_that_are_in_the_journal() {
+    let mut fixture = fixture(Version::V1, Mode::Apply);
+    let quota = |micros| pod(SettingValue::CpuQuota(Some(micros)));
+    assert_eq!(fixture.apply(&[quota(50_000)], 1).failed, []);
+    // Every write to this device finds the disk full.
+    let unfinished = fixture.journal().with_extension("unfinished");
+    std::os::unix::fs::symlink("/dev/full", unfinished).unwrap();
+    let report = fixture.apply(&[quota(10_000), pod(SettingValue::CpuShares(512))], 2);
     assert_eq!(report.failed[0].0, "journal");
-    assert!(fixture.model.writes.is_empty());
+    let written: Vec<&str> = report.written.iter().map(|(_, value)| &**value).collect();
+    assert_eq!(written, ["10000"]);
 }
 
 #[test]
