@@ -261,6 +261,14 @@ impl Agent {
         }
     }
 
+    /// Whether the thread of the node runs; it ends before the agent only after a panic.
+    pub fn check_thread(&self) -> Result<(), String> {
+        match &self.thread {
+            Some(thread) if !thread.is_finished() => Ok(()),
+            _ => Err("the thread that measures the node has ended".to_owned()),
+        }
+    }
+
     /// Whether the node and its pods are listed; the reason if they are not.
     pub fn check_objects(&self) -> Result<(), String> {
         match self.watches.unsynced() {

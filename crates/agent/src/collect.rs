@@ -130,8 +130,10 @@ impl Collector {
         }
         let tree = std::mem::take(&mut self.tree);
         if tree.kubepods().is_none() {
-            self.problems
-                .report("kubepods", "the directory does not exist");
+            self.problems.report(
+                "kubepods",
+                "no such cgroup: --cgroup-root must be the cgroupRoot of the kubelet",
+            );
         }
         if tree.beyond() > 0 {
             let why = format!("{MOST_PODS} pods are measured, {} are not", tree.beyond());

@@ -83,6 +83,8 @@ pub(crate) struct Control {
     has_checkpoint_failed: bool,
     sample: Option<Arc<NodeSample>>,
     node: Option<LocalNode>,
+    /// The Nodes are listed, and that of the agent is not among them.
+    is_missing: bool,
     pods: Option<Vec<LocalPod>>,
     processors: Arc<[Processor]>,
     cpus: CpuSet,
@@ -91,6 +93,8 @@ pub(crate) struct Control {
     static_memory_manager: bool,
     cpu_manager_read: Option<Instant>,
     last_report: Report,
+    /// What a dry run would write, by file.
+    announced: BTreeMap<String, String>,
     reclaimed: PublishedReport,
     /// The last published report.
     published: Option<ReclaimedReport>,
@@ -127,6 +131,7 @@ impl Control {
             has_checkpoint_failed: false,
             sample: None,
             node: None,
+            is_missing: false,
             pods: None,
             processors: Arc::default(),
             cpus: CpuSet::default(),
@@ -135,6 +140,7 @@ impl Control {
             static_memory_manager: false,
             cpu_manager_read: None,
             last_report: Report::default(),
+            announced: BTreeMap::new(),
             reclaimed: PublishedReport::default(),
             published: None,
             reclaimable: Published::default(),
@@ -259,7 +265,9 @@ impl Control {
                     self.collector = Some(collector);
                 }
                 Err(error) => {
-                    let why = error.to_string();
+                    let cause = std::error::Error::source(&error);
+                    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+                    let why = format!("{error}{cause}");
                     if why != self.missing {
                         tracing::warn!(why, "cannot find cgroups");
                         self.missing = why;
@@ -308,7 +316,13 @@ impl Control {
         }
         if has_node {
             let node = self.objects.nodes.all();
+            let is_known = self.node.is_some() || self.is_missing;
             self.node = node.first().map(|node| objects::node(node));
+            self.is_missing = self.node.is_none();
+            if self.is_missing && !is_known {
+                let name = &self.options.node;
+                tracing::warn!("there is no Node {name}: pass its name with --node-name");
+            }
         }
     }
 
@@ -384,14 +398,27 @@ impl Control {
                 reader: &mut self.reader,
             };
             let report = writer.apply(&mut files, collector.tree(), &advice.settings, now);
-            for (file, value) in &report.written {
-                match self.options.dry_run {
-                    true => tracing::debug!(file, value, "would write cgroup file"),
-                    false => tracing::debug!(file, value, "wrote cgroup file"),
+            match self.options.dry_run {
+                true => self.announce(&report.written),
+                false => {
+                    for (file, value) in &report.written {
+                        tracing::debug!(file, value, "wrote cgroup file");
+                    }
                 }
             }
             self.last_report = report;
         }
+    }
+
+    /// Logs what a dry run would write. It finds the same writes in every period, and logs each once.
+    fn announce(&mut self, writes: &[(String, String)]) {
+        let writes: BTreeMap<String, String> = writes.iter().cloned().collect();
+        for (file, value) in &writes {
+            if self.announced.get(file) != Some(value) {
+                tracing::info!(file, value, "would write cgroup file");
+            }
+        }
+        self.announced = writes;
     }
 
     fn fail_to_write(&mut self, why: &str) {
@@ -416,6 +443,11 @@ impl Control {
         if self.published.as_ref() != Some(&reclaimed) {
             self.terms = terms(advice, &reclaimed);
             self.published = Some(reclaimed.clone());
+            if self.options.dry_run {
+                let amount = reclaimed.allocatable;
+                let (milli_cpu, memory) = (amount.milli_cpu, amount.memory);
+                tracing::info!(milli_cpu, memory, "would report reclaimed resources");
+            }
         }
         let mut metric = advice.metric.clone();
         if let Some(amount) = metric.prod_reclaimable {

@@ -42,6 +42,16 @@ struct Inner {
     error: Option<String>,
 }
 
+impl Inner {
+    /// What is in force instead of settings that cannot be used.
+    fn kept(&self) -> &'static str {
+        match *self.settings == AgentSettings::default() {
+            true => "the defaults",
+            false => "the last valid ones",
+        }
+    }
+}
+
 impl SettingsStore {
     /// New documents of the source.
     pub fn set(&self, documents: Documents) {
@@ -54,7 +64,8 @@ impl SettingsStore {
     pub fn fail(&self, why: String) {
         let mut inner = self.lock();
         if inner.source_error.as_ref() != Some(&why) {
-            tracing::warn!(why, "cannot read settings; the last valid ones stay");
+            let stay = inner.kept();
+            tracing::warn!(why, "cannot read settings; {stay} stay in force");
         }
         inner.source_error = Some(why);
     }
@@ -77,7 +88,8 @@ impl SettingsStore {
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    tracing::warn!(why, "settings are invalid; the last valid ones stay");
+                    let stay = inner.kept();
+                    tracing::warn!(why, "settings are invalid; {stay} stay in force");
                     inner.error = Some(why);
                 }
             }

@@ -184,12 +184,19 @@ fn restore(flags: &Flags) -> anyhow::Result<()> {
     } else {
         Mode::Apply
     };
-    let mut writer = Writer::new(mode, host.state_dir.join("journal"))?;
+    let journal = host.state_dir.join("journal");
+    let mut writer = Writer::new(mode, journal.clone())?;
     let mut reader = Reader::default();
     let report = writer.restore(&mut KernelFiles {
         hierarchies: &hierarchies,
         reader: &mut reader,
     });
+    if report.written.is_empty() && report.failed.is_empty() {
+        let journal = journal.display();
+        crate::say(&format!(
+            "nothing to restore: {journal} lists no changed cgroup file of this node\n"
+        ))?;
+    }
     for (file, value) in &report.written {
         crate::say(&format!("{file}: {value}\n"))?;
     }
@@ -258,7 +265,7 @@ struct AgentServer(Arc<Agent>);
 
 impl Component for AgentServer {
     fn live(&self) -> Vec<Check> {
-        vec![("ping", Ok(()))]
+        vec![("ping", Ok(())), ("node", self.0.check_thread())]
     }
 
     fn ready(&self) -> Vec<Check> {
