@@ -157,3 +157,22 @@ async fn a_state_directory_that_cannot_be_written_stops_lending_but_not_measurin
     assert!(agent.check_samples().is_ok());
     assert_eq!(agent.observation().reclaimed.allocatable.milli_cpu, 0);
 }
+
+#[tokio::test]
+async fn a_memory_limit_of_burstable_is_a_condition_of_the_node() {
+    let node = node();
+    let cluster = TestCluster::new().await;
+    cluster.create_node("n1").await;
+    let agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
+    let shows = |value: &str| {
+        text(&agent).contains(&format!(
+            "tidepool_agent_condition{{type=\"MidLSUnsupported\"}} {value}"
+        ))
+    };
+    eventually("Mid+LS pods can go there", || shows("0.0")).await;
+    node.write("cgroup/kubepods/burstable/memory.max", "1048576\n");
+    eventually("the limit is a condition", || shows("1.0")).await;
+    node.write("cgroup/kubepods/burstable/memory.max", "max\n");
+    eventually("the condition ends", || shows("0.0")).await;
+    assert_eq!(agent.check_thread(), Ok(()));
+}

@@ -6,6 +6,7 @@ use agent::agent::Agent;
 use agent::report::taint::{TaintForm, TaintTarget, Taints};
 use agent::report::writer::{Failure, ObjectWriter};
 use agent::report::{Observation, Target, Values, reporter};
+use apiserver::faults::{Fault, Matching};
 use engine::node::health::{INTERFERENCE, PRESSURE};
 use engine::node::{AgentTaint, CpuMemory, ReclaimedReport};
 use serde_json::{Value, json};
@@ -308,4 +309,33 @@ async fn a_dry_run_writes_neither_objects_nor_files() {
     assert_eq!(node.read(&format!("cgroup/{pod}/cpu.max")), "max 100000");
     assert_eq!(cluster.get(&format!("{CNR}/n1")).await, None);
     assert_eq!(cluster.get(&format!("{METRICS}/n1")).await, None);
+}
+
+/// A node that lends nothing more says so as soon as the API server answers again; meanwhile the agent goes on.
+#[tokio::test]
+async fn reports_continue_when_the_api_server_is_back() {
+    let node = node();
+    let cluster = TestCluster::new().await;
+    cluster.create_node("n1").await;
+    let agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
+    let lending = |cnr: &Value| {
+        let conditions = cnr["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.find_map(|it| (it["type"] == "Lending").then(|| it["status"] == "True"))
+    };
+    let url = format!("{CNR}/n1");
+    let lends = |cnr: &Value| lending(cnr) == Some(true);
+    cluster.wait_for("the node lends", &url, lends).await;
+    cluster
+        .faults
+        .every(1, Matching::default(), Fault::LostRequest);
+    node.remove("proc/stat");
+    let shows = |line: &str| text(&agent).contains(line);
+    let failing = "tidepool_agent_report_failing{kind=\"CustomNodeResource\"} 1.0";
+    eventually("reports fail", || shows(failing)).await;
+    assert!(shows("tidepool_agent_condition{type=\"Lending\"} 0.0"));
+    cluster.faults.clear();
+    let has_stopped = |cnr: &Value| lending(cnr) == Some(false);
+    cluster.wait_for("the report", &url, has_stopped).await;
+    eventually("no report fails", || !shows(failing)).await;
 }

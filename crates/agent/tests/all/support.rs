@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use agent::agent::Agent;
 use apiserver::Cluster;
+use apiserver::faults::Faults;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -28,6 +29,7 @@ pub(crate) fn text(agent: &Agent) -> String {
 /// A cluster and a client of it.
 pub(crate) struct TestCluster {
     pub(crate) client: Client,
+    pub(crate) faults: Faults,
     _cluster: Cluster,
 }
 
@@ -35,9 +37,11 @@ impl TestCluster {
     /// Without custom kinds.
     pub(crate) async fn bare() -> Self {
         let cluster = Cluster::new(apiserver::Options::default());
-        let client = Client::new(cluster.service(), "default");
+        let faults = Faults::new();
+        let client = Client::new(faults.wrap(cluster.service()), "default");
         let cluster = Self {
             client,
+            faults,
             _cluster: cluster,
         };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tidepool-system"}});
