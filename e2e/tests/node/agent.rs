@@ -1,8 +1,9 @@
 //! The agent of `deploy/agent.yaml` as a pod of the real kubelet.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
-use e2e::node::HostNode;
+use e2e::node::{HostNode, pod};
 use e2e::{Api, ControlPlane, eventually};
 use serde_json::{Value, json};
 
@@ -127,6 +128,7 @@ pub(crate) fn prove(control_plane: &ControlPlane, node: &HostNode) -> LastAgent 
     wait_until_running(&api, "tidepool-system", "tidepool-agent");
     wait_until_lending(&api, node.name());
     check_rows(&api, node, &groups, &rows);
+    new_pods_have_their_values_in_time(&api, node, &groups);
     cpu_goes_to_online_pods(&api, node, &groups);
     interference_taints(&api, node, &format!("{CNR}/{}", node.name()));
     tokens_are_bound_to_their_node(&api, control_plane, node);
@@ -212,6 +214,45 @@ fn check_rows(api: &Api, node: &HostNode, groups: &Groups, rows: &[Row]) {
             let is_right = (shares, quota, memory) == (want, row.quota, row.memory);
             is_right.then_some(()).ok_or(found)
         });
+    }
+}
+
+/// The values of a pod are there within a second of its first container, the sandbox.
+fn new_pods_have_their_values_in_time(api: &Api, node: &HostNode, groups: &Groups) {
+    let amounts = json!({"kubernetes.io/batch-cpu": "600", "kubernetes.io/batch-memory": "70Mi"});
+    let resources = json!({"requests": amounts, "limits": amounts});
+    // Another process of the machine may delay one of them.
+    let taken: Vec<Duration> = (0..3)
+        .map(|number| {
+            let name = format!("new-{number}");
+            let object = pod(node.name(), &name, "sleep 100000", resources.clone());
+            let object = api.create(&object).unwrap();
+            let uid = object["metadata"]["uid"].as_str().unwrap();
+            let group = format!("kubepods/besteffort/pod{uid}");
+            wait_often("the pod has a container", || groups.has_children(&group));
+            let began = Instant::now();
+            wait_often("the pod has its values", || {
+                let values = groups.values(&group);
+                values.is_some_and(|(_, quota, memory)| {
+                    (quota, memory) == (Some(60_000), Some(70 << 20))
+                })
+            });
+            let taken = began.elapsed();
+            api.delete_now(&format!("/api/v1/namespaces/default/pods/{name}"))
+                .unwrap();
+            taken
+        })
+        .collect();
+    let least = taken.iter().min().unwrap();
+    assert!(*least <= Duration::from_secs(1), "{taken:?}");
+}
+
+/// Asks more often than [`eventually`], for times that are measured.
+fn wait_often(what: &str, is_true: impl Fn() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_true() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

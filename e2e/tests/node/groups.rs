@@ -26,12 +26,18 @@ impl Groups {
         Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
     }
 
-    fn file(&self, group: &str, controller: &str, v1: &str, v2: &str) -> PathBuf {
+    fn directory(&self, group: &str, controller: &str) -> PathBuf {
         let root = Path::new("/sys/fs/cgroup");
-        match Self::is_v2() {
-            true => root.join(&self.root).join(group).join(v2),
-            false => root.join(controller).join(&self.root).join(group).join(v1),
-        }
+        let hierarchy = match Self::is_v2() {
+            true => root.to_owned(),
+            false => root.join(controller),
+        };
+        hierarchy.join(&self.root).join(group)
+    }
+
+    fn file(&self, group: &str, controller: &str, v1: &str, v2: &str) -> PathBuf {
+        let name = if Self::is_v2() { v2 } else { v1 };
+        self.directory(group, controller).join(name)
     }
 
     fn read(&self, group: &str, controller: &str, v1: &str, v2: &str) -> Option<String> {
@@ -71,6 +77,23 @@ impl Groups {
         let memory = self.read(group, "memory", "memory.limit_in_bytes", "memory.max")?;
         let memory = memory.parse().ok().filter(|limit| *limit < 1 << 60);
         Some((shares, quota, memory))
+    }
+
+    /// Whether it has groups below it: the containers of a pod.
+    pub(crate) fn has_children(&self, group: &str) -> bool {
+        let entries = fs::read_dir(self.directory(group, "cpu"));
+        let mut entries = entries.into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+    }
+
+    /// The directories of a group, one in each hierarchy that the agent reads.
+    pub(crate) fn directories(&self, group: &str) -> Vec<PathBuf> {
+        let controllers: &[&str] = match Self::is_v2() {
+            true => &[""],
+            false => &["cpu", "cpuacct", "cpuset", "memory"],
+        };
+        let directory = |controller: &&str| self.directory(group, controller);
+        controllers.iter().map(directory).collect()
     }
 
     pub(crate) fn cpus(&self, group: &str) -> Option<String> {

@@ -131,8 +131,12 @@ pub(crate) fn kill_agents(
     for group in &batch.groups {
         groups.set_values(group, original);
     }
+    dry_run_writes_nothing(control_plane, node, tidepool, &arguments);
+    for group in &batch.groups {
+        assert_eq!(groups.values(group), Some(original), "after a dry run");
+    }
     let trace = node.directory().join("strace");
-    let process = start_traced(control_plane, tidepool, &arguments, &trace);
+    let process = start_traced(control_plane, "last-agent", tidepool, &arguments, &trace);
     let address = wait_for_first_period(&process.strace);
     for pod in [&batch, &resized] {
         if let Err(found) = pod.check(groups) {
@@ -154,6 +158,30 @@ pub(crate) fn kill_agents(
         resized,
         original,
     }
+}
+
+/// A dry run finds what it would write, says so, and opens no file for writing.
+fn dry_run_writes_nothing(
+    control_plane: &ControlPlane,
+    node: &HostNode,
+    tidepool: &Path,
+    arguments: &[String],
+) {
+    let trace = node.directory().join("strace-of-dry-run");
+    let mut arguments = arguments.to_vec();
+    arguments.push("--dry-run".to_owned());
+    let dry_run = start_traced(control_plane, "dry-run", tidepool, &arguments, &trace);
+    wait_for_first_period(&dry_run.strace);
+    eventually("the dry run says what it would write", LIMIT, || {
+        let log = dry_run.strace.log();
+        let says = log.contains("would write cgroup file");
+        says.then_some(()).ok_or(log)
+    });
+    drop(dry_run);
+    let trace = fs::read_to_string(&trace).unwrap();
+    let mut writes = trace.lines().filter(is_change);
+    let write = writes.find(|line| !line.contains("\"/dev/"));
+    assert_eq!(write, None);
 }
 
 /// Within the time that an agent takes to start and to write. The clock is the source of chance: the run says which delay failed.
@@ -264,6 +292,35 @@ impl LastAgent {
         assert_eq!(directories.map(|it| groups.values(it)), before);
     }
 
+    /// Groups of pods that end while the agent reads them are no problem of the node.
+    pub(crate) fn outlast_groups_that_end(&self, groups: &Groups) {
+        let directories: Vec<PathBuf> = (0..100)
+            .map(|pod| format!("kubepods/besteffort/pod{pod:08x}-0000-4000-8000-000000000000"))
+            .flat_map(|pod| groups.directories(&pod))
+            .collect();
+        let end = Instant::now() + Duration::from_secs(4);
+        while Instant::now() < end {
+            for directory in &directories {
+                let _ = fs::create_dir(directory);
+            }
+            for directory in &directories {
+                // The kubelet removes groups of pods that it does not know.
+                let _ = fs::remove_dir(directory);
+            }
+        }
+        let metrics = get(&self.address, "/metrics");
+        for line in [
+            "tidepool_agent_unreadable_files{} 0.0",
+            "tidepool_agent_condition{type=\"AgentDegraded\"} 0.0",
+        ] {
+            assert!(
+                metrics.contains(line),
+                "no {line}: {}\n{metrics}",
+                self.process.strace.log()
+            );
+        }
+    }
+
     /// A directory `besteffort` with own pods only gets a memory limit, and a quota if the settings ask for it.
     pub(crate) fn limit_the_directory(&self, api: &Api, node: &HostNode, groups: &Groups) {
         for name in ["hostile", "kube-proxy", &format!("plain-{}", node.name())] {
@@ -343,6 +400,7 @@ impl Drop for Traced {
 
 fn start_traced(
     control_plane: &ControlPlane,
+    name: &str,
     tidepool: &Path,
     arguments: &[String],
     trace: &Path,
@@ -354,21 +412,23 @@ fn start_traced(
     all.push(trace.display().to_string());
     all.push(tidepool.display().to_string());
     all.extend_from_slice(arguments);
-    let strace = control_plane.run("last-agent", strace, &all).unwrap();
+    let strace = control_plane.run(name, strace, &all).unwrap();
     Traced { strace }
+}
+
+/// Whether a call changed a file, or opened it to do so.
+fn is_change(line: &&str) -> bool {
+    let changes = [
+        "O_WRONLY", "O_RDWR", "O_CREAT", "mkdir(", "unlink", "rename", "symlink", "link(",
+    ];
+    changes.iter().any(|it| line.contains(it))
+        && !line.contains("readlink")
+        && !line.contains(" = -1 ")
 }
 
 /// (g): all files that the agent opened for writing are its state, or below the pods of this node, by a path that cannot leave
 /// them.
 fn check_trace(trace: &str, node: &HostNode, state: &Path) {
-    let changes = [
-        "O_WRONLY", "O_RDWR", "O_CREAT", "mkdir(", "unlink", "rename", "symlink", "link(",
-    ];
-    let is_change = |line: &&str| {
-        changes.iter().any(|it| line.contains(it))
-            && !line.contains("readlink")
-            && !line.contains(" = -1 ")
-    };
     let (mut inside, mut outside) = (0, Vec::new());
     let state = state.display().to_string();
     let root = node.cgroup_root();

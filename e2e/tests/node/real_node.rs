@@ -106,6 +106,7 @@ fn on_the_host(control_plane: &ControlPlane) {
 
     let groups = Groups::new(&node);
     agent.resize(control_plane, &api, &groups);
+    agent.outlast_groups_that_end(&groups);
     agent.outlast_the_minute(&groups);
     let containers = count_containers(node.directory());
     let writes = agent.does_not_fight(&groups, "a restart of the kubelet", || {
