@@ -8,6 +8,7 @@ mod agent;
 mod cpu;
 mod groups;
 mod guest_agent;
+mod guest_cpu;
 mod killed;
 mod numa;
 mod panorama;
