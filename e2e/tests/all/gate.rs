@@ -102,8 +102,8 @@ impl Gated {
             "--webhook-host=127.0.0.1",
             "--shutdown-delay=500ms",
             "--certificate-check-interval=200ms",
-            "--leader-elect-lease-duration=6s",
-            "--leader-elect-renew-deadline=5s",
+            "--leader-elect-lease-duration=12s",
+            "--leader-elect-renew-deadline=10s",
             "--leader-elect-retry-period=500ms",
         ];
         arguments.extend(always.iter().chain(flags).map(|&flag| flag.to_owned()));

@@ -313,7 +313,7 @@ fn a_gate_that_hangs_delays_no_bind_for_long() {
 /// It wakes when another replica leads, and answers what was asked before that.
 #[test]
 fn a_strict_gate_that_hangs_lets_no_node_overflow() {
-    let mut race = Race::start(Failure::Fail, None);
+    let mut race = Race::start(Failure::Fail, Some(10));
     let flags = ["--secure-port=0", "--advertise-address=192.0.2.8"];
     let hung = race.gated.gate("hung", &flags[..1]);
     let (next, address) = race.gated.replica("next", &flags);
