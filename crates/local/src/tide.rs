@@ -15,7 +15,7 @@ use engine::{
 
 use crate::demo::CPU_USE;
 
-/// From one low tide to the next, unless told otherwise.
+/// From one low tide to the next by default.
 pub const PERIOD: Duration = Duration::from_secs(240);
 /// The part of the peak that services use at low tide.
 const LOWEST: f64 = 0.2;

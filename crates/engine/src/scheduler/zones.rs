@@ -121,7 +121,7 @@ impl Scheduler {
         let invalid = pod.warnings.iter().filter(|text| text.contains(NUMA_ZONES));
         let mut messages: Vec<String> = invalid.cloned().collect();
         let given = before.and_then(|before| before.zones);
-        if let Some(given) = given.filter(|_| messages.is_empty() && pod.zones != given.into()) {
+        if let Some(given) = given.filter(|_| messages.is_empty() && pod.zones != given) {
             let now = pod.zones.unwrap_or_default();
             messages.push(format!(
                 "annotation {NUMA_ZONES} of the pod changed from `{given}` to `{now}` after the bind: only the scheduler may set it"

@@ -262,7 +262,7 @@ fn is_explained(case: &Case, lines: &[String], is_kind: impl Fn(&SeenMachine) ->
     if !is_kind(&machine) || !lines.iter().all(is_expected) {
         return false;
     }
-    let theirs = Theirs::read(lines);
+    let theirs = TheirAnswer::read(lines);
     let other = SeenMachine::read(case, "n1").answers();
     machine.answers().iter().any(|answer| {
         let panic = |it: &ModelScore| matches!(it, ModelScore::Panic(_)).then(|| it.clone());
@@ -289,14 +289,14 @@ fn is_explained(case: &Case, lines: &[String], is_kind: impl Fn(&SeenMachine) ->
 
 /// Katalyst's side of the differences.
 #[derive(Default)]
-struct Theirs {
+struct TheirAnswer {
     fits: Option<bool>,
     failure: Option<String>,
     score: Option<i64>,
     other_score: Option<i64>,
 }
 
-impl Theirs {
+impl TheirAnswer {
     fn read(lines: &[String]) -> Self {
         let mut theirs = Self::default();
         for line in lines {
