@@ -399,7 +399,8 @@ async fn the_agent_binds_a_pod_to_its_zone_and_reports_it() {
     };
     assert_eq!(event["involvedObject"]["name"], "web");
     assert_eq!(event["reason"], "NumaNarrowed");
-    cluster.delete(url).await;
+    // There is no kubelet that would let it end.
+    cluster.delete(&format!("{url}?gracePeriodSeconds=0")).await;
     node.remove(&format!("cgroup/kubepods/besteffort/pod{UID}"));
     eventually("the other pod has all CPUs again", || are(WEB, "")).await;
     cluster

@@ -251,7 +251,6 @@ async fn fastest_wake<F: Future<Output = ()>>(
         fastest = fastest.min(begun.elapsed());
     }
     fixture.stop().await;
-    println!("woken after {fastest:?}");
     fastest
 }
 

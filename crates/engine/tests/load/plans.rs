@@ -107,7 +107,6 @@ impl HotSpots {
 
 fn within(what: &str, most: Duration, nanos: f64) {
     let found = Duration::from_nanos(nanos as u64);
-    println!("{what}: {found:?}");
     assert!(found < most, "{what}: {found:?}, at most {most:?}");
 }
 
