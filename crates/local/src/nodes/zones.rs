@@ -13,7 +13,7 @@ use engine::{
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Resource, core::Request};
-use reconcile::{Error, Index, Key, Part, Requeue, is_already_exists, is_not_found};
+use reconcile::{Error, Index, Key, Part, Requeue, is_already_exists};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -99,7 +99,8 @@ impl Nodes {
         let request = Request::new(COLLECTION).list(&kube::api::ListParams::default().limit(1));
         let request = request.map_err(kube::Error::BuildRequest)?;
         match self.kubelets.context.client.request_text(request).await {
-            Err(error) if is_not_found(&error) => Err(NodeError::NoZones),
+            // kube-apiserver answers with a page, not with a Status, where it has no such path.
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(NodeError::NoZones),
             result => Ok(result.map(drop)?),
         }
     }
