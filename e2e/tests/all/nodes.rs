@@ -163,14 +163,16 @@ fn controllers_take_their_lease_and_give_it_back() {
         _ => Ok(()),
     });
     let address = server(&controllers);
-    assert!(get(&address, "/readyz").ends_with("\r\n\r\nok"));
-    let metrics = get(&address, "/metrics");
-    assert!(
-        metrics.contains("tidepool_role{role=\"leader\"} 1"),
-        "{metrics}"
-    );
-    let log = controllers.log();
-    assert!(log.contains("started controller"), "{log}");
+    // The API server knows of the Lease before the process does.
+    eventually("it leads and is ready", PATIENCE, || {
+        let (ready, metrics) = (get(&address, "/readyz"), get(&address, "/metrics"));
+        let leads = metrics.contains("tidepool_role{role=\"leader\"} 1");
+        let log = controllers.log();
+        match ready.ends_with("\r\n\r\nok") && leads && log.contains("started controller") {
+            true => Ok(()),
+            false => Err(format!("{ready}\n{metrics}\n{log}")),
+        }
+    });
     assert!(controllers.terminate().unwrap().success());
     assert_eq!(holder().unwrap(), "");
 }
