@@ -58,6 +58,7 @@ pub use rule::{Carriers, Count, Fact, NodeRule, PodRule, PodSet, Within};
 pub use verdict::{Reason, Rejection, Status, Verdict, error_list};
 pub use zone::{ZoneFilter, ZoneScore};
 
+pub(crate) use crate::cluster::{ZoneAmounts, positions};
 pub(crate) use place::ErasedPlaceTier;
 pub(crate) use plan::Need;
 pub(crate) use rule::{NodeFacts, bit_of};

@@ -256,7 +256,9 @@ mod tests {
             plain,
         ];
         let mut cnr = grid();
-        cnr["status"]["topologyZone"][1]["children"][2] = json!({"type": "Numa", "name": "99"});
+        let children = cnr["status"]["topologyZone"][1]["children"].as_array_mut();
+        let unknown = json!({"type": "Numa", "name": "99"});
+        children.unwrap().push(unknown);
         let table = ZoneTable::new(&cnr, &pods).unwrap();
         assert_eq!(
             table.text(),

@@ -186,6 +186,7 @@ fn conditions_of_the_node() {
         (health::DEGRADED, false),
         (health::CONFLICT, true),
         (health::MID_LS_UNSUPPORTED, true),
+        (health::NUMA_ZONES_DIFFER, false),
     ];
     assert_eq!(status, want.into());
     assert_eq!(

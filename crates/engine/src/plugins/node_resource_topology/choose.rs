@@ -1,6 +1,6 @@
 //! Which zones of a node a pod gets.
 
-use crate::cluster::ZoneAmounts;
+use crate::framework::ZoneAmounts;
 use crate::framework::{NodeZones, ZoneRow};
 use crate::model::{NumaBinding, Pod, Resource, Topology, TopologyPolicy, Zone, ZoneSet};
 

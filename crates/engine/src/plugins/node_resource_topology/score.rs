@@ -3,9 +3,9 @@
 
 use super::WeightedResource;
 use super::choose::{ZoneDemand, count_to};
-use crate::cluster::{ZoneAmounts, positions};
 use crate::framework::arithmetic::MAX_SCORE;
 use crate::framework::{NodeZones, ZoneRow, ZoneScore};
+use crate::framework::{ZoneAmounts, positions};
 use crate::model::{Pod, Resource, Zone};
 
 /// More sets than this are not compared: zones then score one by one.
