@@ -546,6 +546,9 @@ fn pages(node: &mut GuestNode, uid: &str) -> [u64; 2] {
 
 /// The agent that runs in the guest binds a pod to its zone, and then agents are killed.
 pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
+    if !is_full() {
+        return;
+    }
     // It burns CPU; the reclaimed burner stays.
     api.delete_now(&format!("{PODS}/online-guest")).unwrap();
     let pods = api.list(PODS).unwrap();

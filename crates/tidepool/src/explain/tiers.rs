@@ -49,7 +49,8 @@ pub(super) async fn get<T: DeserializeOwned>(
     let request = Request::get(path).body(Vec::new())?;
     match client.request(request).await {
         Ok(object) => Ok(Some(object)),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+        // A server without the kind answers 404 with a page instead of a Status.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(why) => {
             let why = why.to_string();
             let text = format!("cannot read {what}: {}", one_line(&why));

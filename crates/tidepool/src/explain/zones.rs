@@ -265,10 +265,10 @@ mod tests {
             "\n\
 zones      4 NUMA zones in 2 sockets; 1 idle
   SOCKET  ZONE  CPU      MEMORY         USE        PODS
-       0     0  3.9/3.9  15.8Gi/15.8Gi  exclusive  shop/ads (zones 0,1)
-       0     1  3.9/3.9  15.8Gi/15.8Gi  exclusive  shop/ads (zones 0,1)
-       1     2  3/3.9    4Gi/15.8Gi     shared     shop/x, shop/y
-       1     3  0/3.9    0/15.8Gi       idle
+  0          0  3.9/3.9  15.8Gi/15.8Gi  exclusive  shop/ads (zones 0,1)
+  0          1  3.9/3.9  15.8Gi/15.8Gi  exclusive  shop/ads (zones 0,1)
+  1          2  3/3.9    4Gi/15.8Gi     shared     shop/x, shop/y
+  1          3  0/3.9    0/15.8Gi       idle
 others     pods without zones request 3.5 of cpu and 2Gi of memory; the zones that no pod has alone have 7.8 and 31.5Gi
 refused    shop/late does not get zone 1 of its annotation: an older pod has it
 warning    customnoderesource n: ignoring status.topologyZone[1].children[2]: name is `99`: use an id from 0 to 63
