@@ -7,6 +7,8 @@
 //! - Each write is read back. A file that the kernel refuses is tried again after a growing delay.
 //! - A file that another process overwrites three times within five minutes is left to that process.
 //! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes.
+//! - On cgroup v2 an empty cpuset means that of the parent, but the kernel refuses to empty that of a group with processes. Such a
+//!   group gets all that pods have; the kernel limits it to what the parent has.
 //! - Of writes that are equally deep, those that narrow are made in the order of the settings, and those that widen in the opposite
 //!   order.
 
@@ -284,7 +286,8 @@ impl Writer {
             };
             let (present, content) = (kind.parse(&present), kind.parse(original.as_bytes()));
             match (present, content) {
-                (Some(present), Some(content)) if present == content => {}
+                (Some(present), Some(content))
+                    if present == content || is_whole(cgroups, &file, &content, &present) => {}
                 (present, Some(content)) => {
                     let is_wider = present.is_none_or(|present| content.covers(&present));
                     (if is_wider { &mut wider } else { &mut narrower })
@@ -297,15 +300,17 @@ impl Writer {
         }
         narrower.reverse();
         for (file, content, original) in wider.into_iter().chain(narrower) {
-            let text = content.text(version);
-            if self.mode != Mode::DryRun
-                && let Err(error) = cgroups.write(file.controller, &file.full_path(), &text)
-            {
-                report.failed.push((file.full_path(), error.to_string()));
-                self.originals.insert(file, original);
-                continue;
+            let written = match self.mode {
+                Mode::DryRun => Ok(content.text(version)),
+                Mode::Apply => write(cgroups, &file, &content),
+            };
+            match written {
+                Ok(text) => report.written.push((file.full_path(), text)),
+                Err(error) => {
+                    report.failed.push((file.full_path(), error.to_string()));
+                    self.originals.insert(file, original);
+                }
             }
-            report.written.push((file.full_path(), text));
         }
         self.files.clear();
         self.changed = None;
@@ -383,7 +388,8 @@ impl Writer {
             other => other,
         };
         let waits = known.retry.as_ref().is_some_and(|retry| now < retry.at);
-        let is_right = is_rounded(&content, &present);
+        let is_right =
+            is_rounded(&content, &present) || is_whole(cgroups, file, &content, &present);
         known.right = (is_right && content == asked).then(|| {
             // Not all files in the same period.
             let spread = Duration::from_secs(reconcile::fnv1a(path.as_bytes()) % 5);
@@ -476,11 +482,17 @@ impl Writer {
                 kill_this_process();
             }
         }
-        let result = cgroups.write(step.file.controller, &path, &text);
-        let result = result.and_then(|()| cgroups.read(step.file.controller, &path));
+        let result = write(cgroups, &step.file, &step.content);
+        let result = result.and_then(|text| {
+            let left = cgroups.read(step.file.controller, &path)?;
+            Ok((text, left))
+        });
         let failure = match result {
-            Ok(left) => match step.content.parse(&left) {
-                Some(left) if is_rounded(&step.content, &left) => {
+            Ok((text, left)) => match step.content.parse(&left) {
+                Some(left)
+                    if is_rounded(&step.content, &left)
+                        || is_whole(cgroups, &step.file, &step.content, &left) =>
+                {
                     known.retry = None;
                     known.written = step.is_last.then_some(left);
                     report.written.push((path, text));
@@ -561,6 +573,38 @@ fn is_rounded(wanted: &Content, left: &Content) -> bool {
         }
         _ => wanted == left,
     }
+}
+
+/// Writes a content, and returns what was written.
+fn write(cgroups: &mut impl Cgroups, file: &File, content: &Content) -> io::Result<String> {
+    let (text, path) = (content.text(cgroups.version()), file.full_path());
+    match cgroups.write(file.controller, &path, &text) {
+        // The kernel refuses to empty the cpuset of a group with processes.
+        Err(error) if error.kind() == io::ErrorKind::StorageFull && text.is_empty() => {
+            let Some(whole) = whole_set(cgroups, file) else {
+                return Err(error);
+            };
+            let text = whole.text(cgroups.version());
+            cgroups.write(file.controller, &path, &text)?;
+            Ok(text)
+        }
+        result => result.map(|()| text),
+    }
+}
+
+/// Whether the group should have the cpuset of its parent, and has all that there is.
+fn is_whole(cgroups: &mut impl Cgroups, file: &File, wanted: &Content, present: &Content) -> bool {
+    let is_parents = matches!(wanted, Content::Set(set) if set.0.is_empty());
+    is_parents && whole_set(cgroups, file).is_some_and(|whole| present.covers(&whole))
+}
+
+/// The CPUs or memory nodes that all pods together may use.
+fn whole_set(cgroups: &mut impl Cgroups, file: &File) -> Option<Content> {
+    let (pods, _) = file.path.split_once('/')?;
+    let path = format!("{pods}/{}.effective", file.name);
+    let text = cgroups.read(file.controller, &path).ok()?;
+    let whole = kind_of(file.name).parse(&text)?;
+    matches!(&whole, Content::Set(set) if !set.0.is_empty()).then_some(whole)
 }
 
 /// Rounded up to a page: a limit that the kernel rounds down must not be below the use.

@@ -109,14 +109,6 @@ fn numa(zone: &ZoneReport, lent: CpuMemory) -> Value {
             MEMORY: lent.memory.to_string(),
         })
     };
-    let mut value = json!({
-        "type": "Numa",
-        "name": zone.number.to_string(),
-        "resources": {
-            "allocatable": amounts(zone.allocatable),
-            "capacity": amounts(zone.capacity),
-        },
-    });
     let mut attributes = Vec::new();
     if !zone.distances.is_empty() {
         let distances: Vec<String> = zone.distances.iter().map(u32::to_string).collect();
@@ -125,9 +117,6 @@ fn numa(zone: &ZoneReport, lent: CpuMemory) -> Value {
     if !zone.reserved_cpus.0.is_empty() {
         let cpus = zone.reserved_cpus.to_string();
         attributes.push(json!({"name": "reserved_cpu_list", "value": cpus}));
-    }
-    if !attributes.is_empty() {
-        value["attributes"] = Value::Array(attributes);
     }
     let allocations = zone.allocations.iter().map(|allocation| {
         let (namespace, name, uid) = (&allocation.namespace, &allocation.name, &allocation.uid);
@@ -139,11 +128,18 @@ fn numa(zone: &ZoneReport, lent: CpuMemory) -> Value {
             },
         })
     });
-    let allocations: Vec<Value> = allocations.collect();
-    if !allocations.is_empty() {
-        value["allocations"] = Value::Array(allocations);
-    }
-    value
+    // Empty lists are written, too: the writer takes a key that is missing inside of a list for a default of the server, and
+    // would leave the pods of before there.
+    json!({
+        "type": "Numa",
+        "name": zone.number.to_string(),
+        "resources": {
+            "allocatable": amounts(zone.allocatable),
+            "capacity": amounts(zone.capacity),
+        },
+        "attributes": attributes,
+        "allocations": allocations.collect::<Vec<_>>(),
+    })
 }
 
 /// In the canonical form of a quantity.

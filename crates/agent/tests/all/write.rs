@@ -38,6 +38,33 @@ impl Model {
             killed_after: None,
         }
     }
+
+    /// What a group may use of a cpuset file: an empty one is the parent's.
+    pub(crate) fn effective(&self, path: &str) -> Option<String> {
+        let own = self.files.get(path)?;
+        let (group, file) = path.rsplit_once('/')?;
+        let parent = group.rsplit_once('/');
+        let parent = parent.and_then(|(parent, _)| self.effective(&format!("{parent}/{file}")));
+        let set = |text: &str| parse::cpu_list(text.as_bytes()).unwrap().0;
+        Some(match parent {
+            Some(parent) if own.is_empty() => parent,
+            Some(parent) => CpuSet(&set(own) & &set(&parent)).to_string(),
+            None => own.clone(),
+        })
+    }
+
+    /// The effective content of each file.
+    pub(crate) fn effective_files(&self) -> BTreeMap<String, String> {
+        let files = self.files.iter().map(|(path, text)| {
+            let is_set = path.ends_with(".cpus") || path.ends_with(".mems");
+            let text = is_set
+                .then(|| self.effective(path))
+                .flatten()
+                .unwrap_or(text.clone());
+            (path.clone(), text)
+        });
+        files.collect()
+    }
 }
 
 impl Cgroups for Model {
@@ -46,8 +73,11 @@ impl Cgroups for Model {
     }
 
     fn read(&mut self, _: Controller, path: &str) -> io::Result<Vec<u8>> {
-        let text = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(text.clone().into_bytes())
+        let text = match path.strip_suffix(".effective") {
+            Some(path) => self.effective(path),
+            None => self.files.get(path).cloned(),
+        };
+        Ok(text.ok_or(io::ErrorKind::NotFound)?.into_bytes())
     }
 
     fn write(&mut self, _: Controller, path: &str, text: &str) -> io::Result<()> {
@@ -74,6 +104,11 @@ impl Cgroups for Model {
         // cgroup v1 refuses an empty set.
         if self.version != Version::V2 && file.starts_with("cpuset.") && text.is_empty() {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // All groups have processes.
+        let has_set = self.files.get(path).is_some_and(|set| !set.is_empty());
+        if file.starts_with("cpuset.") && text.is_empty() && has_set {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         // On cgroup v2 any set is legal: the effective one is what the parent leaves of it.
         let above = parent.is_none_or(|parent| fits(file, text, &parent));
