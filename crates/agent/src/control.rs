@@ -39,7 +39,7 @@ const START_PERIODS: u32 = 30;
 /// How soon a started container or a changed pod is noticed between two samples.
 const POLL: Duration = Duration::from_millis(100);
 /// Two samples are at least this share of a period apart: rates over less time are noise.
-const EARLIEST: f64 = 0.5;
+const EARLIEST: f64 = 0.25;
 /// What of the kubelet changes seldom is read again after this time.
 const SLOW_PERIOD: Duration = Duration::from_secs(10);
 
