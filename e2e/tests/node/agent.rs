@@ -69,8 +69,7 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
     for volume in spec["volumes"].as_array_mut().unwrap() {
         let path = match volume["name"].as_str().unwrap() {
             "state" => directory.join("agent-state"),
-            "cpu-manager" => directory.join("kubelet/cpu_manager_state"),
-            "memory-manager" => directory.join("kubelet/memory_manager_state"),
+            "kubelet" => directory.join("kubelet"),
             _ => continue,
         };
         volume["hostPath"]["path"] = json!(path);
