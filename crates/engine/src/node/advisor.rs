@@ -189,7 +189,7 @@ pub fn advise(
             None => "the settings switch lending or its protection off",
         });
     } else {
-        advisor.lend(&mut advice, inputs, settings, now);
+        advisor.lend(&mut advice, inputs, &owners, settings, now);
     }
     let pressure = advisor.evictions.pressure();
     let unhealthy = degradation
@@ -339,6 +339,7 @@ impl Advisor {
         &mut self,
         advice: &mut Advice,
         inputs: &Inputs<'_>,
+        owners: &ZoneOwners,
         settings: &AgentSettings,
         now: Timestamp,
     ) {
@@ -359,12 +360,14 @@ impl Advisor {
             pods,
             sample,
             used: &used,
+            withheld: zones::withheld(sample, owners),
             quota: quota.map(|grant| grant.milli_cpu),
             last: self.lender.reported(),
         };
         let formula = headroom::formula(&figures, settings);
         let pool = self.lender.report(formula.value(), &settings.reclaim, now);
-        (advice.reclaimed, advice.terms) = lender::publish(formula, pool, sample, pods, settings);
+        (advice.reclaimed, advice.terms) =
+            lender::publish(formula, pool, (sample, owners), pods, settings);
         self.report = advice.reclaimed.clone();
         self.terms.clone_from(&advice.terms);
     }

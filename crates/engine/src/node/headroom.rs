@@ -145,6 +145,8 @@ pub struct LendingInputs<'a> {
     pub sample: &'a NodeSample,
     /// The mean of the last seconds.
     pub used: &'a ClassUse,
+    /// What is free in zones that pods have alone.
+    pub withheld: CpuMemory,
     /// A quota of `besteffort`, in thousandths of cores.
     pub quota: Option<i64>,
     /// What was reported last.
@@ -261,6 +263,13 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
         "use of pods that are not lent, and of the system",
         -not_lent.min(cpus),
     );
+    let withheld = inputs.withheld;
+    if withheld.milli_cpu > 0 {
+        cpu.add(
+            "idle CPUs in zones that pods have alone",
+            -withheld.milli_cpu,
+        );
+    }
     if let Some(quota) = inputs.quota {
         cpu.limit("quota of besteffort", quota);
     }
@@ -289,6 +298,7 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
         .milli_cpu
         .saturating_sub(estimate.milli_cpu)
         .saturating_sub(used.system.milli_cpu)
+        .saturating_sub(withheld.milli_cpu)
         .saturating_sub(reserve.milli_cpu);
     cpu.limit(
         "CPUs less the estimated need of other pods",
@@ -332,6 +342,12 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
     if settings.reclaim.memory.enable {
         let more = (canonical as i64).saturating_sub(memory.value);
         memory.add("free memory and static capacity, lent again", more);
+    }
+    if withheld.memory > 0 {
+        memory.add(
+            "free memory in zones that pods have alone",
+            -withheld.memory,
+        );
     }
     let threshold = settings.thresholds.memory_evict;
     let left = memory_total / 100 * threshold - in_use - hold.unused.memory;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::advice::ReclaimedReport;
 use super::headroom::Formula;
+use super::numa::ZoneOwners;
 use super::predict::Checkpoint;
 use super::settings::{AgentSettings, Lend, ReclaimSettings};
 use super::terms::{CpuMemory, Figure};
@@ -124,7 +125,7 @@ pub fn published(pool: CpuMemory, settings: &ReclaimSettings) -> CpuMemory {
 pub(super) fn publish(
     formula: Formula,
     pool: CpuMemory,
-    sample: &NodeSample,
+    (sample, owners): (&NodeSample, &ZoneOwners),
     pods: &[LocalPod],
     settings: &AgentSettings,
 ) -> (ReclaimedReport, Vec<Figure>) {
@@ -196,7 +197,7 @@ pub(super) fn publish(
     let report = ReclaimedReport {
         capacity,
         allocatable,
-        numa: zones::divide(allocatable, sample),
+        numa: zones::divide(allocatable, sample, owners),
     };
     (report, figures)
 }

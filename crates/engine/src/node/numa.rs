@@ -126,6 +126,11 @@ impl ZoneOwners {
         sample.map_or_else(CpuSet::default, |sample| cpus_of(self.exclusive, sample))
     }
 
+    /// Whether a pod has this zone alone.
+    pub(super) fn is_exclusive(&self, zone: u32) -> bool {
+        u8::try_from(zone).is_ok_and(|zone| self.exclusive.contains(zone))
+    }
+
     /// The CPUs of zones that pods share.
     pub(super) fn shared_cpus(&self, inputs: &Inputs<'_>) -> CpuSet {
         let sample = inputs.sample;

@@ -121,20 +121,40 @@ fn allocation(pod: &LocalPod, owners: &ZoneOwners, sample: &NodeSample) -> Vec<(
         .collect()
 }
 
-/// Divides the pool by what is free on each NUMA node. The parts add up to the whole.
-pub fn divide(pool: CpuMemory, sample: &NodeSample) -> BTreeMap<u32, CpuMemory> {
-    let free_cpu = |numa: &NumaUse| {
-        let cpus = 1000 * i64::try_from(numa.cpus.0.len()).unwrap_or(0);
-        let used = numa.cpu.map_or(0, |cpu| cpu.0 / 1_000_000);
-        cpus.saturating_sub(i64::try_from(used).unwrap_or(i64::MAX))
-            .max(0)
-    };
-    let free_memory = |numa: &NumaUse| {
-        let free = numa.memory_free.or(numa.memory_total).map_or(0, |it| it.0);
-        i64::try_from(free).unwrap_or(i64::MAX)
-    };
-    let cpu = shares(pool.milli_cpu, sample.numa.values().map(free_cpu).collect());
-    let memory = shares(pool.memory, sample.numa.values().map(free_memory).collect());
+/// What is free in zones that pods have alone: no other pod can use it.
+pub(super) fn withheld(sample: &NodeSample, owners: &ZoneOwners) -> CpuMemory {
+    let zones = sample.numa.iter();
+    let exclusive = zones.filter(|(number, _)| owners.is_exclusive(**number));
+    exclusive.map(|(_, zone)| free(zone)).sum()
+}
+
+fn free(zone: &NumaUse) -> CpuMemory {
+    let cpus = 1000 * i64::try_from(zone.cpus.0.len()).unwrap_or(0);
+    let used = zone.cpu.map_or(0, |cpu| cpu.0 / 1_000_000);
+    let used = i64::try_from(used).unwrap_or(i64::MAX);
+    let memory = zone.memory_free.or(zone.memory_total).map_or(0, |it| it.0);
+    CpuMemory {
+        milli_cpu: cpus.saturating_sub(used).max(0),
+        memory: i64::try_from(memory).unwrap_or(i64::MAX),
+    }
+}
+
+/// Divides the pool by what is free on each NUMA node that other pods can use. The parts add up to the whole.
+pub(super) fn divide(
+    pool: CpuMemory,
+    sample: &NodeSample,
+    owners: &ZoneOwners,
+) -> BTreeMap<u32, CpuMemory> {
+    let free = sample
+        .numa
+        .iter()
+        .map(|(number, zone)| match owners.is_exclusive(*number) {
+            true => CpuMemory::ZERO,
+            false => free(zone),
+        });
+    let free: Vec<CpuMemory> = free.collect();
+    let cpu = shares(pool.milli_cpu, free.iter().map(|it| it.milli_cpu).collect());
+    let memory = shares(pool.memory, free.iter().map(|it| it.memory).collect());
     let numbers = sample.numa.keys().copied();
     let parts = cpu.into_iter().zip(memory);
     numbers

@@ -152,6 +152,34 @@ fn a_pod_has_its_zones_and_all_others_leave_them_until_it_goes() {
 }
 
 #[test]
+fn what_is_idle_in_an_exclusive_zone_is_not_lent() {
+    let mut it = Fixture::with_zones(4);
+    // 65% of 8 CPUs.
+    let before = it.steps(400).reclaimed;
+    assert_eq!(before.capacity.milli_cpu, 5200);
+    assert!(
+        before.numa.values().all(|it| it.milli_cpu == 1300),
+        "{before:?}"
+    );
+    it.dedicated("db", "2,3", NumaBinding::Exclusive);
+    let advice = it.step();
+    let after = &advice.reclaimed;
+    // At most the CPUs of the two other zones.
+    assert!(after.capacity.milli_cpu <= 4000, "{after:?}");
+    assert!(after.capacity.memory <= 16 * GIB, "{after:?}");
+    let by_zone: Vec<bool> = after.numa.values().map(|it| it.milli_cpu > 0).collect();
+    assert_eq!(by_zone, [true, true, false, false], "{after:?}");
+    for name in ["reclaimed cpu", "reclaimed memory"] {
+        let mut terms = advice.terms.iter();
+        let figure = terms.find(|it| it.name == name).unwrap();
+        assert_eq!(figure.recompute(), figure.value, "{name}");
+    }
+    it.pods.clear();
+    it.sample.pods.clear();
+    assert_eq!(it.steps(400).reclaimed, before);
+}
+
+#[test]
 fn zones_of_strange_machines() {
     type Change = fn(&mut Fixture);
     let cases: [(&str, Change, &str, &str); 8] = [
