@@ -216,6 +216,7 @@ impl Queue {
             since: world.now,
             rejections: 0,
             errors: 0,
+            conflicts: 0,
             rejectors: Rejectors::default(),
             gate: None,
             flushed: None,
@@ -335,10 +336,16 @@ impl Queue {
         ticket.since = world.now;
         ticket.gate = None;
         ticket.rejectors = rejectors;
+        let conflicts = ticket.conflicts.saturating_add(1);
+        ticket.conflicts = if ticket.rejectors.is_conflict {
+            conflicts
+        } else {
+            0
+        };
         if ticket.rejectors.is_blamed() {
             ticket.rejections = ticket.rejections.saturating_add(1);
             ticket.errors = 0;
-        } else {
+        } else if !ticket.rejectors.is_conflict {
             ticket.errors = ticket.errors.saturating_add(1);
         }
         let ticket = &entry.ticket;
@@ -490,7 +497,7 @@ impl Queue {
             return;
         }
         let item = ticket.item(self.timing);
-        if hint == Hint::AfterBackoff && backoff::is_backing_off(item.expiry, world.now) {
+        if hint == Hint::AfterBackoff && world.now < item.release {
             entry.place = Location::Backoff;
             let blamed = ticket.rejectors.is_blamed();
             self.backoffs.push(item, blamed, world.profiles);

@@ -305,6 +305,7 @@ impl Scheduler {
             plugins: failure.rejected_by.clone(),
             pending: failure.pending.clone(),
             is_unresolvable: failure.is_unresolvable,
+            is_conflict: failure.is_conflict,
         };
         let attempt = Arc::new(Attempt {
             at: now,
@@ -426,6 +427,7 @@ impl Failure {
             rejected_by: Vec::new(),
             pending: Vec::new(),
             is_unresolvable: false,
+            is_conflict: false,
             nomination: Nomination::Clear,
         }
     }

@@ -14,7 +14,7 @@ pub(super) struct Item {
     /// Since when it is queued.
     pub(super) since: Timestamp,
     /// When its backoff ends.
-    pub(super) expiry: Timestamp,
+    pub(super) release: Timestamp,
     /// Settles ties: who came to the queue first.
     pub(super) sequence: u64,
 }
@@ -142,7 +142,7 @@ mod tests {
                         let item = Item {
                             pod: pod(&name).build(),
                             since: Timestamp(since),
-                            expiry: Timestamp(0),
+                            release: Timestamp(0),
                             sequence: sequence as u64,
                         };
                         heap.push(item, before);

@@ -283,6 +283,36 @@ fn with_nothing_else_to_do_a_penalty_is_not_waited_for() {
 }
 
 #[test]
+fn after_a_conflict_a_pod_waits_less_than_a_second() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    let conflict = |bench: &mut Bench| {
+        assert_eq!(bench.pop().as_deref(), Some("a"));
+        let rejectors = Rejectors {
+            is_conflict: true,
+            ..Rejectors::default()
+        };
+        bench.run(|queue, world| queue.give_back("a", rejectors, world));
+        let begun = bench.now;
+        let due = bench.queue.due(begun).unwrap();
+        assert_eq!(bench.pop(), None);
+        bench.now = due;
+        (due.0 - begun.0) / 1_000_000
+    };
+    let waits = [100..=200, 200..=400, 400..=800];
+    for wait in &waits {
+        let found = conflict(&mut bench);
+        assert!(wait.contains(&found), "{found} ms");
+    }
+    // After another failure it begins anew.
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+    bench.reject("a", &[]);
+    bench.now = bench.queue.due(bench.now).unwrap();
+    let found = conflict(&mut bench);
+    assert!(waits[0].contains(&found), "{found} ms");
+}
+
+#[test]
 fn a_pod_that_comes_under_another_name_leaves_none_behind() {
     let mut bench = Bench::new();
     for (uid, name) in [("u", "a"), ("u", "b"), ("v", "a")] {

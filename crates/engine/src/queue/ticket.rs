@@ -16,6 +16,8 @@ pub struct Rejectors {
     pub pending: Vec<&'static str>,
     /// The status of the pod was [`Status::Unresolvable`](crate::framework::Status::Unresolvable) on every node.
     pub is_unresolvable: bool,
+    /// It was not rejected: another scheduler was faster.
+    pub is_conflict: bool,
 }
 
 /// Which pods an event is for; by default all.
@@ -73,6 +75,8 @@ pub struct Ticket {
     pub(super) rejections: u32,
     /// Consecutive attempts that ended in an error.
     pub(super) errors: u32,
+    /// Consecutive attempts in which another scheduler was faster.
+    pub(super) conflicts: u32,
     pub(super) rejectors: Rejectors,
     pub(super) gate: Option<&'static str>,
     pub(super) flushed: Option<Timestamp>,
@@ -102,15 +106,17 @@ impl Ticket {
 
     /// The pod as heaps know it.
     pub(super) fn item(&self, timing: Timing) -> Item {
-        let failures = if self.errors > 0 {
-            self.errors
-        } else {
-            self.rejections
+        let release = match (self.conflicts, self.errors) {
+            (0, 0) => backoff::release(self.since, self.rejections, timing),
+            (0, errors) => backoff::release(self.since, errors, timing),
+            (conflicts, _) => {
+                backoff::release_after_conflict(self.since, conflicts, &self.pod.uid, timing)
+            }
         };
         Item {
             pod: self.pod.clone(),
             since: self.since,
-            expiry: backoff::expiry(self.since, failures, timing),
+            release,
             sequence: self.sequence,
         }
     }

@@ -356,7 +356,7 @@ impl Scheduler {
         let Some(binding) = self.binding.get_mut(uid) else {
             return;
         };
-        let Stage::Binding(ticket, by) = &binding.stage else {
+        let Stage::Binding(ticket, _) = &binding.stage else {
             return;
         };
         match result {
@@ -366,14 +366,27 @@ impl Scheduler {
                 let node = binding.node.clone();
                 self.post_bind(profile, &pod, &node);
             }
-            Err(text) => {
-                let text = match by {
-                    Some(Binder::Plugin(name)) => format!("running Bind plugin \"{name}\": {text}"),
-                    Some(Binder::Extender(_)) | None => text,
-                };
-                self.break_off(uid, text, now);
-            }
+            Err(text) => self.refused(uid, text, false, now),
         }
+    }
+
+    /// The pod was not bound: it waits again.
+    pub(super) fn refused(&mut self, uid: &Name, text: String, is_conflict: bool, now: Timestamp) {
+        let Some(binding) = self.binding.get(uid) else {
+            return;
+        };
+        let Stage::Binding(_, by) = &binding.stage else {
+            return;
+        };
+        let text = match by {
+            Some(Binder::Plugin(name)) => format!("running Bind plugin \"{name}\": {text}"),
+            Some(Binder::Extender(_)) | None => text,
+        };
+        let failure = Failure {
+            is_conflict,
+            ..Failure::error(binding.pod.clone(), text)
+        };
+        self.come_to_nothing(uid, failure, now);
     }
 
     /// The end of Bind, and PostBind.

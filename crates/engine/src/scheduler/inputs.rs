@@ -39,6 +39,7 @@ impl Scheduler {
                 }
             }
             Input::Bound { uid, result } => self.bound(&uid, result, now),
+            Input::Conflict { uid, message } => self.refused(&uid, message, true, now),
             Input::Prepared { uid, result } => self.prepared(&uid, result, now),
             Input::Permit {
                 uid,

@@ -21,6 +21,8 @@ pub enum Input {
         uid: Name,
         result: Result<(), String>,
     },
+    /// The other result of [`Outcome::Bind`]: the gate refused it, because another scheduler was faster.
+    Conflict { uid: Name, message: String },
     /// The result of [`Outcome::Prepare`]; an error has the plugin and the message.
     Prepared {
         uid: Name,
@@ -123,6 +125,8 @@ pub struct Failure {
     pub pending: Vec<&'static str>,
     /// The pod was [`Status::Unresolvable`](crate::framework::Status::Unresolvable) on every node.
     pub is_unresolvable: bool,
+    /// Another scheduler was faster.
+    pub is_conflict: bool,
     pub nomination: Nomination,
 }
 

@@ -97,6 +97,7 @@ mod tests {
             rejected_by: vec![],
             pending: vec![],
             is_unresolvable: false,
+            is_conflict: false,
             nomination: Nomination::Keep,
         };
         let (message, node) = ("no capacity".to_owned(), "n".into());

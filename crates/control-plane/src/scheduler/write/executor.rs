@@ -532,11 +532,11 @@ impl Executor {
                 }
                 Err(text)
             }
-            // Another scheduler was faster. The pod waits again, with backoff.
-            BindOutcome::Conflict(text) => {
+            // Another scheduler was faster. The pod waits again, with a short backoff.
+            BindOutcome::Conflict(message) => {
                 Counters::add(&self.counters.bind_failures);
-                tracing::info!(pod = %Named(&pod), %node, "the gate refused the bind: {text}");
-                Err(text)
+                tracing::info!(pod = %Named(&pod), %node, "the gate refused the bind: {message}");
+                return self.channel.send_result(Input::Conflict { uid, message });
             }
             BindOutcome::NotLeader => {
                 Counters::add(&self.counters.bind_failures);
