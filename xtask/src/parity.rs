@@ -323,6 +323,12 @@ impl Run {
             different += 1;
             if different <= SHOWN {
                 println!("case {index} of seed {} differs:", self.seed);
+                found.iter().for_each(|line| println!("    {line}"));
+                println!(
+                    "    {}",
+                    serde_json::to_string(&self.selection.narrow(&case))?
+                );
+                println!("  a smaller case:");
                 self.show(ours, theirs, &case, &found[0])?;
             }
         }

@@ -169,6 +169,20 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// Whether a pod may have zones now that it could not have before: zones are other ones, or an allocation is gone. What zones
+    /// lend does not matter.
+    pub fn has_more_than(&self, before: &Self) -> bool {
+        let differs = |(new, old): (&Zone, &Zone)| {
+            let is_same = (new.id, &new.socket, &new.allocatable, &new.distances)
+                == (old.id, &old.socket, &old.allocatable, &old.distances);
+            let is_gone = |it: &Allocation| !new.allocations.contains(it);
+            !is_same || old.allocations.iter().any(is_gone)
+        };
+        self.policy != before.policy
+            || self.zones.len() != before.zones.len()
+            || self.zones.iter().zip(&before.zones).any(differs)
+    }
+
     /// Of several zones with one id, the first counts.
     pub fn new(policy: TopologyPolicy, mut zones: Vec<Zone>) -> Self {
         zones.sort_by_key(|zone| zone.id);

@@ -141,12 +141,9 @@ impl Plugin for NodeResourceTopology {
 
     fn helps(&self, pod: &Pod, event: &Event, _: &Catalog) -> bool {
         if let Changed::Report { change, .. } = &event.changed {
-            let topology = |of: &Option<_>| {
-                let report: &std::sync::Arc<crate::model::CustomNodeResource> = of.as_ref()?;
-                report.topology.clone()
-            };
-            let (old, new) = (topology(&change.old), topology(&change.new));
-            return new.is_some() && old != new;
+            let old = change.old.as_ref().and_then(|it| it.topology.as_ref());
+            let new = change.new.as_ref().and_then(|it| it.topology.as_ref());
+            return new.is_some_and(|new| old.is_none_or(|old| new.has_more_than(old)));
         }
         if event.changed.is_update_of(pod) {
             return true;

@@ -1,7 +1,6 @@
 //! Which zones of a node a pod gets.
 
-use crate::framework::ZoneAmounts;
-use crate::framework::{NodeZones, ZoneRow};
+use crate::framework::{NodeZones, ZoneAmounts, ZoneRow};
 use crate::model::{NumaBinding, Pod, Resource, Topology, TopologyPolicy, Zone, ZoneSet};
 
 /// Sets that are looked at before the search is content with what it has. All sets of twelve zones are fewer.
@@ -169,6 +168,12 @@ impl ZoneDemand {
         if self.binding == Binding::Native {
             return self.native_fits(zones);
         }
+        if let Some(known) = self.known_to(topology) {
+            return match known.wants_nothing() {
+                true => Ok(ZoneSet::EMPTY),
+                false => known.choose(zones),
+            };
+        }
         if topology.policy.is_single() {
             return self.single(zones, true);
         }
@@ -200,6 +205,20 @@ impl ZoneDemand {
             return Err(self.too_few(topology, &groups, one_socket));
         };
         self.check_others(zones, best)
+    }
+
+    /// The demand without aligned devices that no zone reports: these are not bound to zones. `None` if there are none.
+    fn known_to(&self, topology: &Topology) -> Option<Self> {
+        let is_known = |(resource, _): &(Resource, i64)| {
+            let is_plain = matches!(resource, Resource::Cpu | Resource::Memory);
+            is_plain || is_of_zones(topology, resource)
+        };
+        if self.plain.is_some() || self.aligned.iter().all(is_known) {
+            return None;
+        }
+        let mut known = self.clone();
+        known.aligned.retain(is_known);
+        Some(known)
     }
 
     /// The best idle zone that suffices alone: one of the socket with the fewest idle zones, so that whole sockets stay idle.

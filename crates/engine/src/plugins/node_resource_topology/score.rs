@@ -4,8 +4,7 @@
 use super::WeightedResource;
 use super::choose::{ZoneDemand, count_to};
 use crate::framework::arithmetic::MAX_SCORE;
-use crate::framework::{NodeZones, ZoneRow, ZoneScore};
-use crate::framework::{ZoneAmounts, positions};
+use crate::framework::{NodeZones, ZoneAmounts, ZoneRow, ZoneScore, positions};
 use crate::model::{Pod, Resource, Zone};
 
 /// More sets than this are not compared: zones then score one by one.

@@ -111,6 +111,25 @@ fn a_resource_that_is_not_aligned_may_come_from_several_zones() {
 }
 
 #[test]
+fn devices_that_no_zone_reports_are_not_bound_to_zones() {
+    let zone = "cpu=4 memory=8Gi";
+    for policy in [NUMERIC, SINGLE] {
+        for exclusive in [true, false] {
+            let aligned = ["cpu", "memory", "example.com/gpu"];
+            let lab = Lab::new(plugin("LeastAllocated", &aligned));
+            let lab = machine(lab, policy, "a", &[(zone, ""), (zone, zone)]);
+            let lab = machine(lab, policy, "b", &[(zone, zone); 2]);
+            let wants = |requests: &str| pod("p").dedicated(Some(exclusive)).container(requests);
+            let found = lab.filter(&wants("cpu=4 example.com/gpu=6"));
+            assert_eq!(found[0], "ok", "{policy} {exclusive}");
+            assert_ne!(found[1], "ok", "{policy} {exclusive}");
+            let found = lab.filter(&wants("example.com/gpu=6"));
+            assert_eq!(found, ["ok", "ok"], "{policy} {exclusive}");
+        }
+    }
+}
+
+#[test]
 fn reasons_count_zones() {
     let large = ("cpu=4 memory=8Gi", "");
     let small = "cpu=2 memory=4Gi";
@@ -507,6 +526,7 @@ fn wakes_when_zones_may_be_free() {
     assert!(lab.helps_report(&wants, None, Some(zones.clone())));
     assert!(lab.helps_report(&wants, Some(report("n")), Some(zones.clone())));
     let taken = zones.clone().allocation(0, "x", "cpu=1");
+    assert!(!lab.helps_report(&wants, Some(zones.clone()), Some(taken.clone())));
     assert!(lab.helps_report(&wants, Some(taken), Some(zones.clone())));
     assert!(!lab.helps_report(&wants, Some(zones.clone()), Some(zones.lends(1, 1))));
     assert!(!lab.helps_report(&wants, None, Some(report("n"))));

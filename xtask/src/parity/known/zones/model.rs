@@ -286,7 +286,7 @@ impl SeenMachine {
             zones.map(|zone| amount(&zone.capacity, resource)).sum()
         };
         let all = (1 << self.zones.len()) - 1;
-        if capacity(all) < wanted {
+        if self.zones.is_empty() || capacity(all) < wanted {
             return vec![self.zones.len()];
         }
         let mut found = BTreeSet::new();
