@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed;
-use crate::shared_cluster::{asks, condition, merge, pod, text};
+use crate::shared_cluster::{asks, condition, merge, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(120);
 const NODES: usize = 4;
@@ -158,6 +159,44 @@ impl ZonedCluster {
             }
         });
     }
+
+    fn explain(&self, scheduler: &Process, arguments: &[&str]) -> String {
+        let server = deployed::server(scheduler).unwrap();
+        let output = Command::new(e2e::tidepool::binary().unwrap())
+            .arg("explain")
+            .args(arguments)
+            .args(["--server", &server])
+            .env_clear()
+            .env(
+                "KUBECONFIG",
+                self.control_plane.kubeconfig_file("admin").unwrap(),
+            )
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Returns once no pod that waits is in backoff.
+    fn await_backoff(&self, scheduler: &Process) {
+        for waiting in self.waiting() {
+            let name = format!("default/{}", text(&waiting["metadata"]["name"]));
+            eventually(&format!("{name} is not in backoff"), LONG, || {
+                let report = self.explain(scheduler, &["pod", &name, "-o", "json"]);
+                let report: Value = serde_json::from_str(&report).unwrap();
+                let attempts = report["attempts"].as_u64().unwrap_or(1);
+                let backoff = Duration::from_secs(1 << (attempts.clamp(1, 5) - 1));
+                let at = text(&report["lastAttempt"]["at"]);
+                let at: jiff::Timestamp = at.parse().map_err(|_| at.clone())?;
+                let over = Duration::try_from(jiff::Timestamp::now().duration_since(at));
+                match report["state"] == "unschedulable" && over.unwrap_or_default() > backoff {
+                    true => Ok(()),
+                    false => Err(report["state"].to_string()),
+                }
+            });
+        }
+    }
 }
 
 /// A pod that wants one zone for itself.
@@ -210,4 +249,50 @@ fn twenty_dedicated_pods_share_sixteen_numa_zones() {
     second.stop();
     let third = cluster.schedule("third");
     cluster.check_full(&third);
+
+    let node = cluster.explain(&third, &["node", "simulated-001"]);
+    let head = "zones      4 NUMA zones in 2 sockets; 0 idle\n";
+    assert!(node.contains(head), "{node}");
+    assert_eq!(
+        node.matches("  exclusive  default/search-").count(),
+        4,
+        "{node}"
+    );
+    let waiting = text(&cluster.waiting()[0]["metadata"]["name"]);
+    let explained = cluster.explain(&third, &["pod", &format!("default/{waiting}")]);
+    let words = "cannot align container: it needs 1 idle NUMA zone; 0 of 4 are idle";
+    assert!(explained.contains(words), "{explained}");
+
+    // One is deleted: one of those that wait has its zone within a second.
+    cluster.await_backoff(&third);
+    let before = cluster.owners();
+    let (zone, uid) = before.iter().next().unwrap();
+    let pods = api.list(PODS).unwrap();
+    let owner = pods.iter().find(|pod| pod["metadata"]["uid"] == **uid);
+    let owner = text(&owner.unwrap()["metadata"]["name"]);
+    let begun = Instant::now();
+    api.delete_now(&pod_path(&owner)).unwrap();
+    let next = loop {
+        let found = cluster.owners().remove(zone);
+        if let Some(next) = found.filter(|next| next != uid) {
+            break next;
+        }
+        let waited = begun.elapsed();
+        assert!(waited < LONG, "{}", third.last_words());
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let took = begun.elapsed();
+    println!("a zone that was freed had its next owner after {took:?}");
+    assert!(
+        took < Duration::from_secs(1),
+        "the next pod waited {took:?}"
+    );
+    assert!(!before.values().any(|uid| *uid == next));
+    let pods = api.list(PODS).unwrap();
+    let next = pods.iter().find(|pod| pod["metadata"]["uid"] == *next);
+    let next = text(&next.unwrap()["metadata"]["name"]);
+    let explained = cluster.explain(&third, &["pod", &format!("default/{next}")]);
+    let words = format!("zones      NUMA zone {} of {}, exclusive\n", zone.1, zone.0);
+    assert!(explained.contains(&words), "{explained}");
+    deployed::check_permissions(&cluster.control_plane);
 }

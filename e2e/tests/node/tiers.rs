@@ -1,17 +1,26 @@
 //! Mid and batch pods on the real kubelet, with the controllers, the scheduler and the agent as processes beside it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use e2e::node::{HostNode, MachineState, options, pod};
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::agent::{CNR, wait_for_taint};
-use crate::killed::kill_now;
-use crate::real_node::{LIMIT, wait_until_ready, wait_until_running};
+use crate::groups::{burner, cpus, wake};
+use crate::killed::{is_full, kill_now};
+use crate::real_node::{LIMIT, uid, wait_until_ready, wait_until_running};
 
 const NODE: &str = "tiers";
+const COOL_NODE: &str = "cool-001";
 const PODS: &str = "/api/v1/namespaces/default/pods";
+const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
+/// Pods that burn CPU until they are moved.
+const BURNERS: [&str; 2] = ["burner-a", "burner-b"];
+/// The high mark of a node's CPU, in percent.
+const HIGH_MARK: f64 = 75.0;
 const PROFILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../crates/tidepool/src/up/default-profile.yaml"
@@ -41,6 +50,7 @@ fn tiers_on_a_real_node_never_fail_running_pods_and_follow_the_agent() {
     tiers.a_new_kubelet_keeps_all_pods();
     tiers.no_other_pod_fits();
     tiers.a_silent_agent_taints_its_node();
+    tiers.a_hot_node_is_relieved();
     tiers.stop();
     assert_eq!(MachineState::read().unwrap(), before);
 }
@@ -81,24 +91,27 @@ impl TierNode {
         let tidepool = e2e::tidepool::binary().unwrap();
         let kubeconfig = control_plane.kubeconfig_file("admin").unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let arguments = vec![
+        let mut arguments = vec![
             "agent".to_owned(),
             kubeconfig.clone(),
             format!("--node-name={NODE}"),
             format!("--cgroup-root=/{}", node.cgroup_root()),
             format!("--state-dir={}", node.directory().join("state").display()),
             "--report-period=1s".to_owned(),
-            "--lease-period=1s".to_owned(),
             "--secure-port=0".to_owned(),
         ];
-        let agent = control_plane.run("agent", &tidepool, &arguments).unwrap();
-        let controllers = [
+        let mut controllers = vec![
             "controllers".to_owned(),
             kubeconfig,
-            // A second of a busy machine is short.
-            "--agent-silent-after=8s".to_owned(),
+            // The load of a test that starts everything at once is no reason to move pods.
+            "--controllers=*,-hot-spots".to_owned(),
             "--secure-port=0".to_owned(),
         ];
+        if !is_full() {
+            arguments.push("--lease-period=1s".to_owned());
+            controllers.push("--agent-silent-after=5s".to_owned());
+        }
+        let agent = control_plane.run("agent", &tidepool, &arguments).unwrap();
         let controllers = control_plane.run("controllers", &tidepool, &controllers);
         let config = format!("--config={PROFILE}");
         let flags = ["--mode=primary", &config, "--secure-port=0"];
@@ -227,8 +240,14 @@ impl TierNode {
     fn a_silent_agent_taints_its_node(&mut self) {
         self.api.delete_now(&format!("{PODS}/service")).unwrap();
         kill_now(&mut self.agent);
+        let killed = Instant::now();
         let cnr = format!("{CNR}/{NODE}");
         wait_for_taint(&self.api, &cnr, "tidepool.io/agent-silent", true);
+        let (taken, bound) = (killed.elapsed(), if is_full() { 100 } else { 8 });
+        assert!(
+            taken <= Duration::from_secs(bound),
+            "tainted after {taken:?}"
+        );
         // It requests nothing, so only the taint is in its way.
         let mut reclaimed = unplaced("reclaimed", &json!({}));
         reclaimed["metadata"]["annotations"] =
@@ -245,6 +264,164 @@ impl TierNode {
         self.agent = agent.unwrap();
         wait_for_taint(&self.api, &cnr, "tidepool.io/agent-silent", false);
         wait_until_running(&self.api, "default", "reclaimed");
+    }
+
+    /// Batch pods leave the node while a service needs its CPU. The test creates them again, as a workload does.
+    fn a_hot_node_is_relieved(&mut self) {
+        for name in ["another-mid", "another-batch", "reclaimed", "small"] {
+            self.api.delete_now(&format!("{PODS}/{name}")).unwrap();
+        }
+        // The agent would confine the pods, or evict them, before the node is hot.
+        let thresholds = json!({"clusterStrategy": {
+            "cpuSuppressThresholdPercent": 95, "cpuEvictTimeWindowSeconds": 3600, "interferencePressurePercent": 100,
+        }});
+        let settings = json!({"data": {"resource-threshold-config": thresholds.to_string()}});
+        let path = "/api/v1/namespaces/tidepool-system/configmaps/tidepool-colocation";
+        self.api.patch(path, &settings).unwrap();
+        for name in BURNERS {
+            self.api.create(&self.burner(name)).unwrap();
+            wait_until_running(&self.api, "default", name);
+        }
+        let cpu = json!(format!("{}m", 300.0 * cpus()));
+        let resources = json!({"requests": {"cpu": "100m"}, "limits": {"cpu": cpu}});
+        let service = burner(&self.node, "busy-service", cpus() as usize, resources);
+        self.api.create(&service).unwrap();
+        wait_until_running(&self.api, "default", "busy-service");
+        for name in ["busy-service", BURNERS[0], BURNERS[1]] {
+            wake(&self.node, name);
+        }
+        let _nodes = self.add_cool_node();
+        self.wait_for_load("the node is hot", |percent| percent > HIGH_MARK);
+
+        let kubeconfig = self.control_plane.kubeconfig_file("admin").unwrap();
+        let flags = [
+            "controllers".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--controllers=hot-spots".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--hot-spot-interval=1s".to_owned(),
+            "--hot-spot-rounds=3".to_owned(),
+            "--hot-spot-workload-pause=1s".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let controllers = self.control_plane.run("hot-spots", &self.tidepool, &flags);
+        let controllers = controllers.unwrap();
+        eventually("the pods are moved", LIMIT, || {
+            for name in BURNERS {
+                if self.api.get(&format!("{PODS}/{name}")).is_err() {
+                    self.api.create(&self.burner(name)).unwrap();
+                }
+            }
+            let nodes = BURNERS.map(|name| self.node_of(name));
+            let is_moved = nodes.iter().all(|it| it == COOL_NODE);
+            is_moved
+                .then_some(())
+                .ok_or_else(|| format!("{nodes:?} {}", controllers.last_words()))
+        });
+        self.wait_for_load("the node is below its mark", |percent| percent < HIGH_MARK);
+        let uids = BURNERS.map(|name| uid(&self.api, name));
+        // Time in which a controller that does not stop moves more.
+        std::thread::sleep(Duration::from_secs(6));
+        assert_eq!(BURNERS.map(|name| uid(&self.api, name)), uids);
+        assert_eq!(self.node_of("batch"), NODE);
+        self.check_events();
+    }
+
+    /// A batch pod that burns CPU. It has no limit: it uses what the agent leaves it.
+    fn burner(&self, name: &str) -> Value {
+        let amounts =
+            json!({"kubernetes.io/batch-cpu": "50", "kubernetes.io/batch-memory": "16Mi"});
+        let resources = json!({"requests": amounts});
+        let mut pod = burner(&self.node, name, cpus() as usize, resources);
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod["metadata"]["labels"] = json!({"koordinator.sh/priority-class": "koord-batch", "koordinator.sh/qosClass": "BE"});
+        // A pod that nothing creates again is never moved.
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": true,
+        }]);
+        pod
+    }
+
+    fn node_of(&self, pod: &str) -> String {
+        let pod = self.api.get(&format!("{PODS}/{pod}")).unwrap_or_default();
+        pod["spec"]["nodeName"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// A simulated node that uses nothing.
+    fn add_cool_node(&self) -> Process {
+        let kubeconfig = self.control_plane.kubeconfig_file("admin").unwrap();
+        let flags = [
+            "nodes".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--nodes=1".to_owned(),
+            "--name-prefix=cool".to_owned(),
+            format!("--cpu={}", 8.0 * cpus()),
+            "--secure-port=0".to_owned(),
+        ];
+        let nodes = self.control_plane.run("nodes", &self.tidepool, &flags);
+        wait_until_ready(&self.api, COOL_NODE);
+        let metric = json!({
+            "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": COOL_NODE}, "spec": {},
+        });
+        self.api.post(METRICS, &metric).unwrap();
+        let usage = json!({"resources": {"cpu": "100m", "memory": "1Gi"}});
+        let status = json!({"status": {
+            "updateTime": jiff::Timestamp::now().to_string(),
+            "nodeMetric": {"nodeUsage": usage, "systemUsage": usage},
+        }});
+        let path = format!("{METRICS}/{COOL_NODE}/status");
+        self.api.patch(&path, &status).unwrap();
+        nodes.unwrap()
+    }
+
+    /// Waits until what the agent reports of the node's CPU is so in five reports.
+    fn wait_for_load(&self, what: &str, is_wanted: impl Fn(f64) -> bool) {
+        let mut reports = BTreeSet::new();
+        eventually(what, LIMIT, || {
+            let metric = self.api.get(&format!("{METRICS}/{NODE}"));
+            let status = metric.map_err(|error| format!("{error:#}"))?["status"].clone();
+            let used = &status["nodeMetric"]["nodeUsage"]["resources"]["cpu"];
+            let used = used
+                .as_str()
+                .and_then(|it| it.strip_suffix('m')?.parse::<f64>().ok());
+            let percent = used.ok_or_else(|| status.to_string())? / 10.0 / cpus();
+            if !is_wanted(percent) {
+                reports.clear();
+            } else {
+                reports.insert(status["updateTime"].to_string());
+            }
+            (reports.len() >= 5)
+                .then_some(())
+                .ok_or_else(|| format!("the node uses {percent}%"))
+        });
+    }
+
+    /// Each burner has one event, with the figures; other pods have none.
+    fn check_events(&self) {
+        let events = self.api.list("/api/v1/namespaces/default/events").unwrap();
+        let mut events: Vec<&Value> = events
+            .iter()
+            .filter(|it| it["reason"] == "HotSpot")
+            .collect();
+        events.sort_by_key(|it| it["involvedObject"]["name"].to_string());
+        let names: Vec<&str> = events
+            .iter()
+            .filter_map(|it| it["involvedObject"]["name"].as_str())
+            .collect();
+        assert_eq!(names, BURNERS, "{events:#?}");
+        for event in events {
+            assert_ne!(event["count"], 2, "{event}");
+            let message = event["message"].as_str().unwrap();
+            for words in [
+                format!("node {NODE} uses"),
+                format!("the scheduler would place it on node {COOL_NODE}"),
+            ] {
+                assert!(message.contains(&words), "{message}");
+            }
+        }
     }
 
     fn stop(mut self) {
