@@ -22,6 +22,8 @@ const RECLAIMED: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 const GATE: &str = include_str!("../../../deploy/gate.yaml");
 const POLICIES: &str =
     "/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/default/resourcepolicies";
+/// The label of a node's quarter.
+const PART: &str = "example.com/part";
 const STARTUP: Duration = Duration::from_secs(300);
 /// Pods of the ResourcePolicy in its first unit.
 const MAX_COUNT: usize = 20;
@@ -74,6 +76,8 @@ pub(crate) struct Outcome {
     pub(crate) overcommitted: usize,
     /// Pods in the unit beyond its limit.
     pub(crate) over_limit: usize,
+    /// The seconds until the last pod of each scheduler was bound.
+    pub(crate) last_binds: BTreeMap<String, i64>,
 }
 
 impl Cluster {
@@ -213,7 +217,25 @@ impl Cluster {
     pub(crate) fn start_one_process(&mut self) -> Result<()> {
         self.fourth = FOURTH;
         let names = [&OURS[..], &[FOURTH]].concat();
-        self.start_ours("all", &names, 1)?;
+        self.start_ours("all", &names, 1, None)?;
+        self.await_schedulers()
+    }
+
+    /// Three of ours and kube-scheduler, each with a quarter of the nodes.
+    pub(crate) fn start_split_schedulers(&mut self) -> Result<()> {
+        for (number, node) in self.api.list("/api/v1/nodes")?.iter().enumerate() {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            let labels = json!({"metadata": {"labels": {PART: (number % 4).to_string()}}});
+            self.api.patch(&format!("/api/v1/nodes/{name}"), &labels)?;
+        }
+        let kube = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"qps": 10_000, "burst": 10_000},
+            "profiles": [{"schedulerName": THEIRS, "pluginConfig": part(3)}]});
+        self.schedulers
+            .push(self.control_plane.kube_scheduler(&kube, &[])?);
+        for (number, name) in OURS.iter().enumerate() {
+            self.start_ours(name, &[name], 1, Some(number))?;
+        }
         self.await_schedulers()
     }
 
@@ -224,18 +246,25 @@ impl Cluster {
         self.schedulers
             .push(self.control_plane.kube_scheduler(&kube, &[])?);
         for name in OURS {
-            self.start_ours(name, &[name], among)?;
+            self.start_ours(name, &[name], among, None)?;
         }
         self.await_schedulers()
     }
 
-    fn start_ours(&mut self, process: &str, names: &[&str], among: usize) -> Result<()> {
+    fn start_ours(
+        &mut self,
+        process: &str,
+        names: &[&str],
+        among: usize,
+        only: Option<usize>,
+    ) -> Result<()> {
         // Reclaimed pods and units need the plugins that count them.
         let plugins = json!({"multiPoint": {"enabled": [
             {"name": "QoSAwareNodeResourcesFit", "weight": 1}, {"name": "resourcepolicy"}]}});
-        let profiles = names
-            .iter()
-            .map(|name| json!({"schedulerName": name, "plugins": plugins}));
+        let settings = only.map_or(json!([]), part);
+        let profiles = names.iter().map(
+            |name| json!({"schedulerName": name, "plugins": plugins, "pluginConfig": settings}),
+        );
         let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": false}, "profiles": profiles.collect::<Vec<_>>()});
         let file = self.control_plane.logs().join(format!("{process}.yaml"));
@@ -304,8 +333,8 @@ impl Cluster {
         })
     }
 
-    /// Returns when every pod runs or was refused by its kubelet.
-    pub(crate) fn await_decided(&self, patience: Duration) -> Result<()> {
+    /// Returns when every pod but so many runs or was refused by its kubelet.
+    pub(crate) fn await_decided(&self, unbound: usize, patience: Duration) -> Result<()> {
         let begun = Instant::now();
         loop {
             let pods = self.api.list(PODS)?;
@@ -314,7 +343,7 @@ impl Cluster {
                 matches!(phase, Some("Running" | "Failed"))
             };
             match pods.iter().filter(|pod| !is_decided(pod)).count() {
-                0 => return Ok(()),
+                open if open <= unbound => return Ok(()),
                 open if begun.elapsed() > patience => bail!("{open} pods are not decided"),
                 _ => std::thread::sleep(Duration::from_millis(500)),
             }
@@ -325,7 +354,8 @@ impl Cluster {
     pub(crate) fn outcome(&self) -> Result<Outcome> {
         let mut borrowers: BTreeMap<String, usize> = BTreeMap::new();
         let (mut refused, mut in_unit) = (0, 0_usize);
-        for pod in self.api.list(PODS)? {
+        let pods = self.api.list(PODS)?;
+        for pod in &pods {
             refused += usize::from(pod["status"]["phase"] == "Failed");
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
@@ -337,6 +367,7 @@ impl Cluster {
         }
         let overcommitted = borrowers.values().filter(|pods| **pods > self.lent);
         Ok(Outcome {
+            last_binds: last_binds(&pods),
             refused,
             overcommitted: overcommitted.count(),
             over_limit: in_unit.saturating_sub(MAX_COUNT),
@@ -385,6 +416,34 @@ impl Cluster {
         let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok());
         Ok(counts.sum())
     }
+}
+
+/// The settings of a scheduler that places pods on a quarter of the nodes.
+fn part(number: usize) -> Value {
+    let one = json!({"key": PART, "operator": "In", "values": [number.to_string()]});
+    json!([{"name": "NodeAffinity", "args": {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        {"nodeSelectorTerms": [{"matchExpressions": [one]}]}}}}])
+}
+
+/// By scheduler, in whole seconds since the first pod was created.
+fn last_binds(pods: &[Value]) -> BTreeMap<String, i64> {
+    let seconds = |value: &Value| {
+        let time = value.as_str()?.parse::<jiff::Timestamp>().ok()?;
+        Some(time.as_second())
+    };
+    let created = pods.iter().map(|pod| &pod["metadata"]["creationTimestamp"]);
+    let first = created.filter_map(seconds).min().unwrap_or_default();
+    let mut last = BTreeMap::new();
+    for pod in pods {
+        let conditions = pod["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let bound = conditions.find(|it| it["type"] == "PodScheduled" && it["status"] == "True");
+        let bound = bound.and_then(|it| seconds(&it["lastTransitionTime"]));
+        let scheduler = pod["spec"]["schedulerName"].as_str().unwrap_or_default();
+        let latest = last.entry(scheduler.to_owned()).or_insert(0);
+        *latest = bound.map_or(0, |at| at - first).max(*latest);
+    }
+    last
 }
 
 fn run(control_plane: &ControlPlane, command: &str, flags: &[&str]) -> Result<Process> {
