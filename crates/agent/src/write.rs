@@ -7,7 +7,8 @@
 //! - Each write is read back. A file that the kernel refuses is tried again after a growing delay.
 //! - A file that another process overwrites three times within five minutes is left to that process.
 //! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes.
-//! - On cgroup v2 an empty cpuset means that of the parent, but the kernel refuses to empty that of a group with processes. Such a
+//! - On cgroup v2 an empty cpuset means that of the parent. Containers with an empty one follow their pod, and are not written: each
+//!   write of a cpuset takes the kernel milliseconds. But the kernel refuses to empty that of a group with processes. Such a
 //!   group gets all that pods have; the kernel limits it to what the parent has.
 //! - Of writes that are equally deep, those that narrow are made in the order of the settings, and those that widen in the opposite
 //!   order.
@@ -16,7 +17,7 @@ pub mod file;
 mod journal;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -226,12 +227,21 @@ impl Writer {
                 }
             }
         }
+        let follows = |(file, (_, content, _)): (&File, &(usize, Content, bool))| {
+            let pod = file.of_pod().and_then(|pod| wanted.get(&pod));
+            let is_same = pod.is_some_and(|(_, of_pod, _)| of_pod == content);
+            is_same.then(|| file.clone())
+        };
+        let following: BTreeSet<File> = match version {
+            Version::V2 => wanted.iter().filter_map(follows).collect(),
+            _ => BTreeSet::new(),
+        };
         // The kernel has removed the files of other groups.
         self.files.retain(|file, _| wanted.contains_key(file));
         let (mut wider, mut narrower) = (Vec::new(), Vec::new());
         let mut is_returned = false;
         for (file, (rank, content, is_original)) in wanted {
-            match self.plan(cgroups, &file, content, now) {
+            match self.plan(cgroups, &file, content, following.contains(&file), now) {
                 Ok(steps) => {
                     for (step, is_wider) in steps {
                         let step = Step { rank, ..step };
@@ -355,12 +365,13 @@ impl Writer {
         is_returned
     }
 
-    /// The writes that a file needs, and whether each makes it wider.
+    /// The writes that a file needs, and whether each makes it wider. An empty set is right if the group follows its pod.
     fn plan(
         &mut self,
         cgroups: &mut impl Cgroups,
         file: &File,
         content: Content,
+        follows: bool,
         now: Timestamp,
     ) -> Result<Vec<(Step, bool)>, String> {
         let known = self.files.entry(file.clone()).or_default();
@@ -388,8 +399,10 @@ impl Writer {
             other => other,
         };
         let waits = known.retry.as_ref().is_some_and(|retry| now < retry.at);
-        let is_right =
-            is_rounded(&content, &present) || is_whole(cgroups, file, &content, &present);
+        let is_inherited = follows && is_empty_set(&present);
+        let is_right = is_inherited
+            || is_rounded(&content, &present)
+            || is_whole(cgroups, file, &content, &present);
         known.right = (is_right && content == asked).then(|| {
             // Not all files in the same period.
             let spread = Duration::from_secs(reconcile::fnv1a(path.as_bytes()) % 5);
@@ -594,8 +607,7 @@ fn write(cgroups: &mut impl Cgroups, file: &File, content: &Content) -> io::Resu
 
 /// Whether the group should have the cpuset of its parent, and has all that there is.
 fn is_whole(cgroups: &mut impl Cgroups, file: &File, wanted: &Content, present: &Content) -> bool {
-    let is_parents = matches!(wanted, Content::Set(set) if set.0.is_empty());
-    is_parents && whole_set(cgroups, file).is_some_and(|whole| present.covers(&whole))
+    is_empty_set(wanted) && whole_set(cgroups, file).is_some_and(|whole| present.covers(&whole))
 }
 
 /// The CPUs or memory nodes that all pods together may use.
@@ -604,7 +616,11 @@ fn whole_set(cgroups: &mut impl Cgroups, file: &File) -> Option<Content> {
     let path = format!("{pods}/{}.effective", file.name);
     let text = cgroups.read(file.controller, &path).ok()?;
     let whole = kind_of(file.name).parse(&text)?;
-    matches!(&whole, Content::Set(set) if !set.0.is_empty()).then_some(whole)
+    (!is_empty_set(&whole)).then_some(whole)
+}
+
+fn is_empty_set(content: &Content) -> bool {
+    matches!(content, Content::Set(set) if set.0.is_empty())
 }
 
 /// Rounded up to a page: a limit that the kernel rounds down must not be below the use.
