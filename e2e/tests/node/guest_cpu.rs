@@ -152,6 +152,15 @@ pub(crate) fn prove(api: &Api, node: &mut GuestNode) {
     }
 }
 
+/// Stops all processes of the reclaimed pod but one. With more of them the emulated CPUs leave nothing of this machine to the API
+/// server.
+pub(crate) fn leave_one_process(api: &Api, node: &mut GuestNode) {
+    let lent = Burner::find(api, "besteffort", "lent-guest");
+    // The first process is the shell that waits for the others.
+    let stop = format!("kill -STOP $(sed 1,2d {}/cgroup.procs)", lent.container);
+    node.shell(&stop).unwrap();
+}
+
 /// The reclaimed pod has more than one CPU, and uses what the threshold leaves.
 fn wait_until_all_is_used(node: &mut GuestNode, lent: &Burner) {
     eventually("the reclaimed pod uses what is left", LIMIT, || {
