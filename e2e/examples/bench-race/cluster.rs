@@ -359,7 +359,7 @@ impl Cluster {
             refused += usize::from(pod["status"]["phase"] == "Failed");
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
-            if !requests[RECLAIMED].is_null() {
+            if !requests[RECLAIMED].is_null() && !node.is_empty() {
                 *borrowers.entry(node.to_owned()).or_default() += 1;
             }
             let is_capped = pod["metadata"]["labels"]["app"] == "capped";
