@@ -121,15 +121,9 @@ fn large_answers(fixture: &Fixture, usual: Duration) {
         let webhooks = json!({"webhooks": configuration["webhooks"]});
         fixture.api.patch(&path, &webhooks).unwrap();
     }
-    // Reading 100 MiB is work of the API server, which a busy machine delays now and then: all are created, most of them in time in
-    // one of three tries.
-    let mut tries = Vec::new();
-    let is_in_time = (0..3).any(|number| {
-        let times = create_all(fixture, &format!("large-{number}"), 5, 1);
-        tries.push(times.clone());
-        times[2] < usual + LATER
-    });
-    assert!(is_in_time, "{tries:?}, usually {usual:?}");
+    let times = create_all(fixture, "large", 5, 1);
+    // Reading 100 MiB is work of the API server, which a busy machine delays now and then: all are created, most of them in time.
+    assert!(times[2] < usual + LATER, "{times:?}, usually {usual:?}");
 }
 
 /// Ends every connection with a reset.

@@ -644,8 +644,7 @@ pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
     }
     eventually("its memory is in its zone", LIMIT, || {
         let [away, own] = pages(node, &dedicated);
-        // The kernel does not move pages that processes share, as a shell and its child do.
-        (own >= 512 && away * 50 <= own)
+        (away == 0 && own >= 512)
             .then_some(())
             .ok_or(format!("{away} pages away, {own} in the zone"))
     });
