@@ -132,7 +132,11 @@ impl Shared {
         written: usize,
     ) {
         let mut state = self.lock();
-        if sample.is_some() {
+        let is_known = |known: &Arc<NodeSample>| {
+            let sample = sample.as_ref();
+            sample.is_some_and(|sample| Arc::ptr_eq(known, sample))
+        };
+        if sample.is_some() && !state.sample.as_ref().is_some_and(is_known) {
             state.taken = Some((Instant::now(), began.elapsed()));
         }
         state.sample = sample;

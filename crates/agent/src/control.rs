@@ -152,32 +152,36 @@ impl Control {
     /// Runs until the other side of `stopped` is dropped. A period that took too long is not made up for.
     pub(crate) fn run(mut self, stopped: &mpsc::Receiver<()>) {
         loop {
-            let began = Instant::now();
-            self.round(began);
+            let sampled = Instant::now();
+            self.collect(self.time(sampled));
+            self.act(sampled);
             let earliest = self.options.period.mul_f64(EARLIEST);
             loop {
-                let rest = self.options.period.saturating_sub(began.elapsed());
+                let rest = self.options.period.saturating_sub(sampled.elapsed());
                 if stopped.recv_timeout(rest.min(POLL)) != Err(RecvTimeoutError::Timeout) {
                     self.save_checkpoint();
                     return;
                 }
-                if rest <= POLL || (began.elapsed() >= earliest && self.has_changed()) {
+                if rest <= POLL || (sampled.elapsed() >= earliest && self.has_new_groups()) {
                     break;
+                }
+                // A changed pod does not wait for a sample: pods leave the zone of another one at once.
+                if self.objects.changed.load(Ordering::Relaxed) {
+                    self.act(Instant::now());
                 }
             }
         }
     }
 
-    /// Whether a container started or ended, or a pod of the node changed.
-    fn has_changed(&mut self) -> bool {
+    /// Whether a container started or ended.
+    fn has_new_groups(&mut self) -> bool {
         let groups = self.collector.as_mut();
-        self.objects.changed.load(Ordering::Relaxed)
-            || groups.is_some_and(|collector| collector.has_changed())
+        groups.is_some_and(|collector| collector.has_changed())
     }
 
-    fn round(&mut self, began: Instant) {
+    /// Decides on the last sample and the objects, and carries it out.
+    fn act(&mut self, began: Instant) {
         let now = self.time(began);
-        self.collect(now);
         self.read_objects();
         self.read_slow_files(began);
         while let Ok((uid, is_accepted)) = self.answers.try_recv() {
