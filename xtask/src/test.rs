@@ -109,24 +109,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let controlplane = go || given_controlplane();
     let node_tests = guest::is_root() || in_ci();
-    let mut tests = process::cargo();
-    tests.args([
-        "test",
-        "--release",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-    ]);
-    // Tests only ask whether it is set.
-    match options.full {
-        true => tests.env("TIDEPOOL_FULL", "1"),
-        false => tests.env_remove("TIDEPOOL_FULL"),
-    };
+    let mut tests = cargo_test(options.full);
+    let mut timed = cargo_test(options.full);
+    timed.args(["--test", "all", "--", TIMED, "--test-threads=1"]);
     if controlplane || in_ci() {
         step("control plane", &mut || {
             let directory = controlplane::directory()?;
             println!("    {}", directory.display());
-            tests.env("TIDEPOOL_CONTROLPLANE", directory);
+            tests.env("TIDEPOOL_CONTROLPLANE", &directory);
+            timed.env("TIDEPOOL_CONTROLPLANE", &directory);
             Ok(Count::one(true))
         });
         if node_tests {
@@ -138,12 +129,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         tests.args(["--exclude", "e2e"]);
     }
+    tests.args(["--", "--skip", TIMED]);
     if !node_tests {
-        tests.args(["--", "--skip", "real_node::"]);
+        tests.args(["--skip", "real_node::"]);
     }
     step("tests", &mut || count_tests(&mut tests));
 
     if controlplane || in_ci() {
+        step("tests that measure time", &mut || count_tests(&mut timed));
         step("chaos", &mut || {
             let mut command = chaos::command()?;
             match options.full {
@@ -188,6 +181,26 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Tests with this in their path have bounds on time, and run without other tests beside them.
+const TIMED: &str = "timed::";
+
+fn cargo_test(full: bool) -> Command {
+    let mut tests = process::cargo();
+    tests.args([
+        "test",
+        "--release",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ]);
+    // Tests only ask whether it is set.
+    match full {
+        true => tests.env("TIDEPOOL_FULL", "1"),
+        false => tests.env_remove("TIDEPOOL_FULL"),
+    };
+    tests
 }
 
 fn in_ci() -> bool {

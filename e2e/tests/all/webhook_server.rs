@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,12 +11,14 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
+const PIECES_PER_SECOND: usize = 50;
+
 /// How a server answers a review.
 pub(crate) enum Answer {
     /// Allows it with these operations.
     Patch(Value),
-    /// Allows it, in an answer with this many bytes that mean nothing.
-    Padded(usize),
+    /// Allows it, in an answer with this many bytes that mean nothing. So many of them are sent in a second, as over a network.
+    Padded { length: usize, rate: usize },
 }
 
 pub(crate) type Answers = Arc<dyn Fn(&Value) -> Answer + Send + Sync>;
@@ -111,18 +114,18 @@ async fn serve(
             }
         };
         let review: Value = serde_json::from_slice(&body)?;
-        let answer = match answers(&review) {
-            Answer::Padded(length) => {
+        let (answer, rate) = match answers(&review) {
+            Answer::Padded { length, rate } => {
                 let response = json!({"uid": review["request"]["uid"], "allowed": true});
                 let padding = "x".repeat(length);
                 let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response, "padding": padding});
-                review.to_string().into_bytes()
+                (review.to_string().into_bytes(), rate)
             }
             Answer::Patch(patch) => {
                 let uid = &review["request"]["uid"];
                 let response = json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": BASE64.encode(patch.to_string())});
                 let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
-                review.to_string().into_bytes()
+                (review.to_string().into_bytes(), usize::MAX)
             }
         };
         let head = format!(
@@ -130,6 +133,11 @@ async fn serve(
             answer.len()
         );
         stream.write_all(head.as_bytes()).await?;
-        stream.write_all(&answer).await?;
+        for piece in answer.chunks(rate.div_ceil(PIECES_PER_SECOND)) {
+            stream.write_all(piece).await?;
+            if piece.len() < answer.len() {
+                tokio::time::sleep(Duration::from_secs(1) / PIECES_PER_SECOND as u32).await;
+            }
+        }
     }
 }

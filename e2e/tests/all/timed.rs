@@ -1,0 +1,3 @@
+//! Tests with bounds on time. `cargo xtask test` runs them one by one, without other tests beside them.
+
+mod webhook_faults;
