@@ -65,7 +65,7 @@ pub(crate) enum Workload {
     Numa,
     /// The pods of `Basic` on such nodes, with the same profile.
     WithoutNuma,
-    /// The same pods and profile on nodes without zones, without the plugin for zones.
+    /// The same pods and profile on nodes whose reports have no zones, without the plugin for zones.
     Colocation,
     /// The time of an explanation of a waiting pod.
     Explain,
@@ -209,6 +209,11 @@ impl Workload {
         }
         if matches!(self, Self::Numa | Self::WithoutNuma) {
             inputs.extend((0..nodes).map(four_zones));
+        }
+        if self == Self::Colocation {
+            // A report makes the node's object anew, elsewhere in memory: that is not a cost of zones.
+            let reports = (0..nodes).map(|at| report(&node_name(at)));
+            inputs.extend(reports.map(|it| Input::Object(it.into())));
         }
         match self {
             // The first pod needs a pod to be near to.
