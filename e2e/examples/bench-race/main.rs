@@ -30,10 +30,10 @@ struct Flags {
     #[arg(long, value_name = "N")]
     among: Option<usize>,
     /// Only one process that has the names of all four schedulers
-    #[arg(long, conflicts_with = "split")]
+    #[arg(long, conflicts_with_all = ["split", "gate", "among"])]
     one_process: bool,
     /// Only four schedulers with a quarter of the nodes each
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["gate", "among"])]
     split: bool,
 }
 
