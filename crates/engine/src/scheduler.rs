@@ -439,6 +439,14 @@ impl Failure {
         }
     }
 
+    /// Another scheduler was faster.
+    fn conflict(pod: Arc<Pod>, message: String) -> Self {
+        Self {
+            is_conflict: true,
+            ..Self::error(pod, message)
+        }
+    }
+
     /// No node fits.
     fn no_node(pod: Arc<Pod>, diagnosis: &Diagnosis, post_filter: &PostFilterResult) -> Self {
         let text = post_filter.message();

@@ -21,8 +21,6 @@ pub struct ZoneRow {
     pub(crate) is_plain: bool,
     /// Zones that no pod has.
     pub(crate) idle: u8,
-    /// Their positions: those in sockets with the fewest idle zones first, so that whole sockets stay idle.
-    order: [u8; MOST],
     /// Of each socket; 0 behind the last.
     sockets: [u8; MOST],
     /// What pods without zones of their own request.
@@ -42,7 +40,6 @@ impl ZoneRow {
         is_single: false,
         is_plain: true,
         idle: 0,
-        order: [0; MOST],
         sockets: [0; MOST],
         others: ZoneAmounts::ZERO,
         remaining: ZoneAmounts::ZERO,
@@ -87,17 +84,7 @@ impl ZoneRow {
                 set | (u8::from(is_in) << position)
             });
         }
-        let mut order: Vec<u8> = positions(row.idle).map(|position| position as u8).collect();
-        order.sort_by_key(|position| row.idle_neighbours(*position));
-        row.order[..order.len()].copy_from_slice(&order);
         row
-    }
-
-    /// Idle zones in the socket of a zone.
-    fn idle_neighbours(&self, position: u8) -> u32 {
-        let mut sockets = self.sockets.iter();
-        let socket = sockets.find(|socket| *socket & (1 << position) != 0);
-        socket.map_or(0, |socket| (socket & self.idle).count_ones())
     }
 
     /// Whether the numbers are there.
@@ -126,14 +113,6 @@ impl ZoneRow {
 
     pub(crate) fn sockets(&self) -> impl Iterator<Item = u8> + Clone {
         self.sockets.into_iter().take_while(|socket| *socket != 0)
-    }
-
-    /// What each idle zone offers, in the order in which pods get them.
-    pub(crate) fn idle_in_order(&self) -> impl Iterator<Item = ZoneAmounts> {
-        let order = &self.order[..self.idle.count_ones() as usize];
-        order
-            .iter()
-            .map(|position| self.allocatable[usize::from(*position)])
     }
 
     /// What some zones offer together.

@@ -104,11 +104,13 @@ impl fmt::Display for BindRefusal {
                 failure.reason()
             ),
             Self::Zones { zones, holder } => {
-                write!(f, "NUMA zone {zones} is in use by pod {holder}")
+                let are = if zones.len() == 1 { "is" } else { "are" };
+                write!(f, "NUMA {} {are} in use by pod {holder}", zones.named())
             }
             Self::OthersDoNotFit { zones } => write!(
                 f,
-                "without NUMA zone {zones}, the other pods of the node do not fit"
+                "without NUMA {}, the other pods of the node do not fit",
+                zones.named()
             ),
             Self::UnitFull {
                 policy,

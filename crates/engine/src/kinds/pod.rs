@@ -52,7 +52,7 @@ pub(crate) fn events(old: Option<Arc<Pod>>, new: Option<Arc<Pod>>) -> Vec<Event>
 
 /// What differs between two forms of a pod; a plain update if it is nothing that a plugin can register for.
 pub fn pod_actions(was: &Pod, is: &Pod) -> Vec<Actions> {
-    let shrank = is.requests.shrank_from(&was.requests);
+    let shrank = is.requests.shrank_from(&was.requests) || is.gave_up_zones(was);
     let found: Vec<Actions> = [
         (was.labels() != is.labels(), Actions::POD_LABEL),
         (shrank, Actions::POD_SCALE_DOWN),

@@ -124,6 +124,12 @@ impl Pod {
         })
     }
 
+    /// Whether the pod had NUMA zones before that it does not have now.
+    pub fn gave_up_zones(&self, before: &Self) -> bool {
+        let zones = before.zones.unwrap_or_default();
+        !zones.without(self.zones.unwrap_or_default()).is_empty()
+    }
+
     /// It has NUMA zones alone, with all that the node lends from them.
     pub fn takes_whole_zones(&self) -> bool {
         self.numa_binding() == Some(NumaBinding::Exclusive)

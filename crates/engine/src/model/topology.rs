@@ -25,10 +25,11 @@ impl ZoneSet {
         (usize::from(id) < MOST_ZONES).then(|| Self(1 << id))
     }
 
-    /// The text of [`NUMA_ZONES`].
+    /// The text of [`NUMA_ZONES`]; an empty one is none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut all = Self::EMPTY;
-        for part in text.split(',') {
+        let parts = text.split(',').filter(|_| !text.trim().is_empty());
+        for part in parts {
             let one = part.trim().parse().ok().and_then(Self::of);
             let one = one.ok_or_else(|| {
                 format!("`{part}` is not a NUMA zone: use ids from 0 to 63, separated by commas")
@@ -36,6 +37,14 @@ impl ZoneSet {
             all = all.with(one);
         }
         Ok(all)
+    }
+
+    /// For sentences: "zone 0" or "zones 0,1".
+    pub fn named(self) -> String {
+        match self.len() {
+            1 => format!("zone {self}"),
+            _ => format!("zones {self}"),
+        }
     }
 
     pub fn contains(self, id: u8) -> bool {
@@ -272,7 +281,8 @@ mod tests {
             ("1,0", Ok("0,1")),
             ("63, 2,2", Ok("2,63")),
             ("64", Err("64")),
-            ("", Err("")),
+            ("", Ok("")),
+            (" ", Ok("")),
             ("0,", Err("")),
             ("-1", Err("-1")),
             ("a", Err("a")),

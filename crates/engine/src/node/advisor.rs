@@ -176,7 +176,7 @@ pub fn advise(
                 (&owners, is_suffering.as_ref()),
                 now,
             );
-            advice.metric = advisor.metric(inputs, sample, pods, &used, settings, now);
+            advice.metric = advisor.metric(inputs, (sample, &owners), pods, &used, settings, now);
         }
         // What protected before protects on.
         _ => advice.settings = advisor.last_settings.clone(),
@@ -301,7 +301,7 @@ impl Advisor {
     fn metric(
         &self,
         inputs: &Inputs<'_>,
-        sample: &NodeSample,
+        (sample, owners): (&NodeSample, &ZoneOwners),
         pods: &[LocalPod],
         used: &ClassUse,
         settings: &AgentSettings,
@@ -324,7 +324,7 @@ impl Advisor {
         let wall = self.wall(now);
         let reclaimable = inputs.node.and_then(|node| {
             let prediction = &settings.prediction;
-            reclaimable::reclaimable(node, pods, sample, &self.models, prediction, wall)
+            reclaimable::reclaimable(node, (pods, owners), sample, &self.models, prediction, wall)
         });
         NodeMetricReport {
             node_usage: Some(used.node),

@@ -120,6 +120,11 @@ impl ZoneOwners {
         owner.map_or(ZoneSet::EMPTY, |owner| owner.zones)
     }
 
+    /// Whether the pod has zones that no other pod may use.
+    pub(super) fn is_alone(&self, pod: &LocalPod) -> bool {
+        !self.zones_of(&pod.group).both(self.exclusive).is_empty()
+    }
+
     /// The CPUs of zones that pods have alone.
     pub(super) fn exclusive_cpus(&self, inputs: &Inputs<'_>) -> CpuSet {
         let sample = inputs.sample;
@@ -349,7 +354,8 @@ impl NumaState {
         let mut events = Vec::new();
         for pod in pods.iter().filter(|pod| pod.is_active()) {
             let is_other = !pod.is_suppressed() && !plan.owners.contains_key(&pod.group);
-            let need = need(pod);
+            let limit = limit(pod);
+            let need = limit.unwrap_or_else(|| pod.request().milli_cpu);
             let left = 1000 * i64::try_from(cpus.0.len()).unwrap_or(0);
             if !is_other || need <= left || !self.narrowed.insert(pod.uid.clone()) {
                 continue;
@@ -360,8 +366,9 @@ impl NumaState {
                 uid: pod.uid.clone(),
                 reason: "NumaNarrowed",
                 message: format!(
-                    "the pod may use CPUs {cpus} only, because other pods have NUMA zone {}; its limit is {}m",
-                    owners.exclusive, need
+                    "the pod may use CPUs {cpus} only, because other pods have NUMA {}; its {} is {need}m",
+                    owners.exclusive.named(),
+                    if limit.is_some() { "limit" } else { "request" },
                 ),
             });
         }
@@ -418,12 +425,13 @@ impl NumaState {
         for owner in &owners.owners {
             let (zone, why) = match (owner.refused, owner.missing) {
                 (ZoneSet::EMPTY, ZoneSet::EMPTY) => continue,
-                (ZoneSet::EMPTY, missing) => (missing, "the node does not have it"),
-                (refused, _) => (refused, "an older pod has it"),
+                (ZoneSet::EMPTY, missing) => (missing, "the node does not have"),
+                (refused, _) => (refused, "an older pod has"),
             };
-            let name = &owner.name;
+            let (name, zones) = (&owner.name, zone.named());
+            let it = if zone.len() == 1 { "it" } else { "them" };
             let message =
-                format!("pod {name} does not get NUMA zone {zone} of its annotation: {why}");
+                format!("pod {name} does not get NUMA {zones} of its annotation: {why} {it}");
             return condition(true, "ZonesRefused", message);
         }
         let is_full = inputs.sample.is_some_and(|sample| {
@@ -509,11 +517,10 @@ fn container_name<'a>(pod: Option<&'a LocalPod>, id: &Name) -> Option<&'a Name> 
     container.map(|it| &it.name)
 }
 
-/// The most CPU that the pod may use, or what it requests where it has no limit, in thousandths of cores.
-fn need(pod: &LocalPod) -> i64 {
+/// The most CPU that the pod may use, in thousandths of cores; none if it has no limit.
+fn limit(pod: &LocalPod) -> Option<i64> {
     let pair = |container: &LocalContainer| container.amounts(pod.class);
-    let quota = pod_values(pod, pair).quota;
+    let quota = pod_values(pod, pair).quota?;
     // A quota is in microseconds of each 100 ms.
-    let limit = quota.map(|quota| i64::try_from(quota / 100).unwrap_or(i64::MAX));
-    limit.unwrap_or_else(|| pod.request().milli_cpu)
+    Some(i64::try_from(quota / 100).unwrap_or(i64::MAX))
 }

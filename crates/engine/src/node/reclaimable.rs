@@ -2,6 +2,7 @@
 //!
 //! Two predictions are made, one from each pod and one from the class as a whole; the smaller holds.
 
+use super::numa::ZoneOwners;
 use super::predict::{ModelKey, Models, PredictedClass};
 use super::settings::PredictionSettings;
 use super::terms::CpuMemory;
@@ -72,7 +73,7 @@ pub fn by_class(
 /// What production leaves of its requests; none without models of the system and of the class.
 pub(super) fn reclaimable(
     node: &LocalNode,
-    pods: &[LocalPod],
+    (pods, owners): (&[LocalPod], &ZoneOwners),
     sample: &NodeSample,
     models: &Models,
     settings: &PredictionSettings,
@@ -88,10 +89,12 @@ pub(super) fn reclaimable(
     let requesters: Vec<Requester> = production
         .map(|pod| {
             let is_cold = wall <= pod.created.plus(settings.cold_start);
+            // No other pod can use what is left in the zones of this one.
+            let is_alone = owners.is_alone(pod);
             let peak = models.peak(&ModelKey::Pod(pod.group.clone()));
             Requester {
                 request: pod.request(),
-                peak: peak.filter(|_| !is_cold),
+                peak: peak.filter(|_| !is_cold && !is_alone),
             }
         })
         .collect();

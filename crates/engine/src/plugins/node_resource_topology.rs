@@ -164,9 +164,12 @@ impl Plugin for NodeResourceTopology {
     }
 
     fn annotations(&self, pod: &Pod, _: &NodeSpec, _: &Catalog) -> Vec<(&'static str, String)> {
-        let zones = pod.zones.filter(|_| !self.is_native);
-        let zones = zones.map(|zones| (NUMA_ZONES, zones.to_string()));
-        zones.into_iter().collect()
+        if self.is_native || pod.numa_binding().is_none() {
+            return Vec::new();
+        }
+        // A pod without zones gets an empty annotation: it replaces what its author may have written.
+        let zones = pod.zones.unwrap_or_default();
+        vec![(NUMA_ZONES, zones.to_string())]
     }
 }
 

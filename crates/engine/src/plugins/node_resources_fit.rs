@@ -180,6 +180,10 @@ impl Plugin for NodeResourcesFit {
         vec![
             EventPattern::new(Kind::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
             EventPattern::new(Kind::Node, Actions::ADD.and(Actions::NODE_ALLOCATABLE)),
+            EventPattern::new(
+                Kind::CustomNodeResource,
+                Actions::DELETE.and(Actions::NODE_ALLOCATABLE),
+            ),
         ]
     }
 
@@ -194,6 +198,12 @@ impl Plugin for NodeResourcesFit {
             return fits_empty(pod, new)
                 && change.old.as_ref().is_none_or(|old| grew(pod, old, new));
         }
+        // Other pods may use a zone again that was seen in use by one pod alone.
+        if let Changed::Report { change, .. } = &event.changed {
+            let old = change.old.as_ref().and_then(|it| it.topology.as_ref());
+            let new = change.new.as_ref().and_then(|it| it.topology.as_ref());
+            return old.is_some_and(|old| new.is_none_or(|new| new.has_more_than(old)));
+        }
         let Some((change, held)) = event.changed.pod() else {
             return false;
         };
@@ -201,8 +211,9 @@ impl Plugin for NodeResourcesFit {
             (_, None) => held,
             (_, Some(new)) if new.uid == pod.uid => true,
             (Some(old), Some(new)) => {
-                held && wanted(pod)
-                    .any(|(r, _)| new.requests.placed.get(r) < old.requests.placed.get(r))
+                let requests = |pod: &Pod, it: &Resource| pod.requests.placed.get(it);
+                let shrank = |(it, _): (&Resource, i64)| requests(new, it) < requests(old, it);
+                held && (new.gave_up_zones(old) || wanted(pod).any(shrank))
             }
             (None, Some(_)) => false,
         }

@@ -366,12 +366,18 @@ impl Scheduler {
                 let node = binding.node.clone();
                 self.post_bind(profile, &pod, &node);
             }
-            Err(text) => self.refused(uid, text, false, now),
+            Err(text) => self.refused(uid, text, Failure::error, now),
         }
     }
 
     /// The pod was not bound: it waits again.
-    pub(super) fn refused(&mut self, uid: &Name, text: String, is_conflict: bool, now: Timestamp) {
+    pub(super) fn refused(
+        &mut self,
+        uid: &Name,
+        text: String,
+        failure: fn(Arc<Pod>, String) -> Failure,
+        now: Timestamp,
+    ) {
         let Some(binding) = self.binding.get(uid) else {
             return;
         };
@@ -382,10 +388,7 @@ impl Scheduler {
             Some(Binder::Plugin(name)) => format!("running Bind plugin \"{name}\": {text}"),
             Some(Binder::Extender(_)) | None => text,
         };
-        let failure = Failure {
-            is_conflict,
-            ..Failure::error(binding.pod.clone(), text)
-        };
+        let failure = failure(binding.pod.clone(), text);
         self.come_to_nothing(uid, failure, now);
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Input, Outcome, Scheduler, world};
+use super::{Failure, Input, Outcome, Scheduler, world};
 use crate::cluster::UpdateError;
 use crate::framework::{Actions, Change, Changed, Event};
 use crate::kinds::{Key, Kind, Object, Update};
@@ -32,14 +32,19 @@ impl Scheduler {
             }
             Input::Object(update) => {
                 let kind = update.kind();
+                let reporting = reporting_node(&update);
+                let refused = reporting.as_ref().map(|node| self.refused_zones(node));
                 let events = self.cluster.apply(update)?;
+                if let (Some(node), Some(refused)) = (&reporting, &refused) {
+                    self.warn_of_refused_zones(node, refused);
+                }
                 self.notify(&events, &Audience::default(), now);
                 if kind == Kind::PriorityClass {
                     self.priorities_changed(now)?;
                 }
             }
             Input::Bound { uid, result } => self.bound(&uid, result, now),
-            Input::Conflict { uid, message } => self.refused(&uid, message, true, now),
+            Input::Conflict { uid, message } => self.refused(&uid, message, Failure::conflict, now),
             Input::Prepared { uid, result } => self.prepared(&uid, result, now),
             Input::Permit {
                 uid,
@@ -95,8 +100,12 @@ impl Scheduler {
         let before = self.cluster.placed(&uid).map(|placed| placed.pod.clone());
         let nominated = self.cluster.denominate(&uid);
         let node = pod.node.clone();
+        let refused = node.as_ref().map(|node| self.refused_zones(node));
         let events = self.cluster.apply(pod.clone().into())?;
         self.warn_of_zones(&pod, before.as_ref());
+        if let (Some(node), Some(refused)) = (&node, &refused) {
+            self.warn_of_refused_zones(node, refused);
+        }
         self.arrived(&uid, node.as_ref());
         self.unconfirmed.remove(&uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
@@ -219,5 +228,13 @@ impl Scheduler {
             let queue_world = world(&self.profiles, &self.cluster, now);
             self.queue.activate(uid, queue_world);
         }
+    }
+}
+
+/// The node that reports anew.
+fn reporting_node(update: &Update) -> Option<Name> {
+    match update {
+        Update::Set(Object::CustomNodeResource(report)) => Some(report.node.clone()),
+        _ => None,
     }
 }

@@ -1,5 +1,6 @@
 //! NUMA zones of pods: given when a pod is assumed, and checked when a bound pod is observed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -71,8 +72,8 @@ fn why_not_fewer(pod: &Pod, zones: ZoneSet, others: &NodeZones, choose: Choose) 
     let idle = others.without_pods();
     let best = choose(pod, &idle)?;
     let enough = |best: ZoneSet| match best.len() {
-        1 => format!("zone {best} is enough"),
-        _ => format!("zones {best} are enough"),
+        1 => format!("{} is enough", best.named()),
+        _ => format!("{} are enough", best.named()),
     };
     if best.len() < zones.len() {
         let holders = others.holders().iter();
@@ -81,8 +82,11 @@ fn why_not_fewer(pod: &Pod, zones: ZoneSet, others: &NodeZones, choose: Choose) 
         let names: Vec<String> = names.collect();
         let enough = enough(best);
         return Some(match names.is_empty() {
-            true => format!("{enough} now, but not when the pod got its zones"),
             false => format!("{enough}, but in use by {}", names.join(", ")),
+            true if !others.others_fit_without(best) => {
+                format!("{enough}, but then the other pods of the node do not fit")
+            }
+            true => format!("{enough} now, but not when the pod got its zones"),
         });
     }
     let anywhere = choose(pod, &idle.in_one_socket())?;
@@ -90,8 +94,10 @@ fn why_not_fewer(pod: &Pod, zones: ZoneSet, others: &NodeZones, choose: Choose) 
         true => format!("{}, but of different sockets", enough(anywhere)),
         false => {
             let (cpu, memory) = (amount(&Resource::Cpu), amount(&Resource::Memory));
-            let have = if fewer == 1 { "zone has" } else { "zones have" };
-            format!("no {fewer} {have} both {cpu} and {memory}")
+            match fewer {
+                1 => format!("no single zone has both {cpu} and {memory}"),
+                _ => format!("no {fewer} zones have both {cpu} and {memory}"),
+            }
         }
     })
 }
@@ -127,27 +133,49 @@ impl Scheduler {
                 "annotation {NUMA_ZONES} of the pod changed from `{given}` to `{now}` after the bind: only the scheduler may set it"
             ));
         }
-        let slot = pod
-            .node
-            .as_ref()
-            .and_then(|it| self.cluster.nodes().slot(it));
-        let node = slot.and_then(|slot| self.cluster.zones_of(slot));
-        let holders = node.map(NodeZones::holders);
-        let holder = holders.into_iter().flatten().find(|it| it.uid == pod.uid);
-        if let Some(refused) = holder.map(|it| it.refused).filter(|it| !it.is_empty()) {
-            messages.push(format!(
-                "the pod does not get NUMA zone {refused} of its annotation {NUMA_ZONES}: an older pod has it"
-            ));
-        }
+        let node = pod.node.as_ref().and_then(|node| self.zones_on(node));
         let reported = node.map(|node| node.topology().all());
         let missing = reported.map(|reported| pod.zones.unwrap_or_default().without(reported));
         if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
             messages.push(format!(
-                "the node does not report NUMA zone {missing} of the pod's annotation {NUMA_ZONES}"
+                "the node does not report NUMA {} of the pod's annotation {NUMA_ZONES}",
+                missing.named()
             ));
         }
         for message in messages {
             let pod = pod.clone();
+            self.ready.push_back(Outcome::Warn { pod, message });
+        }
+    }
+
+    fn zones_on(&self, node: &Name) -> Option<&NodeZones> {
+        let slot = self.cluster.nodes().slot(node)?;
+        self.cluster.zones_of(slot)
+    }
+
+    /// The zones that pods on a node claim and do not get, by uid.
+    pub(super) fn refused_zones(&self, node: &Name) -> BTreeMap<Name, ZoneSet> {
+        let holders = self.zones_on(node).map_or(&[][..], NodeZones::holders);
+        let refused = holders.iter().filter(|it| !it.refused.is_empty());
+        refused.map(|it| (it.uid.clone(), it.refused)).collect()
+    }
+
+    /// Warns about pods that do not get zones which they were not refused before.
+    pub(super) fn warn_of_refused_zones(&mut self, node: &Name, before: &BTreeMap<Name, ZoneSet>) {
+        for (uid, refused) in self.refused_zones(node) {
+            let Some(placed) = self.cluster.placed(&uid) else {
+                continue;
+            };
+            let pod = placed.pod.clone();
+            let is_ours = self.profiles.find(&pod.scheduler_name).is_some();
+            if !is_ours || before.get(&uid) == Some(&refused) {
+                continue;
+            }
+            let message = format!(
+                "the pod does not get NUMA {} of its annotation {NUMA_ZONES}: an older pod has {}",
+                refused.named(),
+                if refused.len() == 1 { "it" } else { "them" },
+            );
             self.ready.push_back(Outcome::Warn { pod, message });
         }
     }

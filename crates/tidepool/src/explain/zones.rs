@@ -170,8 +170,12 @@ impl ZoneTable {
         }
         for ZoneOwner { pod, zones } in &self.refused {
             let pod = one_line(pod);
+            let (zone, it) = match zones.contains(',') {
+                true => ("zones", "them"),
+                false => ("zone", "it"),
+            };
             text.push_str(&format!(
-                "refused    {pod} does not get zone {zones} of its annotation: an older pod has it\n"
+                "refused    {pod} does not get {zone} {zones} of its annotation: an older pod has {it}\n"
             ));
         }
         for warning in &self.warnings {

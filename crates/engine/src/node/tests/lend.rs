@@ -1,6 +1,7 @@
 //! Headroom, predictions, degradation and conditions.
 
 use super::*;
+use crate::model::{NumaBinding, ZoneSet};
 
 #[test]
 fn headroom_is_lent_after_the_window_and_taken_back_at_once() {
@@ -232,4 +233,15 @@ fn production_gives_what_it_requests_and_does_not_need() {
     );
     assert_eq!(warm.pods[0].priority(), "koord-prod");
     assert_eq!(warm.pods[0].usage, CpuMemory::new(1000, GIB));
+    // With a NUMA zone of its own it gives nothing: no other pod may use the zone.
+    let zone = NumaUse {
+        cpus: it.sample.machine.cpus.clone(),
+        ..NumaUse::default()
+    };
+    it.sample.numa.insert(0, zone);
+    let web = &mut it.pods[0];
+    web.numa_binding = Some(NumaBinding::Exclusive);
+    web.zones = ZoneSet::parse("0").unwrap();
+    let alone = it.step().metric;
+    assert_eq!(alone.prod_reclaimable, Some(CpuMemory::ZERO));
 }

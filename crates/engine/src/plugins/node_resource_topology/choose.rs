@@ -1,6 +1,6 @@
 //! Which zones of a node a pod gets.
 
-use crate::framework::{NodeZones, ZoneAmounts, ZoneRow};
+use crate::framework::{NodeZones, ZoneAmounts, ZoneRow, positions};
 use crate::model::{NumaBinding, Pod, Resource, Topology, TopologyPolicy, Zone, ZoneSet};
 
 /// Sets that are looked at before the search is content with what it has. All sets of twelve zones are fewer.
@@ -125,14 +125,14 @@ impl ZoneDemand {
             let fits = row.left().iter().any(|left| left.covers(wanted));
             return Some(fits.then_some(()).ok_or(Shortfall::NoZoneFits));
         }
-        let others_fit = |fit: bool| fit.then_some(()).ok_or(Shortfall::OtherPods);
-        let mut idle = row.idle_in_order();
-        if let Some(zone) = idle.find(|zone| zone.covers(wanted)) {
-            return Some(others_fit(row.others_fit_without(zone)));
+        let idle = || positions(row.idle).map(|position| row.allocatable()[position]);
+        if idle().any(|zone| zone.covers(wanted) && row.others_fit_without(zone)) {
+            return Some(Ok(()));
         }
         if row.is_single {
             let mut all = row.allocatable().iter();
             return Some(Err(match all.any(|zone| zone.covers(wanted)) {
+                _ if idle().any(|zone| zone.covers(wanted)) => Shortfall::OtherPods,
                 true => Shortfall::Idle {
                     needed: 1,
                     one_socket: true,
@@ -147,19 +147,22 @@ impl ZoneDemand {
         let groups = large.chain((!one_socket).then(|| row.all()));
         let mut idle = groups.clone().map(|group| group & row.idle);
         if !idle.clone().any(|group| row.sum(group).covers(wanted)) {
-            let smallest = SmallestSets::of(row, groups, wanted);
-            return Some(Err(match smallest.size {
-                0 => Shortfall::TooLarge,
-                needed => Shortfall::Idle { needed, one_socket },
+            let sufficing = groups.flat_map(subsets);
+            let sufficing = sufficing.filter(|set| row.sum(*set).covers(wanted));
+            return Some(Err(match sufficing.map(u8::count_ones).min() {
+                None => Shortfall::TooLarge,
+                Some(needed) => Shortfall::Idle {
+                    needed: needed as usize,
+                    one_socket,
+                },
             }));
         }
-        if row.others_fit_without(row.sum(row.idle)) {
-            return Some(Ok(()));
-        }
-        // Whichever of them is the best.
-        let smallest = SmallestSets::of(row, &mut idle, wanted);
-        (smallest.all_leave_enough || smallest.none_leaves_enough)
-            .then(|| others_fit(smallest.all_leave_enough))
+        let fits = |set: u8| {
+            let sum = row.sum(set);
+            sum.covers(wanted) && row.others_fit_without(sum)
+        };
+        let fit = row.others_fit_without(row.sum(row.idle)) || idle.any(|it| subsets(it).any(fits));
+        Some(fit.then_some(()).ok_or(Shortfall::OtherPods))
     }
 
     /// The zones that the pod gets; none if it requests nothing that zones have.
@@ -174,6 +177,10 @@ impl ZoneDemand {
                 false => known.choose(zones),
             };
         }
+        let mut others = self.others.iter();
+        if self.aligned.is_empty() && !others.any(|(it, _)| is_of_zones(topology, it)) {
+            return Ok(ZoneSet::EMPTY);
+        }
         if topology.policy.is_single() {
             return self.single(zones, true);
         }
@@ -185,26 +192,32 @@ impl ZoneDemand {
             return self.single(zones, false);
         }
         if let Some(zone) = self.one_zone(zones) {
-            return self.check_others(zones, zone);
+            return Ok(zone);
         }
         let idle = zones.idle();
         let (groups, one_socket) = self.groups(topology);
         let rank = |set: ZoneSet| {
+            if !zones.others_fit_without(set) {
+                return None;
+            }
             // A socket that is begun is used up before another, so that whole sockets stay idle.
             let begun = topology.sockets().iter();
             let begun = begun.filter(|socket| !socket.both(set).is_empty());
             let left: usize = begun
                 .map(|socket| socket.both(idle).without(set).len())
                 .sum();
-            (set.len(), topology.distance(set), left, set)
+            Some((set.len(), topology.distance(set), left, set))
         };
-        let sets = groups
-            .iter()
-            .filter_map(|group| self.smallest(topology, group.both(idle), &rank));
-        let Some(best) = sets.min_by_key(|set| rank(*set)) else {
-            return Err(self.too_few(topology, &groups, one_socket));
-        };
-        self.check_others(zones, best)
+        let mut idle_groups = groups.iter().map(|group| group.both(idle));
+        let sets = idle_groups.clone();
+        let sets = sets.filter_map(|group| self.smallest(topology, group, &rank));
+        let best = sets.min_by_key(|set| rank(*set));
+        best.ok_or_else(
+            || match idle_groups.any(|group| self.is_met_by(topology, group)) {
+                true => Shortfall::OtherPods,
+                false => self.too_few(topology, &groups, one_socket),
+            },
+        )
     }
 
     /// The demand without aligned devices that no zone reports: these are not bound to zones. `None` if there are none.
@@ -221,23 +234,18 @@ impl ZoneDemand {
         Some(known)
     }
 
-    /// The best idle zone that suffices alone: one of the socket with the fewest idle zones, so that whole sockets stay idle.
+    /// The best idle zone that suffices alone and leaves enough to others: one of the socket with the fewest idle zones, so that
+    /// whole sockets stay idle.
     fn one_zone(&self, zones: &NodeZones) -> Option<ZoneSet> {
         let suffices = |zone: &&Zone| {
             let mut aligned = self.aligned.iter();
             zones.is_idle(zone)
                 && aligned.all(|(resource, amount)| zone.allocatable.get(resource) >= *amount)
+                && zones.others_fit_without(zone.as_set())
         };
         let found = zones.topology().zones().iter().filter(suffices);
         let best = found.min_by_key(|zone| (idle_neighbours(zones, zone), zone.id));
         best.filter(|_| !self.aligned.is_empty()).map(Zone::as_set)
-    }
-
-    fn check_others(&self, zones: &NodeZones, taken: ZoneSet) -> Result<ZoneSet, Shortfall> {
-        if self.is_exclusive() && !zones.others_fit_without(taken) {
-            return Err(Shortfall::OtherPods);
-        }
-        Ok(taken)
     }
 
     /// Where the zones may be: in one socket if there is one that is large enough. True in that case.
@@ -259,7 +267,7 @@ impl ZoneDemand {
     }
 
     fn too_few(&self, topology: &Topology, groups: &[ZoneSet], one_socket: bool) -> Shortfall {
-        let rank = |set: ZoneSet| (set.len(), set);
+        let rank = |set: ZoneSet| Some((set.len(), set));
         let sets = groups
             .iter()
             .filter_map(|group| self.smallest(topology, *group, &rank));
@@ -273,34 +281,40 @@ impl ZoneDemand {
     fn single(&self, zones: &NodeZones, with_others: bool) -> Result<ZoneSet, Shortfall> {
         let others = self.others.iter().filter(|_| with_others);
         let wanted: Vec<&(Resource, i64)> = self.aligned.iter().chain(others).collect();
-        let found = zones.topology().zones().iter().enumerate();
+        let topology = zones.topology();
+        let found = topology.zones().iter().enumerate();
         let found = found.filter(|(position, zone)| {
             let is_free = !self.is_exclusive() || zones.is_idle(zone);
-            is_free && has(zones, *position, &wanted)
-        });
-        // A pod that shares goes where others are already, so that whole zones stay idle.
-        let best = found.min_by_key(|(_, zone)| match self.is_exclusive() {
-            true => (idle_neighbours(zones, zone), zone.id),
-            false => (usize::from(zones.is_idle(zone)), zone.id),
-        });
-        match best {
-            Some((_, zone)) => self.check_others(zones, zone.as_set()),
-            None if self.is_exclusive() => {
-                let mut all = zones.topology().zones().iter();
-                let suffices = |zone: &Zone| {
-                    let mut aligned = self.aligned.iter();
-                    aligned.all(|(resource, amount)| zone.allocatable.get(resource) >= *amount)
-                };
-                Err(match all.any(suffices) {
-                    true => Shortfall::Idle {
-                        needed: 1,
-                        one_socket: true,
-                    },
-                    false => Shortfall::TooLarge,
+            is_free
+                && has(topology, &wanted, |resource| {
+                    zones.left(*position, resource)
                 })
-            }
-            None => Err(Shortfall::NoZoneFits),
+        });
+        let found: Vec<&Zone> = found.map(|(_, zone)| zone).collect();
+        if !self.is_exclusive() {
+            // It goes where others are already, so that whole zones stay idle.
+            let best = found
+                .iter()
+                .min_by_key(|zone| (zones.is_idle(zone), zone.id));
+            return best.map(|zone| zone.as_set()).ok_or(Shortfall::NoZoneFits);
         }
+        let others_fit = found.iter();
+        let others_fit = others_fit.filter(|zone| zones.others_fit_without(zone.as_set()));
+        let best = others_fit.min_by_key(|zone| (idle_neighbours(zones, zone), zone.id));
+        if let Some(zone) = best {
+            return Ok(zone.as_set());
+        }
+        let mut all = topology.zones().iter();
+        Err(match found.is_empty() {
+            false => Shortfall::OtherPods,
+            true if all.any(|zone| has(topology, &wanted, |it| zone.allocatable.get(it))) => {
+                Shortfall::Idle {
+                    needed: 1,
+                    one_socket: true,
+                }
+            }
+            true => Shortfall::TooLarge,
+        })
     }
 
     fn native_fits(&self, zones: &NodeZones) -> Result<ZoneSet, Shortfall> {
@@ -311,7 +325,8 @@ impl ZoneDemand {
         };
         let wanted: Vec<&(Resource, i64)> = self.others.iter().collect();
         let mut positions = 0..zones.topology().zones().len();
-        match positions.any(|position| has(zones, position, &wanted)) {
+        let topology = zones.topology();
+        match positions.any(|position| has(topology, &wanted, |it| zones.left(position, it))) {
             true => Ok(ZoneSet::EMPTY),
             false => Err(shortfall),
         }
@@ -332,12 +347,12 @@ impl ZoneDemand {
         }
     }
 
-    /// The best of the smallest sets of these zones that suffice together.
+    /// The best of the smallest sets of these zones that suffice together. Sets without a rank do not count.
     fn smallest<R: Ord>(
         &self,
         topology: &Topology,
         zones: ZoneSet,
-        rank: &impl Fn(ZoneSet) -> R,
+        rank: &impl Fn(ZoneSet) -> Option<R>,
     ) -> Option<ZoneSet> {
         if !self.is_met_by(topology, zones) {
             return None;
@@ -367,48 +382,19 @@ impl ZoneDemand {
                 break;
             }
         }
-        // Only machines with dozens of unequal zones get here without a set.
         let best = search.best.map(|(_, set)| set);
-        Some(best.unwrap_or_else(|| largest_first(&zones, &wanted)))
+        best.or_else(|| {
+            // Machines with dozens of unequal zones; and those where no set counts.
+            let found = largest_first(&zones, &wanted);
+            rank(found).map(|_| found)
+        })
     }
 }
 
-/// The smallest sets of zones that suffice.
-struct SmallestSets {
-    /// 0 if there are none.
-    size: usize,
-    /// Whether the others fit what remains, for all of the sets and for none.
-    all_leave_enough: bool,
-    none_leaves_enough: bool,
-}
-
-impl SmallestSets {
-    /// Each set is within one of the groups.
-    fn of(row: &ZoneRow, groups: impl Iterator<Item = u8>, wanted: ZoneAmounts) -> Self {
-        let mut found = Self {
-            size: 0,
-            all_leave_enough: true,
-            none_leaves_enough: true,
-        };
-        for group in groups {
-            // All subsets of the group, from itself downwards.
-            let mut set = group;
-            while set != 0 {
-                let (size, sum) = (set.count_ones() as usize, row.sum(set));
-                if (found.size == 0 || size <= found.size) && sum.covers(wanted) {
-                    if size != found.size {
-                        (found.all_leave_enough, found.none_leaves_enough) = (true, true);
-                    }
-                    found.size = size;
-                    let fits = row.others_fit_without(sum);
-                    found.all_leave_enough &= fits;
-                    found.none_leaves_enough &= !fits;
-                }
-                set = (set - 1) & group;
-            }
-        }
-        found
-    }
+/// All sets of some zones but the empty one.
+fn subsets(zones: u8) -> impl Iterator<Item = u8> {
+    let next = move |set: &u8| Some(set.wrapping_sub(1) & zones);
+    std::iter::successors(Some(zones), next).take_while(|set| *set != 0)
 }
 
 /// A search through the sets of one size.
@@ -419,15 +405,15 @@ struct ZoneSearch<'s, R, F> {
     looked_at: usize,
 }
 
-impl<R: Ord, F: Fn(ZoneSet) -> R> ZoneSearch<'_, R, F> {
+impl<R: Ord, F: Fn(ZoneSet) -> Option<R>> ZoneSearch<'_, R, F> {
     /// Adds so many of the zones from a position on; `missing` is what the set lacks.
     fn extend(&mut self, from: usize, more: usize, set: ZoneSet, missing: &[i64]) {
         if more == 0 {
-            if missing.iter().all(|amount| *amount <= 0) {
-                let rank = (self.rank)(set);
-                if self.best.as_ref().is_none_or(|(best, _)| rank < *best) {
-                    self.best = Some((rank, set));
-                }
+            if missing.iter().all(|amount| *amount <= 0)
+                && let Some(rank) = (self.rank)(set)
+                && self.best.as_ref().is_none_or(|(best, _)| rank < *best)
+            {
+                self.best = Some((rank, set));
             }
             return;
         }
@@ -501,12 +487,16 @@ fn is_of_zones(topology: &Topology, resource: &Resource) -> bool {
     zones.any(|zone| zone.allocatable.contains(resource))
 }
 
-/// Whether enough is left of one zone. Resources that no zone has are not asked of it, but for cpu and memory.
-fn has(zones: &NodeZones, position: usize, wanted: &[&(Resource, i64)]) -> bool {
-    wanted.iter().all(|(resource, amount)| {
-        let is_asked = matches!(resource, Resource::Cpu | Resource::Memory)
-            || is_of_zones(zones.topology(), resource);
-        !is_asked || zones.left(position, resource) >= *amount
+/// Whether one zone, which has these amounts, has enough. Resources that no zone has are not asked of it, but for cpu and memory.
+fn has(
+    topology: &Topology,
+    wanted: &[&(Resource, i64)],
+    amount: impl Fn(&Resource) -> i64,
+) -> bool {
+    wanted.iter().all(|(resource, wanted)| {
+        let is_asked =
+            matches!(resource, Resource::Cpu | Resource::Memory) || is_of_zones(topology, resource);
+        !is_asked || amount(resource) >= *wanted
     })
 }
 

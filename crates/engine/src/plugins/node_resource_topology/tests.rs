@@ -516,6 +516,122 @@ fn other_pods_keep_zones_that_they_fit() {
 }
 
 #[test]
+fn of_zones_that_suffice_a_pod_gets_those_that_others_do_not_need() {
+    let chosen = |policy: &str, zones: &[&str], plain: &str, wants: &str| {
+        let found = (0..).zip(zones).fold(report("n"), |found, (id, amounts)| {
+            found.zone("0", id, amounts)
+        });
+        let topology = found.policy(policy).build().topology.unwrap();
+        let plain = pod("plain").container(plain).on("n").build();
+        let zones = NodeZones::of(&topology, std::iter::once(&plain));
+        let wants = pod("p").dedicated(None).container(wants).build();
+        let demand = plugin("LeastAllocated", &[]).demand(&wants).unwrap();
+        let found = demand.choose(&zones);
+        let by_row = demand.check_row(&ZoneRow::of(Some(&zones)));
+        assert!(
+            by_row.is_none_or(|it| it == found.map(|_| ())),
+            "{by_row:?}"
+        );
+        found.map(|zones| zones.to_string())
+    };
+    let idle = |needed| Shortfall::Idle {
+        needed,
+        one_socket: true,
+    };
+    for (case, policy, zones, plain, wants, want) in [
+        (
+            "one",
+            SINGLE,
+            &["cpu=8", "cpu=4"][..],
+            "cpu=5",
+            "cpu=2",
+            Ok("1"),
+        ),
+        (
+            "one",
+            NUMERIC,
+            &["cpu=8", "cpu=4"],
+            "cpu=5",
+            "cpu=2",
+            Ok("1"),
+        ),
+        (
+            "two that are smaller",
+            NUMERIC,
+            &["cpu=8", "cpu=3", "cpu=3"],
+            "cpu=8",
+            "cpu=5",
+            Ok("1,2"),
+        ),
+        (
+            "the others need all",
+            NUMERIC,
+            &["cpu=4", "cpu=4"],
+            "cpu=5",
+            "cpu=2",
+            Err(Shortfall::OtherPods),
+        ),
+        (
+            "the others need all, and one is allowed",
+            SINGLE,
+            &["cpu=4", "cpu=4"],
+            "cpu=5",
+            "cpu=2",
+            Err(Shortfall::OtherPods),
+        ),
+        (
+            "no cpu, no memory",
+            SINGLE,
+            &["cpu=4"],
+            "",
+            "ephemeral-storage=1Gi",
+            Ok(""),
+        ),
+        (
+            "no cpu, no memory",
+            NUMERIC,
+            &["cpu=4"],
+            "",
+            "ephemeral-storage=1Gi",
+            Ok(""),
+        ),
+        (
+            "more devices than one zone has",
+            SINGLE,
+            &["cpu=4 example.com/gpu=4", "cpu=4 example.com/gpu=4"],
+            "",
+            "cpu=1 example.com/gpu=6",
+            Err(Shortfall::TooLarge),
+        ),
+        (
+            "larger than a zone",
+            SINGLE,
+            &["cpu=4", "cpu=4"],
+            "",
+            "cpu=5",
+            Err(Shortfall::TooLarge),
+        ),
+        (
+            "two zones",
+            NUMERIC,
+            &["cpu=4", "cpu=4"],
+            "",
+            "cpu=5",
+            Ok("0,1"),
+        ),
+    ] {
+        let found = chosen(policy, zones, plain, wants);
+        assert_eq!(found, want.map(str::to_owned), "{case}, {policy}");
+    }
+    let taken = report("n").zone("0", 0, "cpu=4").zone("0", 1, "cpu=4");
+    let owner = exclusive("owner", 1).on("n").zones("0").build();
+    let zones = NodeZones::of(&taken.build().topology.unwrap(), std::iter::once(&owner));
+    let wants = pod("p").dedicated(None).container("cpu=5").build();
+    let demand = plugin("LeastAllocated", &[]).demand(&wants).unwrap();
+    assert_eq!(demand.choose(&zones), Err(idle(2)));
+}
+
+#[test]
 fn wakes_when_zones_may_be_free() {
     let (_, zones) = two_zones();
     let lab = lab("LeastAllocated");
@@ -531,6 +647,9 @@ fn wakes_when_zones_may_be_free() {
     assert!(!lab.helps_report(&wants, Some(zones.clone()), Some(zones.lends(1, 1))));
     assert!(!lab.helps_report(&wants, None, Some(report("n"))));
     assert!(lab.helps_node(&wants, None, Some(node("n"))));
+    let holds = |zones: &str| Some(exclusive("other", 1).on("n").zones(zones));
+    assert!(lab.helps_pod(&wants, holds("0,1"), holds("0")));
+    assert!(!lab.helps_pod(&wants, holds("0"), holds("0,1")));
 }
 
 /// A machine of up to six unequal zones, some of them taken.
@@ -551,6 +670,10 @@ fn random_machine(numbers: &mut Numbers) -> (Arc<Topology>, Vec<Arc<Pod>>) {
             pods.push(owner.on("n").zones(&id.to_string()).build());
         }
     }
+    if numbers.below(3) == 0 {
+        let amounts = format!("cpu={} memory={}Gi", numbers.below(8), numbers.below(8));
+        pods.push(pod("plain").container(&amounts).on("n").build());
+    }
     let distances: Vec<Vec<u32>> = (0..count)
         .map(|_| (0..count).map(|_| 10 + numbers.below(3) as u32).collect())
         .collect();
@@ -562,9 +685,16 @@ fn random_machine(numbers: &mut Numbers) -> (Arc<Topology>, Vec<Arc<Pod>>) {
     (found.build().topology.unwrap(), pods)
 }
 
-/// All sets of idle zones that suffice: in one socket, if any socket is large enough.
-fn allowed(zones: &NodeZones, demand: &ZoneDemand) -> Vec<ZoneSet> {
+/// All sets of idle zones that suffice and leave enough to a plain pod: in one socket, if any socket is large enough.
+fn allowed(zones: &NodeZones, demand: &ZoneDemand, plain: Option<&Arc<Pod>>) -> Vec<ZoneSet> {
     let topology = zones.topology();
+    let leaves_enough = |set: ZoneSet| {
+        let rest = topology.all().without(set).without(zones.exclusive());
+        [Resource::Cpu, Resource::Memory].iter().all(|resource| {
+            let wanted = plain.map_or(0, |pod| pod.requests.placed.get(resource));
+            wanted == 0 || wanted <= topology.allocatable(rest, resource)
+        })
+    };
     let ids: Vec<u8> = topology.all().iter().collect();
     let subsets = (0_u32..1 << ids.len()).map(|bits| {
         let chosen = ids.iter().enumerate();
@@ -586,6 +716,7 @@ fn allowed(zones: &NodeZones, demand: &ZoneDemand) -> Vec<ZoneSet> {
     let in_one_socket = topology.sockets().iter().any(|socket| suffices(*socket));
     subsets
         .filter(|set| set.without(zones.idle()).is_empty() && suffices(*set))
+        .filter(|set| leaves_enough(*set))
         .filter(|set| {
             let mut sockets = topology.sockets().iter();
             !in_one_socket || sockets.any(|socket| set.without(*socket).is_empty())
@@ -608,7 +739,8 @@ fn the_chosen_set_is_a_smallest_one() {
         let wants = pod("p").dedicated(None).container(&requests).build();
         let aligned = [Resource::Cpu, Resource::Memory];
         let demand = ZoneDemand::new(&wants, NumaBinding::Exclusive, &aligned);
-        let all = allowed(&zones, &demand);
+        let plain = pods.iter().find(|pod| &*pod.name == "plain");
+        let all = allowed(&zones, &demand, plain);
         let found = demand.choose(&zones);
         assert_eq!(
             demand.check(Some(&zones)),

@@ -1,7 +1,7 @@
 //! The worked examples of fitting and of the three strategies, one row per case.
 
 use super::*;
-use crate::testing::{Lab, PodBuilder, node, pod};
+use crate::testing::{Lab, PodBuilder, node, pod, report};
 
 fn fit(args: &str) -> NodeResourcesFit {
     let args = serde_json::from_str(args).unwrap();
@@ -322,6 +322,23 @@ fn hints() {
         ),
     ] {
         assert_eq!(lab.helps_pod(&wants, old, new), want, "{case}");
+    }
+    let zones = || report("n").zone("0", 0, "cpu=4").zone("0", 1, "cpu=4");
+    let used = || zones().allocation(1, "other", "cpu=1");
+    for (case, old, new, want) in [
+        ("a zone is free again", Some(used()), Some(zones()), true),
+        ("a zone is in use", Some(zones()), Some(used()), false),
+        ("no zones any more", Some(used()), Some(report("n")), true),
+        ("no report any more", Some(used()), None, true),
+        ("the first zones", Some(report("n")), Some(zones()), false),
+        (
+            "the node lends more",
+            Some(zones()),
+            Some(zones().lends(1, 1)),
+            false,
+        ),
+    ] {
+        assert_eq!(lab.helps_report(&wants, old, new), want, "{case}");
     }
 }
 

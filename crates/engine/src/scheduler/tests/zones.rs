@@ -116,6 +116,53 @@ fn an_annotation_that_does_not_hold_is_told_once() {
     assert_eq!(bench.next(), None);
 }
 
+#[test]
+fn every_pod_that_loses_a_zone_is_told() {
+    let refused = |bench: &mut Bench| match bench.next() {
+        Some(Outcome::Warn { pod, message }) => format!("{}: {message}", pod.name),
+        other => panic!("no warning: {other:?}"),
+    };
+    let made = |name: &str, at: i64, zones: &str| {
+        let pod = wants(name, 1).on("n").zones(zones);
+        pod.with(|pod| pod.created = Timestamp::from_secs(at))
+    };
+    let text = "young: the pod does not get NUMA zone 1 of its annotation tidepool.io/numa-zones: an older pod has it";
+    // The annotation of another pod is edited.
+    let mut bench = scheduler();
+    bench.pod(&made("old", 1, "0"));
+    bench.pod(&made("young", 2, "1"));
+    assert_eq!(bench.next(), None);
+    bench.pod(&made("old", 1, "0,1"));
+    let edited = refused(&mut bench);
+    assert!(edited.starts_with("old: annotation"), "{edited}");
+    assert_eq!(refused(&mut bench), text);
+    assert_eq!(bench.next(), None);
+    // The scheduler sees the report of the node after its pods.
+    let mut bench = on_machine(&[]);
+    bench.pod(&made("old", 1, "1"));
+    bench.pod(&made("young", 2, "0,1"));
+    while bench.next().is_some() {}
+    let zones = report("n").zone("0", 0, "cpu=4").zone("0", 1, "cpu=4");
+    for lends in [1, 2] {
+        bench.apply(Input::Object(Update::from(zones.clone().lends(lends, 1))));
+        if lends == 1 {
+            assert_eq!(refused(&mut bench), text);
+        }
+        assert_eq!(bench.next(), None);
+    }
+}
+
+#[test]
+fn a_pod_without_zones_gets_an_empty_annotation() {
+    let mut bench = scheduler();
+    bench.pod(&wants("zero", 0));
+    assert_eq!(next(&mut bench), given("zero", ""));
+    bench.bound("zero", Ok(()));
+    bench.pod(&wants("zero", 0).on("n").zones(""));
+    bench.pod(&wants("large", 5));
+    assert_eq!(next(&mut bench), given("large", "0,1"));
+}
+
 /// The message of the next outcome, which is a warning.
 fn warning(bench: &mut Bench) -> String {
     match bench.next() {
@@ -236,7 +283,7 @@ fn an_explanation_names_the_zones_and_why_fewer_do_not_suffice() {
             "",
             "cpu=3 memory=7Gi",
             "0,2",
-            Some("no 1 zone has both 3 of cpu and 7Gi of memory"),
+            Some("no single zone has both 3 of cpu and 7Gi of memory"),
         ),
         (
             apart,
@@ -261,6 +308,18 @@ fn an_explanation_names_the_zones_and_why_fewer_do_not_suffice() {
 
 fn wants_amounts(name: &str, amounts: &str) -> PodBuilder {
     pod(name).dedicated(None).container(amounts)
+}
+
+#[test]
+fn an_explanation_names_other_pods_that_need_the_zone() {
+    let mut bench = on_machine(&[(0, "cpu=8"), (0, "cpu=3"), (0, "cpu=3")]);
+    bench.pod(&pod("plain").container("cpu=8").on("n"));
+    bench.pod(&wants_amounts("pod", "cpu=5"));
+    let why = "zone 0 is enough, but then the other pods of the node do not fit";
+    let want = ("1,2".to_owned(), Some(why.to_owned()));
+    assert_eq!(explained(&mut bench, "pod"), want);
+    assert_eq!(next(&mut bench), given("pod", "1,2"));
+    assert_eq!(explained(&mut bench, "pod"), want);
 }
 
 #[test]
