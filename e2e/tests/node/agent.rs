@@ -67,6 +67,9 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
     spec["hostNetwork"] = json!(true);
     spec.as_object_mut().unwrap().remove("priorityClassName");
     for volume in spec["volumes"].as_array_mut().unwrap() {
+        // The kubelet replaces its files, and a mounted file would stay the first one.
+        let is_file = |path: &Value| !path["type"].as_str().unwrap().starts_with("Directory");
+        assert!(!volume.get("hostPath").is_some_and(is_file), "{volume}");
         let path = match volume["name"].as_str().unwrap() {
             "state" => directory.join("agent-state"),
             "kubelet" => directory.join("kubelet"),
@@ -81,6 +84,8 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
     ]}}));
     let container = &mut spec["containers"][0];
+    let mounts = container["volumeMounts"].as_array().unwrap();
+    assert!(mounts.iter().all(|it| it.get("subPath").is_none()));
     let mount = json!({"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
     container["volumeMounts"]
         .as_array_mut()

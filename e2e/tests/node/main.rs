@@ -3,6 +3,7 @@
 //! A test binary of its own: Cargo runs one at a time, so nothing else of the suite runs beside the nodes. The tests need root.
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
+#![allow(clippy::print_stdout, reason = "shown when a test fails")]
 
 mod agent;
 mod cpu;

@@ -209,6 +209,7 @@ impl<'a> Proof<'a> {
             self.check_legal(&machine.sets());
             self.run(machine, phases[phase]);
         }
+        println!("{killed} of {kills} agents were killed, before one of {writes:?} writes");
         // Suppression follows the load, so an agent may have fewer files to write than the first one.
         assert!(
             killed * 4 >= kills * 3,
@@ -548,13 +549,14 @@ fn processes(node: &mut GuestNode, find: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Pages of anonymous memory by NUMA node, of the process of a pod that has the most.
+/// Pages of anonymous memory by NUMA node, of the process of a pod that has the most. Mappings of files do not count: their pages
+/// are shared with other pods.
 fn pages(node: &mut GuestNode, uid: &str) -> [u64; 2] {
     let tasks =
         format!("$(cat $(find /sys/fs/cgroup/kubepods -path '*{uid}*' -name cgroup.procs))");
     let text = node
         .shell(&format!(
-            "for task in {tasks}; do echo process; grep anon= /proc/$task/numa_maps; done; true"
+            "for task in {tasks}; do echo process; grep anon= /proc/$task/numa_maps | grep -v file=; done; true"
         ))
         .unwrap();
     let of_process = |maps: &str| {
@@ -574,10 +576,7 @@ fn pages(node: &mut GuestNode, uid: &str) -> [u64; 2] {
 }
 
 /// The agent that runs in the guest binds a pod to its zone, and then agents are killed.
-pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
-    if !is_full() {
-        return;
-    }
+pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: &mut GuestNode) {
     // It burns CPU; the reclaimed burner stays.
     api.delete_now(&format!("{PODS}/online-guest")).unwrap();
     crate::guest_cpu::leave_one_process(api, node);
@@ -605,7 +604,9 @@ pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
         let began = uptime(node);
         api.create(&object).unwrap();
         let dedicated = uid(api, name);
-        (dedicated, masks_were_right(node) - began)
+        let left = masks_were_right(node) - began;
+        println!("others left the zone after {left:.2} s");
+        (dedicated, left)
     };
     let take = |node: &mut GuestNode, dedicated: &str| {
         let mut except = suppressed.clone();
@@ -613,7 +614,9 @@ pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
         watch_masks(node, &except, "0-3", "0-1");
         let began = uptime(node);
         api.delete_now(&format!("{PODS}/{name}")).unwrap();
-        masks_were_right(node) - began
+        let back = masks_were_right(node) - began;
+        println!("others came back after {back:.2} s");
+        back
     };
     let (mut dedicated, mut left) = give(node);
     for _ in 1..TRIES {
@@ -674,6 +677,8 @@ pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
         agent_log(node)
     );
 
+    give_by_the_scheduler(control_plane, api, node);
+
     // Now agents that are killed.
     node.shell("kill -9 $(pidof tidepool)").unwrap();
     node.shell("tidepool agent --restore").unwrap();
@@ -685,6 +690,47 @@ pub(crate) fn prove_in_the_guest(api: &Api, node: &mut GuestNode) {
     proof.kill_agents(&mut machine, 6);
 }
 
+/// The scheduler chooses a zone from the agent's report, and the agent binds the pod to it.
+fn give_by_the_scheduler(control_plane: &ControlPlane, api: &Api, node: &mut GuestNode) {
+    let config = format!("--config={}", crate::tiers::PROFILE);
+    let flags = ["--mode=primary", &config, "--secure-port=0"];
+    let scheduler = control_plane.tidepool("numa-scheduler", &control_plane.admin(), &flags);
+    let scheduler = scheduler.unwrap();
+    let name = "scheduled-guest";
+    let amounts = json!({"cpu": "1", "memory": "64Mi"});
+    let resources = json!({"requests": amounts, "limits": amounts});
+    let mut object = dedicated("", name, "sleep 100000", resources);
+    object["spec"]["nodeName"] = Value::Null;
+    object["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node.name()});
+    api.create(&object).unwrap();
+    wait_until_running(api, "default", name);
+    let bound = api.get(&format!("{PODS}/{name}")).unwrap();
+    let [own, rest] = match bound["metadata"]["annotations"][ZONES].as_str() {
+        Some("0") => [("0-1", "0"), ("2-3", "1")],
+        Some("1") => [("2-3", "1"), ("0-1", "0")],
+        other => panic!("{other:?} is not one zone: {}", scheduler.last_words()),
+    };
+    let group = uid(api, name);
+    eventually("the pod is alone in its zone", LIMIT, || {
+        let found = processes(node, &format!("-path '*{group}*' -name cgroup.procs"));
+        let is_bound = |(cpus, mems): &(String, String)| (&**cpus, &**mems) == own;
+        let others = format!("-path '*{group}*' -prune -o -name cgroup.procs -print");
+        let others = processes(node, &others);
+        let is_off =
+            |(cpus, mems): &(String, String)| is_part(cpus, rest.0) && is_part(mems, rest.1);
+        let is_right = found.len() >= 2 && found.iter().all(is_bound) && others.iter().all(is_off);
+        is_right
+            .then_some(())
+            .ok_or_else(|| format!("{own:?}: {found:?}, others {others:?}"))
+    });
+    api.delete_now(&format!("{PODS}/{name}")).unwrap();
+    eventually("the pod has ended", LIMIT, || {
+        let groups = node.shell(&format!("find /sys/fs/cgroup/kubepods -name '*{group}*'"));
+        let groups = groups.map_err(|error| format!("{error:#}"))?;
+        groups.is_empty().then_some(()).ok_or(groups)
+    });
+}
+
 /// Where the kubelet binds containers to CPUs, the agent writes no cpuset and finds those that differ. It takes a boot of its own.
 pub(crate) fn prove_with_static_cpu_manager(control_plane: &ControlPlane) {
     if !is_full() {
@@ -694,6 +740,8 @@ pub(crate) fn prove_with_static_cpu_manager(control_plane: &ControlPlane) {
     let tidepool = e2e::tidepool::binary().unwrap();
     let config = json!({
         "cpuManagerPolicy": "static",
+        // It would restore the cpuset that the test changes.
+        "cpuManagerReconcilePeriod": "1h",
         "reservedSystemCPUs": "0",
         "enforceNodeAllocatable": ["pods"],
     });

@@ -161,7 +161,7 @@ fn in_the_guest(control_plane: &ControlPlane) {
     api.delete_now("/api/v1/namespaces/default/pods/besteffort-guest")
         .unwrap();
     crate::guest_agent::prove(&api, &mut node);
-    crate::numa::prove_in_the_guest(&api, &mut node);
+    crate::numa::prove_in_the_guest(control_plane, &api, &mut node);
     let nodes = node.shell("cat /sys/devices/system/node/online").unwrap();
     assert_eq!(nodes, "0-1");
     node.shell("cat /sys/fs/cgroup/kubepods/cpu.pressure")

@@ -21,7 +21,7 @@ const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
 const BURNERS: [&str; 2] = ["burner-a", "burner-b"];
 /// The high mark of a node's CPU, in percent.
 const HIGH_MARK: f64 = 75.0;
-const PROFILE: &str = concat!(
+pub(crate) const PROFILE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../crates/tidepool/src/up/default-profile.yaml"
 );
@@ -126,6 +126,20 @@ impl TierNode {
             control_plane,
             tidepool,
         }
+    }
+
+    /// A command of the binary, with the permissions of an administrator.
+    fn run_command(&self, command: &str, flags: &[&str]) -> Process {
+        let kubeconfig = self.control_plane.kubeconfig_file("admin").unwrap();
+        let mut arguments = vec![
+            command.to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--secure-port=0".to_owned(),
+        ];
+        arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let name = format!("tiers-{command}");
+        let process = self.control_plane.run(&name, &self.tidepool, &arguments);
+        process.unwrap()
     }
 
     fn run(&self, name: &str, amounts: &Value, class: &str) {
@@ -293,19 +307,14 @@ impl TierNode {
         let _nodes = self.add_cool_node();
         self.wait_for_load("the node is hot", |percent| percent > HIGH_MARK);
 
-        let kubeconfig = self.control_plane.kubeconfig_file("admin").unwrap();
         let flags = [
-            "controllers".to_owned(),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            "--controllers=hot-spots".to_owned(),
-            "--leader-elect=false".to_owned(),
-            "--hot-spot-interval=1s".to_owned(),
-            "--hot-spot-rounds=3".to_owned(),
-            "--hot-spot-workload-pause=1s".to_owned(),
-            "--secure-port=0".to_owned(),
+            "--controllers=hot-spots",
+            "--leader-elect=false",
+            "--hot-spot-interval=1s",
+            "--hot-spot-rounds=3",
+            "--hot-spot-workload-pause=1s",
         ];
-        let controllers = self.control_plane.run("hot-spots", &self.tidepool, &flags);
-        let controllers = controllers.unwrap();
+        let controllers = self.run_command("controllers", &flags);
         eventually("the pods are moved", LIMIT, || {
             for name in BURNERS {
                 if self.api.get(&format!("{PODS}/{name}")).is_err() {
@@ -352,16 +361,8 @@ impl TierNode {
 
     /// A simulated node that uses nothing.
     fn add_cool_node(&self) -> Process {
-        let kubeconfig = self.control_plane.kubeconfig_file("admin").unwrap();
-        let flags = [
-            "nodes".to_owned(),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            "--nodes=1".to_owned(),
-            "--name-prefix=cool".to_owned(),
-            format!("--cpu={}", 8.0 * cpus()),
-            "--secure-port=0".to_owned(),
-        ];
-        let nodes = self.control_plane.run("nodes", &self.tidepool, &flags);
+        let cpu = format!("--cpu={}", 8.0 * cpus());
+        let nodes = self.run_command("nodes", &["--nodes=1", "--name-prefix=cool", &cpu]);
         wait_until_ready(&self.api, COOL_NODE);
         let metric = json!({
             "apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": COOL_NODE}, "spec": {},
@@ -374,7 +375,7 @@ impl TierNode {
         }});
         let path = format!("{METRICS}/{COOL_NODE}/status");
         self.api.patch(&path, &status).unwrap();
-        nodes.unwrap()
+        nodes
     }
 
     /// Waits until what the agent reports of the node's CPU is so in five reports.
