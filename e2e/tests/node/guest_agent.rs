@@ -33,8 +33,24 @@ pub(crate) fn create_pods(api: &Api, node: &str) {
     add_tiers(api, node);
     for row in chosen() {
         row.create(api, node);
+        wait_until_admitted(api, node, &row);
     }
     guest_cpu::create_pods(api, node);
+}
+
+/// Creates a pod again that the kubelet rejects: it may not know the tiers of its node yet.
+fn wait_until_admitted(api: &Api, node: &str, row: &Row) {
+    let path = format!("/api/v1/namespaces/default/pods/{}", row.pod(node));
+    eventually("the kubelet admits the pod", LIMIT, || {
+        let status = api.get(&path).map_err(|error| format!("{error:#}"))?["status"].clone();
+        if status["phase"] == "Failed" {
+            api.delete_now(&path).unwrap();
+            row.create(api, node);
+            return Err(status.to_string());
+        }
+        let is_known = status["startTime"].is_string();
+        is_known.then_some(()).ok_or(status.to_string())
+    });
 }
 
 fn chosen() -> impl Iterator<Item = Row> {
