@@ -152,13 +152,19 @@ pub(crate) fn prove(api: &Api, node: &mut GuestNode) {
     }
 }
 
-/// Stops all processes of the reclaimed pod but one. With more of them the emulated CPUs leave nothing of this machine to the API
-/// server.
+/// Stops all processes of the burners but one of the reclaimed pod. With more of them the emulated CPUs leave nothing of this
+/// machine to the API server.
 pub(crate) fn leave_one_process(api: &Api, node: &mut GuestNode) {
     let lent = Burner::find(api, "besteffort", "lent-guest");
+    let mid = Burner::find(api, "burstable", "midls-guest");
     // The first process is the shell that waits for the others.
-    let stop = format!("kill -STOP $(sed 1,2d {}/cgroup.procs)", lent.container);
-    node.shell(&stop).unwrap();
+    for (burner, running) in [(lent, "1,2d"), (mid, "1d")] {
+        let stop = format!(
+            "kill -STOP $(sed {running} {}/cgroup.procs)",
+            burner.container
+        );
+        node.shell(&stop).unwrap();
+    }
 }
 
 /// The reclaimed pod has more than one CPU, and uses what the threshold leaves.

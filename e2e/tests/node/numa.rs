@@ -550,7 +550,10 @@ fn watch_masks(node: &mut GuestNode, except: &[String], cpus: &str, mems: &str) 
 fn masks_were_right(node: &mut GuestNode) -> f64 {
     let text = eventually("the masks are right", LIMIT, || {
         let text = node.shell("cat /node/masks");
-        text.map_err(|error| format!("{error:#}"))
+        let text = text.map_err(|error| format!("{error:#}"))?;
+        // The shell makes the file before it writes the line.
+        let is_written = text.contains(' ');
+        is_written.then_some(text).ok_or("no line yet".to_owned())
     });
     let (is_right, at) = text.trim().split_once(' ').unwrap();
     assert_eq!(is_right, "1", "{}", agent_log(node));
@@ -610,8 +613,10 @@ fn pages(node: &mut GuestNode, uid: &str) -> [u64; 2] {
 /// The agent that runs in the guest binds a pod to its zone, and then agents are killed.
 pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: &mut GuestNode) {
     // It burns CPU; the reclaimed burner stays.
+    let online = uid(api, "online-guest");
     api.delete_now(&format!("{PODS}/online-guest")).unwrap();
     crate::guest_cpu::leave_one_process(api, node);
+    wait_until_ended(node, &online);
     let pods = api.list(PODS).unwrap();
     let on_guest = |pod: &&Value| pod["spec"]["nodeName"] == "guest";
     let suppressed = pods.iter().filter(on_guest).filter(|pod| {
@@ -654,6 +659,7 @@ pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: 
     for _ in 1..TRIES {
         if is_late(left) {
             take(node, &dedicated);
+            wait_until_ended(node, &dedicated);
             (dedicated, left) = give(node);
         }
     }
@@ -699,7 +705,8 @@ pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: 
     let mut back = take(node, &dedicated);
     for _ in 1..TRIES {
         if is_late(back) {
-            let (dedicated, _) = give(node);
+            wait_until_ended(node, &dedicated);
+            (dedicated, _) = give(node);
             back = take(node, &dedicated);
         }
     }
@@ -756,8 +763,13 @@ fn give_by_the_scheduler(control_plane: &ControlPlane, api: &Api, node: &mut Gue
             .ok_or_else(|| format!("{own:?}: {found:?}, others {others:?}"))
     });
     api.delete_now(&format!("{PODS}/{name}")).unwrap();
+    wait_until_ended(node, &group);
+}
+
+/// Waits until the cgroups of a pod are gone: their end is work for the emulated machine.
+fn wait_until_ended(node: &mut GuestNode, uid: &str) {
     eventually("the pod has ended", LIMIT, || {
-        let groups = node.shell(&format!("find /sys/fs/cgroup/kubepods -name '*{group}*'"));
+        let groups = node.shell(&format!("find /sys/fs/cgroup/kubepods -name '*{uid}*'"));
         let groups = groups.map_err(|error| format!("{error:#}"))?;
         groups.is_empty().then_some(()).ok_or(groups)
     });
