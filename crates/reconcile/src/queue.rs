@@ -7,6 +7,7 @@ use std::{
     fmt::{Debug, Display},
     future::Future,
     hash::Hash,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -34,6 +35,9 @@ const LONG: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 /// Rests that are over are forgotten when there are so many.
 const MOST_RESTS: usize = 1_000;
+
+/// A clock has an end, and objects may ask for more.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A failure that lasts for so many attempts is more than a conflict.
 const LASTING: u32 = 6;
@@ -159,7 +163,7 @@ impl<K: Clone + Eq + Hash + Ord + Debug> State<K> {
             Ok(next) => {
                 self.failures.remove(&key);
                 if let Requeue::After(wait) = next {
-                    self.add_at(key.clone(), now + *wait);
+                    self.add_at(key.clone(), now + (*wait).min(LONGEST_WAIT));
                 }
                 if self.again.remove(&key) {
                     self.add_rested(key, now);
@@ -213,7 +217,8 @@ where
                 while running.len() < workers
                     && let Some(key) = state.pop(Instant::now())
                 {
-                    running.push(work(key.clone()).map(move |result| (key, result)));
+                    let attempt = AssertUnwindSafe(work(key.clone())).catch_unwind();
+                    running.push(attempt.map(move |result| (key, result)));
                 }
                 state.later.first().map(|(due, _)| *due)
             };
@@ -221,6 +226,12 @@ where
                 () = cancel.cancelled() => return,
                 Some((key, result)) = running.next() => {
                     let mut state = self.lock();
+                    let Ok(result) = result else {
+                        // One object that the controller cannot cope with must not stop it for all others.
+                        tracing::error!(controller = self.name, %key, "panic while reconciling; retrying");
+                        state.done(key, &Err(()), Instant::now());
+                        continue;
+                    };
                     if let Err(error) = &result {
                         // Most failures are conflicts, which the next attempt resolves.
                         if state.failures.get(&key) == Some(&LASTING) {
@@ -323,6 +334,27 @@ mod tests {
         state.change("a", now);
         state.done("a", &Err(()), now);
         assert_eq!(state.pop(now + FIRST_RETRY), Some("a"), "it got further");
+    }
+
+    #[tokio::test]
+    async fn a_panic_and_an_endless_wait_concern_one_key_only() {
+        let queue = WorkQueue::new("test");
+        let (cancel, done) = (CancellationToken::new(), Mutex::new(Vec::new()));
+        for key in ["broken", "endless", "fine"] {
+            queue.add(key);
+        }
+        let work = async |key| {
+            done.lock().unwrap().push(key);
+            assert_ne!(key, "broken", "as planned");
+            Ok::<_, String>(Requeue::After(Duration::MAX))
+        };
+        let run = queue.clone().run(1, cancel.clone(), work);
+        let time = tokio::time::timeout(SECOND, run).await;
+        assert!(time.is_err(), "it goes on until it is cancelled");
+        let done = done.into_inner().unwrap();
+        let count = |key: &str| done.iter().filter(|it| **it == key).count();
+        assert_eq!((count("endless"), count("fine")), (1, 1));
+        assert!(count("broken") > 1, "it is tried again: {done:?}");
     }
 
     #[test]

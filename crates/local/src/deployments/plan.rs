@@ -71,7 +71,8 @@ pub(super) fn plan(observed: &Observed<'_>) -> RolloutPlan {
     let (current, old) = sets::split(spec, observed.sets);
     let bounds = bounds(spec);
     let newest_old = old.iter().map(|set| sets::revision(set)).max().unwrap_or(0);
-    let revision = (newest_old + 1).max(current.map_or(0, |set| sets::revision(set)));
+    let next = newest_old.saturating_add(1);
+    let revision = next.max(current.map_or(0, |set| sets::revision(set)));
 
     let mut steps = Vec::new();
     if spec.paused {
