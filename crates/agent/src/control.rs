@@ -182,8 +182,8 @@ impl Control {
     /// Decides on the last sample and the objects, and carries it out.
     fn act(&mut self, began: Instant) {
         let now = self.time(began);
-        self.read_objects();
         self.read_slow_files(began);
+        self.read_objects();
         while let Ok((uid, is_accepted)) = self.answers.try_recv() {
             self.advisor.eviction_result(&uid, is_accepted, now);
         }
@@ -308,7 +308,9 @@ impl Control {
 
     /// Converts objects only after a change: there may be hundreds.
     fn read_objects(&mut self) {
-        if !self.objects.changed.swap(false, Ordering::Relaxed) {
+        // The end of the first list is no change of an object.
+        let is_complete = self.pods.is_some() && (self.node.is_some() || self.is_missing);
+        if !self.objects.changed.swap(false, Ordering::Relaxed) && is_complete {
             return;
         }
         let [has_pods, has_node] = (self.objects.listed)();
@@ -466,8 +468,8 @@ impl Control {
                     let is_same = (known.kind, known.status, known.reason)
                         == (condition.kind, condition.status, condition.reason);
                     // The figures in other messages change with every sample.
-                    let has_text = known.kind != NUMA_ZONES_DIFFER;
-                    is_same && (has_text || known.message == condition.message)
+                    let has_figures = known.kind != NUMA_ZONES_DIFFER;
+                    is_same && (has_figures || known.message == condition.message)
                 });
                 known.cloned().unwrap_or_else(|| (condition.clone(), at))
             })
@@ -535,9 +537,51 @@ fn advisor(path: &std::path::Path, dry_run: bool) -> Advisor {
 fn terms(advice: &Advice, published: &ReclaimedReport) -> Vec<engine::node::Figure> {
     let figures = advice.terms.iter().cloned();
     let figures = figures.map(|figure| match &*figure.name {
-        "reclaimed cpu" => explain(figure, published.allocatable.milli_cpu),
-        "reclaimed memory" => explain(figure, published.allocatable.memory),
+        "reclaimed cpu" => explain(figure, published.capacity.milli_cpu),
+        "reclaimed memory" => explain(figure, published.capacity.memory),
+        "reclaimed cpu allocatable" => explain(figure, published.allocatable.milli_cpu),
+        "reclaimed memory allocatable" => explain(figure, published.allocatable.memory),
         _ => figure,
     });
     figures.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::node::{CpuMemory, Figure};
+
+    use super::*;
+
+    #[test]
+    fn figures_are_those_of_the_published_pool_and_of_what_batch_pods_leave_of_it() {
+        let figure = |name: &str, value: i64| Figure {
+            name: name.to_owned(),
+            unit: "milli-cores".to_owned(),
+            value,
+            terms: Vec::new(),
+        };
+        let advice = Advice {
+            terms: vec![
+                figure("reclaimed cpu", 10_000),
+                figure("reclaimed cpu allocatable", 6_000),
+            ],
+            ..Advice::default()
+        };
+        for (case, capacity, allocatable) in [
+            ("nothing waits", 10_000, 6_000),
+            ("an increase waits", 9_000, 5_000),
+        ] {
+            let published = ReclaimedReport {
+                capacity: CpuMemory::new(capacity, 0),
+                allocatable: CpuMemory::new(allocatable, 0),
+                ..ReclaimedReport::default()
+            };
+            let found = terms(&advice, &published);
+            let values: Vec<i64> = found.iter().map(|it| it.value).collect();
+            assert_eq!(values, [capacity, allocatable], "{case}");
+            let counts: Vec<usize> = found.iter().map(|it| it.terms.len()).collect();
+            let want = if capacity == 10_000 { 0 } else { 1 };
+            assert_eq!(counts, [want; 2], "{case}");
+        }
+    }
 }

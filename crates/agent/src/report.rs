@@ -184,9 +184,13 @@ pub fn reporter(taints: taint::Taints) -> Result<Reporter<Observation>, TakenFie
 
 /// Removes what an agent reported, when none runs on the node any more: the node lends nothing, has no zones, no taints and
 /// conditions of the agent, and no Lease.
-pub async fn withdraw(client: &kube::Client, node: &str) -> Result<(), Failure> {
+pub async fn withdraw(
+    client: &kube::Client,
+    node: &str,
+    taint_target: taint::TaintTarget,
+) -> Result<(), Failure> {
     let taints = taint::Taints {
-        target: taint::TaintTarget::Cnr,
+        target: taint_target,
         form: taint::TaintForm::default(),
     };
     let reporter = reporter(taints).map_err(|error| Failure::Request(error.to_string()))?;
@@ -195,16 +199,20 @@ pub async fn withdraw(client: &kube::Client, node: &str) -> Result<(), Failure> 
         zones: Some(Vec::new()),
         ..Observation::default()
     });
-    let target = Target::CustomNodeResource;
-    let url = format!("{}/{node}", target.collection());
-    match crate::request::get(client, &url).await {
-        Ok(_) => {
-            let mut writer = ObjectWriter::new(client.clone(), target, node);
-            let values = values.remove(&target).unwrap_or_default();
-            writer.write(&values).await?;
+    for target in [Target::CustomNodeResource, Target::Node] {
+        // The agent may not read the Node if it sets no taints there.
+        let Some(values) = values.remove(&target) else {
+            continue;
+        };
+        let url = format!("{}/{node}", target.collection());
+        match crate::request::get(client, &url).await {
+            Ok(_) => {
+                let mut writer = ObjectWriter::new(client.clone(), target, node);
+                writer.write(&values).await?;
+            }
+            Err(RequestError::NotFound) => {}
+            Err(error) => return Err(Failure::Request(error.to_string())),
         }
-        Err(RequestError::NotFound) => {}
-        Err(error) => return Err(Failure::Request(error.to_string())),
     }
     lease::remove(client, node).await
 }

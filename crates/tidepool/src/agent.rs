@@ -154,7 +154,7 @@ async fn withdraw(flags: &Flags) -> anyhow::Result<()> {
     let options = flags.options().map_err(|why| error(Code::BadInput, why))?;
     let config = component::connection(flags.kubeconfig.as_deref(), flags.master.as_ref()).await?;
     let client = Connect::Config(Box::new(config)).client()?;
-    let withdrawn = ::agent::report::withdraw(&client, &options.node).await;
+    let withdrawn = ::agent::report::withdraw(&client, &options.node, options.taint_target).await;
     withdrawn.with_context(|| format!("cannot withdraw the reports about node {}", options.node))
 }
 

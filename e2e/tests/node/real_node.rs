@@ -8,6 +8,7 @@ use e2e::node::{GuestNode, HostNode, MachineState, options, pod};
 use e2e::{Api, ControlPlane, eventually};
 use serde_json::{Value, json};
 
+use crate::agent::set_thresholds;
 use crate::groups::Groups;
 
 /// Long enough for a guest on a busy machine.
@@ -124,6 +125,8 @@ fn on_the_host(control_plane: &ControlPlane) {
     assert_eq!(count_containers(node.directory()), containers);
     agent.limit_the_directory(&api, &node, &groups);
     agent.finish(control_plane, &node);
+    // Agents of other nodes get the same settings.
+    set_thresholds(&api, json!({}));
     crate::numa::prove_on_the_host(control_plane, &api, &node);
     node.stop().unwrap();
 }

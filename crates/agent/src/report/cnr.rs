@@ -59,8 +59,11 @@ impl Source<Observation> for Terms {
     }
 
     fn values(&self, observed: &Observation) -> Vec<Option<Value>> {
-        let text = serde_json::to_string(&observed.terms).unwrap_or_default();
-        vec![(!observed.terms.is_empty()).then(|| json!(text))]
+        let text = || serde_json::to_string(&observed.terms).unwrap_or_default();
+        vec![Some(match observed.terms.is_empty() {
+            true => Value::Null,
+            false => json!(text()),
+        })]
     }
 }
 

@@ -86,7 +86,8 @@ impl Sender {
                 };
                 self.state.record(self.target.kind(), &result);
                 match result {
-                    Ok(_) => {
+                    // The other fields are written.
+                    Ok(_) | Err(Failure::Refused(_)) => {
                         if is_due {
                             sent = Some(Instant::now());
                         }

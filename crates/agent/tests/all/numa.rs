@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use agent::agent::Agent;
 use agent::collect::Collector;
 use agent::hierarchy::Version;
+use agent::report::taint::TaintTarget;
 use agent::tree::Tree;
 use agent::write::{Mode, Report, Writer};
 use engine::model::{Name, Timestamp};
@@ -433,11 +434,17 @@ async fn the_agent_binds_a_pod_to_its_zone_and_reports_it() {
         })
         .await;
     drop(agent);
-    agent::report::withdraw(&cluster.client, "n1")
+    assert!(
+        cluster.get(&cnr).await.unwrap()["metadata"]["annotations"]["tidepool.io/terms"]
+            .is_string()
+    );
+    agent::report::withdraw(&cluster.client, "n1", TaintTarget::Cnr)
         .await
         .unwrap();
     let withdrawn = cluster.get(&cnr).await.unwrap();
     assert_eq!(withdrawn["status"]["topologyZone"], Value::Null);
+    let annotations = &withdrawn["metadata"]["annotations"];
+    assert_eq!(annotations["tidepool.io/terms"], Value::Null);
 }
 
 #[tokio::test]

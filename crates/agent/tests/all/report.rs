@@ -218,9 +218,8 @@ async fn a_definition_that_refuses_the_first_form_of_taints_gets_the_other() {
     cluster.wait_for("the taint is gone", &url, is_clean).await;
 }
 
-#[tokio::test]
-async fn one_refused_field_does_not_hold_up_the_others() {
-    let cluster = TestCluster::bare().await;
+/// As the definition of another project might.
+async fn refuse_capacity(cluster: &TestCluster) {
     cluster
         .define(|definition| {
             let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
@@ -228,6 +227,12 @@ async fn one_refused_field_does_not_hold_up_the_others() {
             status["resourceCapacity"] = json!({"type": "integer"});
         })
         .await;
+}
+
+#[tokio::test]
+async fn one_refused_field_does_not_hold_up_the_others() {
+    let cluster = TestCluster::bare().await;
+    refuse_capacity(&cluster).await;
     let (mut writer, form) = (writer(&cluster), TaintForm::default());
     let values = values(&observation(7, &[PRESSURE]), &form);
     let failure = writer.write(&values).await.unwrap_err();
@@ -238,6 +243,37 @@ async fn one_refused_field_does_not_hold_up_the_others() {
     let cnr = cluster.get(&format!("{CNR}/n1")).await.unwrap();
     assert_eq!(cnr["status"]["resources"]["allocatable"][CPU], "7");
     assert_eq!(cnr["spec"]["taints"][0]["key"], PRESSURE);
+}
+
+#[tokio::test]
+async fn a_refused_field_does_not_delay_urgent_reports() {
+    let node = node();
+    let cluster = TestCluster::bare().await;
+    refuse_capacity(&cluster).await;
+    cluster.create_node("n1").await;
+    let _agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
+    let is_degraded = |cnr: &Value| {
+        let conditions = cnr["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|it| it["type"] == "AgentDegraded" && it["status"] == "True")
+    };
+    let cnr = format!("{CNR}/n1");
+    let lends = |cnr: &Value| cnr["status"]["resources"]["allocatable"][CPU].is_string();
+    cluster.wait_for("the node lends", &cnr, lends).await;
+    // A sender that takes a refusal for a failure waits twice as long after each, up to half a minute.
+    for round in 0..8 {
+        let begun = std::time::Instant::now();
+        match round % 2 {
+            0 => node.remove("proc/stat"),
+            _ => node.set_busy_ticks([100 + round, 200 + round]),
+        }
+        let follows = |cnr: &Value| is_degraded(cnr) == (round % 2 == 0);
+        cluster
+            .wait_for("the condition follows", &cnr, follows)
+            .await;
+        let seconds = begun.elapsed().as_secs_f64();
+        assert!(seconds < 5.0, "round {round}: {seconds} s");
+    }
 }
 
 #[tokio::test]
@@ -253,7 +289,7 @@ async fn node_taints_are_the_agents_own_only() {
     cluster
         .patch("/api/v1/nodes/n1", &json!({"spec": {"taints": [other]}}))
         .await;
-    let _agent = Agent::start(cluster.client.clone(), options).unwrap();
+    let agent = Agent::start(cluster.client.clone(), options).unwrap();
     let keys = |node: &Value| -> Vec<String> {
         let taints = node["spec"]["taints"]
             .as_array()
@@ -278,6 +314,16 @@ async fn node_taints_are_the_agents_own_only() {
     cluster
         .wait_for("the taint is gone", "/api/v1/nodes/n1", is_clean)
         .await;
+    drop(agent);
+    let ours = json!({"key": both[1], "effect": "NoSchedule"});
+    let taints = json!({"spec": {"taints": [other, ours]}});
+    let tainted = cluster.patch("/api/v1/nodes/n1", &taints).await;
+    assert!(is_tainted(&tainted), "{tainted}");
+    agent::report::withdraw(&cluster.client, "n1", TaintTarget::Node)
+        .await
+        .unwrap();
+    let withdrawn = cluster.get("/api/v1/nodes/n1").await.unwrap();
+    assert_eq!(keys(&withdrawn), ["someone/else"]);
 }
 
 #[tokio::test]

@@ -143,7 +143,8 @@ impl Evictions {
                 it.pod.terminating || pending.contains_key(&it.pod.uid)
             };
             let going = candidates.iter().filter(|it| is_going(it, &self.pending));
-            let mut released: i64 = going.map(|it| need.released_by(it)).sum();
+            let released = going.map(|it| need.released_by(it));
+            let mut released = released.fold(0, i64::saturating_add);
             if self
                 .last
                 .get(&is_memory)

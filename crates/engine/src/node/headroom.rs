@@ -259,10 +259,7 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
         .saturating_sub(used.lent.milli_cpu)
         .max(0);
     cpu.add("CPUs of the node", cpus);
-    cpu.add(
-        "use of pods that are not lent, and of the system",
-        -not_lent.min(cpus),
-    );
+    cpu.add("use of other pods and of the system", -not_lent.min(cpus));
     let withheld = inputs.withheld;
     if withheld.milli_cpu > 0 {
         cpu.add(
@@ -336,7 +333,7 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
         },
     );
     memory.add("memory of the node", memory_total);
-    memory.add("estimated need of pods that are not lent", -estimate.memory);
+    memory.add("estimated need of other pods", -estimate.memory);
     memory.add("use of the system", -system);
     memory.add("reserve for other pods", -reserve.memory);
     if settings.reclaim.memory.enable {
@@ -350,7 +347,10 @@ pub fn formula(inputs: &LendingInputs<'_>, settings: &AgentSettings) -> Formula 
         );
     }
     let threshold = settings.thresholds.memory_evict;
-    let left = memory_total / 100 * threshold - in_use - hold.unused.memory;
+    let left = (memory_total / 100).saturating_mul(threshold);
+    let left = left
+        .saturating_sub(in_use)
+        .saturating_sub(hold.unused.memory);
     memory.limit("what memory eviction leaves to lent pods", left.max(0));
     memory.at_least("not below zero", 0);
     Formula { cpu, memory }

@@ -95,7 +95,7 @@ pub fn degradation(inputs: &Inputs<'_>, now: Timestamp) -> Option<Degradation> {
         let more = inputs.unreadable.len() - 1;
         return because(
             "Unreadable",
-            format!("cannot read {file}: {why}; {more} more files"),
+            format!("cannot read {file}{}: {why}", more_files(more)),
         );
     }
     // Without idle groups pods are protected all the same.
@@ -104,10 +104,19 @@ pub fn degradation(inputs: &Inputs<'_>, now: Timestamp) -> Option<Degradation> {
         let more = inputs.writes.failed.len() - 1;
         return because(
             "WriteFailed",
-            format!("cannot write {file}: {why}; {more} more files"),
+            format!("cannot write {file}{}: {why}", more_files(more)),
         );
     }
     None
+}
+
+/// The rest of a sentence about one file.
+fn more_files(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " and 1 more file".to_owned(),
+        _ => format!(" and {count} more files"),
+    }
 }
 
 impl Health {
@@ -201,8 +210,8 @@ pub fn conditions(
             true,
             "OtherWriter",
             format!(
-                "another process overwrites {first} and {} more files; the agent leaves them",
-                rest.len()
+                "another process overwrites {first}{}; the agent leaves them",
+                more_files(rest.len())
             ),
         ),
     };

@@ -95,6 +95,9 @@ pub enum ContainerRole {
     Sidecar,
 }
 
+/// More than any machine has. A request may be any number, and what is beyond this counts as this.
+const MOST_REQUESTED: i64 = 1 << 50;
+
 /// Zero where a resource is not named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResourcePair {
@@ -119,9 +122,10 @@ impl LocalContainer {
         quantity: Quantity,
         side: fn(&mut ResourcePair) -> &mut CpuMemory,
     ) {
+        let bounded = |amount: i64| amount.clamp(0, MOST_REQUESTED);
         match resource {
-            "cpu" => side(&mut self.native).milli_cpu = Resource::Cpu.integer(quantity).max(0),
-            "memory" => side(&mut self.native).memory = Resource::Memory.integer(quantity).max(0),
+            "cpu" => side(&mut self.native).milli_cpu = bounded(Resource::Cpu.integer(quantity)),
+            "memory" => side(&mut self.native).memory = bounded(Resource::Memory.integer(quantity)),
             _ => {
                 let Some((tier, kind)) = TierAccount::parse(resource) else {
                     return;
@@ -129,8 +133,8 @@ impl LocalContainer {
                 let amounts = side(self.tiers.entry(tier).or_default());
                 match kind {
                     // The unit of a tier's cpu is a thousandth of a core.
-                    ReclaimedResource::Cpu => amounts.milli_cpu = quantity.units().max(0),
-                    ReclaimedResource::Memory => amounts.memory = quantity.units().max(0),
+                    ReclaimedResource::Cpu => amounts.milli_cpu = bounded(quantity.units()),
+                    ReclaimedResource::Memory => amounts.memory = bounded(quantity.units()),
                 }
             }
         }

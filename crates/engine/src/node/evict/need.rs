@@ -71,9 +71,12 @@ impl Satisfaction {
     /// Of the pods that are suppressed.
     pub fn of(candidates: &[EvictionCandidate<'_>], limit: i64) -> Self {
         let suppressed = candidates.iter().filter(|it| it.pod.is_suppressed());
+        let sum = |of: fn(&EvictionCandidate<'_>) -> CpuMemory| -> CpuMemory {
+            suppressed.clone().map(of).sum()
+        };
         Self {
-            request: suppressed.clone().map(|it| it.request.milli_cpu).sum(),
-            usage: suppressed.map(|it| it.used.milli_cpu).sum(),
+            request: sum(|it| it.request).milli_cpu,
+            usage: sum(|it| it.used).milli_cpu,
             limit,
         }
     }
@@ -195,10 +198,10 @@ impl Evictions {
         if covered.saturating_mul(3) < i64::try_from(window.as_nanos()).unwrap_or(i64::MAX) {
             return None;
         }
-        let count = i64::try_from(self.satisfaction.len()).unwrap_or(i64::MAX);
         let mean = |f: fn(&Satisfaction) -> i64| {
-            let sum: i64 = self.satisfaction.iter().map(|(_, it)| f(it)).sum();
-            sum / count
+            let values = self.satisfaction.iter().map(|(_, it)| i128::from(f(it)));
+            let sum: i128 = values.sum();
+            i64::try_from(sum / self.satisfaction.len() as i128).unwrap_or(i64::MAX)
         };
         let average = Satisfaction {
             request: mean(|it| it.request),

@@ -1,6 +1,7 @@
 //! Evictions.
 
 use super::*;
+use crate::model::Quantity;
 
 #[test]
 fn satisfaction() {
@@ -82,6 +83,41 @@ fn memory_pressure_evicts_until_below_the_lower_threshold() {
     assert_eq!(taint(&it.step(), health::PRESSURE), Some("memory"));
     it.uses("web", 100, 61 * GIB);
     assert_eq!(taint(&it.step(), health::PRESSURE), None);
+}
+
+/// The kubelet admits any request of a resource that its Node does not list.
+#[test]
+fn requests_beyond_any_machine_overflow_nothing() {
+    let most = Quantity::parse(&i64::MAX.to_string()).unwrap();
+    let mut it = Fixture::new(8, 100);
+    for (name, class, tier) in [
+        (
+            "a",
+            QosClass::Lent,
+            "resource.katalyst.kubewharf.io/reclaimed_",
+        ),
+        ("b", QosClass::Lent, "kubernetes.io/batch-"),
+        ("c", QosClass::MidBestEffort, "kubernetes.io/mid-"),
+        ("d", QosClass::Online, ""),
+    ] {
+        let pod = it.pod(name, class, CpuMemory::ZERO);
+        let cpu = if tier.ends_with('_') {
+            "millicpu"
+        } else {
+            "cpu"
+        };
+        for resource in [cpu, "memory"] {
+            let name = format!("{tier}{resource}");
+            pod.containers[0].add_request(&name, most);
+            pod.containers[0].add_limit(&name, most);
+        }
+        it.uses(name, 1500, 20 * GIB);
+    }
+    for second in 0..120 {
+        it.pods[1].terminating = second > 60;
+        let advice = it.step();
+        assert_eq!(advice.reclaimed.allocatable, CpuMemory::ZERO);
+    }
 }
 
 #[test]
