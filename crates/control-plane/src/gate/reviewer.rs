@@ -224,7 +224,7 @@ fn request_of(review: &Review) -> Result<BindRequest, String> {
         ));
     }
     let annotations = metadata.annotations.unwrap_or_default();
-    // What is not valid gives the pod no zones; the agent chooses them then.
+    // What is not valid gives the pod no zones; the scheduler writes an event about it.
     let zones = annotations.get(NUMA_ZONES);
     Ok(BindRequest {
         namespace: review.namespace.as_str().into(),
@@ -240,8 +240,8 @@ fn request_of(review: &Review) -> Result<BindRequest, String> {
 /// It becomes a part of a path.
 fn is_object_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    let is_inner = name.starts_with(['-', '.']) || name.ends_with(['-', '.']);
-    (1..=253).contains(&name.len()) && name.chars().all(is_allowed) && !is_inner
+    let has_bad_edge = name.starts_with(['-', '.']) || name.ends_with(['-', '.']);
+    (1..=253).contains(&name.len()) && name.chars().all(is_allowed) && !has_bad_edge
 }
 
 #[cfg(test)]

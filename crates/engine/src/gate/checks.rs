@@ -81,10 +81,15 @@ impl BindGate {
             return Ok(());
         }
         for resource in [Resource::Cpu, Resource::Memory] {
+            let wanted = pod.requests.wanted.get(&resource);
+            // A request of 0 fits, also where zones report more than the node allocates.
+            if wanted <= 0 {
+                continue;
+            }
             let used = self.requested(slot, &resource);
             let failure = exceeded(
                 resource.clone(),
-                pod.requests.wanted.get(&resource),
+                wanted,
                 used,
                 entry.node.allocatable.get(&resource),
             );

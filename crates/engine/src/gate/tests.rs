@@ -249,6 +249,24 @@ fn numa_zones_have_one_owner() {
 }
 
 #[test]
+fn a_pod_without_requests_fits_beside_zones_that_are_larger_than_the_node() {
+    let mut gate = gate(node("n").allocatable("cpu=8 memory=6Gi"));
+    gate.apply(
+        report("n")
+            .zone("0", 0, "cpu=4 memory=4Gi")
+            .zone("0", 1, "cpu=4 memory=4Gi")
+            .into(),
+    );
+    for (name, zones) in [("a", "0"), ("b", "1")] {
+        let pod = pod(name).dedicated(None).container("cpu=1 memory=1Gi");
+        assert_eq!(bind(&mut gate, &pod.zones(zones)), "ok");
+    }
+    assert_eq!(bind(&mut gate, &pod("log-collector")), "ok");
+    let refused = bind(&mut gate, &pod("web").container("memory=1Gi"));
+    assert!(refused.starts_with("OutOfmemory"), "{refused}");
+}
+
+#[test]
 fn a_lost_bind_is_read_after_a_while() {
     let mut gate = gate(small());
     gate.apply(node("m").allocatable("cpu=2").build().into());
