@@ -7,7 +7,7 @@ mod capacity;
 mod publish;
 mod settings;
 
-use crate::model::{Labels, Name, QosClass, Timestamp};
+use crate::model::{CustomNodeResource, Labels, Name, QosClass, Timestamp, ZoneSet};
 use crate::node::CpuMemory;
 pub use capacity::capacities;
 pub use publish::{Published, TierPhase, TierPlan, plan};
@@ -84,8 +84,8 @@ pub struct TierNode<'a> {
     /// Pods bound to the node that have not ended.
     pub pods: &'a [TierPod],
     pub metric: Option<&'a NodeMetric>,
-    /// The capacity in the node's CustomNodeResource: the idle pool as our agent measures it.
-    pub pool: Option<CpuMemory>,
+    /// The idle pool as our agent measures it, and the NUMA zones.
+    pub report: Option<&'a CustomNodeResource>,
     /// The Lease of the node's agent is silent.
     pub agent_silent: bool,
 }
@@ -98,6 +98,8 @@ pub struct TierPod {
     pub class: QosClass,
     /// QoS class LSE: its CPU counts by the request, whatever it uses.
     pub exclusive: bool,
+    /// NUMA zones that no other pod may use: all of them counts as requested and used.
+    pub zones: ZoneSet,
     /// Running or Pending, terminating or not: it counts in the formulas. Every pod here counts in what is bound.
     pub active: bool,
     pub native: CpuMemory,

@@ -1,12 +1,12 @@
 //! The tier controller in virtual time: publishes the mid and batch resources of nodes that have a NodeMetric.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::parse::koordinator;
 use api::wire::koordinator as wire;
 use api::wire::meta::Quantity;
 use engine::model::Timestamp;
-use engine::node::CpuMemory;
 use engine::tiers::{
     ColocationConfig, NodeMetric, TIER_RESOURCES, TierNode, TierPlan, TierPod, plan,
 };
@@ -118,15 +118,13 @@ impl Simulation {
         let bound = self.pods.values().filter(|it| it.node() == Some(name));
         let pods = bound.filter_map(|it| koordinator::tier_pod(&it.wire).ok());
         let pods: Vec<TierPod> = pods.collect();
-        let report = self.scheduler.cluster().report(name);
-        let pool = report.and_then(|it| it.pool.as_ref());
         let observed = TierNode {
             capacity: parsed.capacity,
             allocatable: parsed.allocatable,
             reservation: parsed.reservation,
             pods: &pods,
             metric: self.tiers.metrics.get(name)?.as_ref(),
-            pool: pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory)),
+            report: self.scheduler.cluster().report(name).map(Arc::as_ref),
             agent_silent: false,
         };
         let settings = &self.tiers.settings;

@@ -153,7 +153,7 @@ fn observed<'a>(
         reservation: node.reservation,
         pods,
         metric: Some(metric),
-        pool: None,
+        report: None,
         agent_silent: false,
     }
 }

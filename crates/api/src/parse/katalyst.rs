@@ -79,7 +79,8 @@ pub(super) fn zones(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<ZoneS
 pub(super) fn warn_of_binding(pod: &engine::model::Pod, warnings: &mut Vec<String>) {
     if pod.enhancements.numa_binding && pod.numa_binding().is_none() {
         warnings.push(format!(
-            "numa_binding in annotation {MEMORY_ENHANCEMENT} has no effect: it needs {LEVEL}: dedicated_cores"
+            "numa_binding in annotation {MEMORY_ENHANCEMENT} has no effect: it needs {LEVEL}: dedicated_cores, and no mid, batch, \
+             reclaimed or free tier"
         ));
     }
 }
@@ -151,7 +152,7 @@ pub fn custom_node_resource(
 }
 
 /// The capacity that a CustomNodeResource reports: the whole idle pool. None if it reports none.
-pub fn reclaimed_capacity(report: &wire::CustomNodeResource) -> Option<Reclaimed> {
+fn reclaimed_capacity(report: &wire::CustomNodeResource) -> Option<Reclaimed> {
     let status = &report.status;
     let capacity = status.resources.capacity.as_ref();
     let list = capacity.or(status.resource_capacity.as_ref())?;

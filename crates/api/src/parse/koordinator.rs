@@ -3,7 +3,7 @@
 //! Amounts that cannot be read, or are negative, count as 0 with a warning.
 
 use engine::admission::keys::KOORDINATOR_CLASS;
-use engine::model::{Quantity, Resource};
+use engine::model::{Quantity, Resource, ZoneSet};
 use engine::node::{CpuMemory, CpuSet};
 use engine::tiers::{
     ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyError,
@@ -182,6 +182,10 @@ pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
             .labels
             .get(KOORDINATOR_CLASS)
             .is_some_and(|it| it == "LSE"),
+        zones: match parsed.takes_whole_zones() {
+            true => parsed.zones.unwrap_or_default(),
+            false => ZoneSet::EMPTY,
+        },
         active: matches!(&pod.status.phase[..], "" | "Pending" | "Running"),
         native: CpuMemory::new(native(Resource::Cpu), native(Resource::Memory)),
         mid,

@@ -118,6 +118,8 @@ impl Pod {
     /// How it uses NUMA zones, if it wants zones at all. Zones are exclusive unless the pod says otherwise.
     pub fn numa_binding(&self) -> Option<NumaBinding> {
         let wants = self.level == QosLevel::Dedicated && self.enhancements.numa_binding;
+        // A pod on borrowed capacity has no zones, whatever its annotations say.
+        let wants = wants && self.qos < QosClass::MidLatencySensitive;
         wants.then_some(match self.enhancements.numa_exclusive {
             Some(false) => NumaBinding::Shared,
             Some(true) | None => NumaBinding::Exclusive,

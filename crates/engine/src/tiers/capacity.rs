@@ -6,7 +6,7 @@ use super::{
     CalculatePolicy, ColocationStrategy, MidFormula, MidReclaimMode, NodeMetric, PodUsage,
     PriorityBand, TIER_RESOURCES, TierNode, TierPod, TierResource,
 };
-use crate::model::QosClass;
+use crate::model::{QosClass, Resource, ZoneSet};
 use crate::node::{CpuMemory, Figure, Lend};
 
 /// What the formulas give for a node with a current NodeMetric, before bound pods count; in the order of
@@ -17,7 +17,7 @@ pub fn capacities(
     strategy: &ColocationStrategy,
     no_overselling: bool,
 ) -> [Figure; 4] {
-    let pods = PodSums::of(node.pods, metric);
+    let pods = PodSums::of(node, metric);
     TIER_RESOURCES.map(|resource| {
         let figure = Figure::new(resource.name(), resource.unit());
         let inputs = FormulaInputs {
@@ -194,7 +194,8 @@ fn batch(mut figure: Figure, inputs: &FormulaInputs<'_>) -> Figure {
 
 /// At most the idle pool of the agent, less what reclaimed pods request of it.
 fn from_pool(mut figure: Figure, inputs: &FormulaInputs<'_>) -> Figure {
-    if let Some(pool) = inputs.node.pool {
+    if let Some(pool) = inputs.node.report.and_then(|it| it.pool) {
+        let pool = CpuMemory::new(pool.milli_cpu, pool.memory);
         figure.limit("idle pool", (inputs.amount)(pool));
         figure.add(
             "requests of reclaimed pods",
@@ -203,6 +204,15 @@ fn from_pool(mut figure: Figure, inputs: &FormulaInputs<'_>) -> Figure {
         figure.at_least("never below zero", 0);
     }
     figure
+}
+
+/// What no other pod may use, however little of it the owner of the zones requests.
+fn whole_zones(node: &TierNode<'_>, zones: ZoneSet) -> CpuMemory {
+    let topology = node.report.and_then(|it| it.topology.as_ref());
+    topology.map_or(CpuMemory::ZERO, |topology| {
+        let of = |resource| topology.allocatable(zones, &resource);
+        CpuMemory::new(of(Resource::Cpu), of(Resource::Memory))
+    })
 }
 
 /// What the pods of a node request and use.
@@ -220,16 +230,21 @@ struct PodSums {
 }
 
 impl PodSums {
-    fn of(pods: &[TierPod], metric: &NodeMetric) -> Self {
+    fn of(node: &TierNode<'_>, metric: &NodeMetric) -> Self {
         let mut sums = Self::default();
+        // Of two pods that claim a zone, one has it.
+        let mut counted = ZoneSet::EMPTY;
         let mut metrics: BTreeMap<(&str, &str), &PodUsage> = BTreeMap::new();
         for pod in &metric.pods {
             metrics.insert((&pod.namespace, &pod.name), pod);
         }
-        for pod in pods {
+        for pod in node.pods {
+            let zones = pod.zones.without(counted);
+            counted = counted.with(zones);
             let key = (&*pod.namespace, &*pod.name);
             let metric = pod.active.then(|| metrics.remove(&key)).flatten();
-            sums.add(pod, metric.map(|it| it.usage.positive()));
+            let usage = metric.map(|it| it.usage.positive());
+            sums.add(pod, usage, whole_zones(node, zones));
         }
         // Of pods that the watch does not show yet, or no more.
         let unknown = metrics.values().filter(|it| it.band > PriorityBand::Batch);
@@ -241,24 +256,26 @@ impl PodSums {
         sums
     }
 
-    fn add(&mut self, pod: &TierPod, usage: Option<CpuMemory>) {
+    /// `zones` is all that the zones of the pod have.
+    fn add(&mut self, pod: &TierPod, usage: Option<CpuMemory>, zones: CpuMemory) {
         self.reclaimed = self.reclaimed.plus(pod.reclaimed);
         let is_prod = pod.class < QosClass::MidLatencySensitive;
+        let native = pod.native.max(zones);
         if is_prod {
-            self.prod_bound = self.prod_bound.plus(pod.native);
+            self.prod_bound = self.prod_bound.plus(native);
         }
         if !pod.active || pod.class >= QosClass::Lent {
             return;
         }
         if is_prod {
-            self.prod_active = self.prod_active.plus(pod.native);
+            self.prod_active = self.prod_active.plus(native);
         }
         let requests = match is_prod {
-            true => pod.native,
-            false => pod.native.plus(pod.mid),
+            true => native,
+            false => native.plus(pod.mid),
         };
         // A new pod has no metric yet: it counts by its requests.
-        let usage = usage.unwrap_or(requests);
+        let usage = usage.unwrap_or(requests).max(zones);
         let used = match pod.exclusive {
             true => CpuMemory::new(requests.milli_cpu, usage.memory),
             false => usage,

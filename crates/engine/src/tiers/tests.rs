@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
-use crate::model::{Labels, Selector};
+use crate::model::{Labels, Reclaimed, Resource, Selector, Topology, TopologyPolicy, Zone};
 use crate::node::{Figure, Lend};
 
 mod properties;
@@ -16,6 +18,7 @@ fn pod(name: &str, class: QosClass, native: CpuMemory) -> TierPod {
         name: name.into(),
         class,
         exclusive: false,
+        zones: ZoneSet::EMPTY,
         active: true,
         native,
         mid: CpuMemory::ZERO,
@@ -31,9 +34,37 @@ fn node(pods: &[TierPod]) -> TierNode<'_> {
         reservation: CpuMemory::ZERO,
         pods,
         metric: None,
-        pool: None,
+        report: None,
         agent_silent: false,
     }
+}
+
+fn report(pool: CpuMemory) -> CustomNodeResource {
+    CustomNodeResource {
+        pool: Some(Reclaimed::lent(pool.milli_cpu, pool.memory)),
+        ..CustomNodeResource::default()
+    }
+}
+
+fn zone(id: u8, amounts: CpuMemory) -> Zone {
+    let amounts = [
+        (Resource::Cpu, amounts.milli_cpu),
+        (Resource::Memory, amounts.memory),
+    ];
+    Zone {
+        id,
+        socket: "0".into(),
+        allocatable: amounts.clone().into_iter().collect(),
+        capacity: amounts.into_iter().collect(),
+        reclaimed: None,
+        distances: Vec::new(),
+        reserved_cpus: "".into(),
+        allocations: Vec::new(),
+    }
+}
+
+fn topology(zones: impl Iterator<Item = Zone>) -> Arc<Topology> {
+    Arc::new(Topology::new(TopologyPolicy::Several, zones.collect()))
 }
 
 fn metric(reclaimable: CpuMemory, usage: Option<CpuMemory>) -> NodeMetric {
@@ -297,8 +328,9 @@ fn one_idle_pool_has_two_names() {
         reclaimed: cores(4, 4),
         ..pod("job", QosClass::Lent, CpuMemory::ZERO)
     }];
+    let report = report(cores(10, 10));
     let node = TierNode {
-        pool: Some(cores(10, 10)),
+        report: Some(&report),
         ..node(&pods)
     };
     for (lend, want) in [
@@ -312,6 +344,77 @@ fn one_idle_pool_has_two_names() {
         };
         let found = capacities(&node, &metric(CpuMemory::ZERO, None), &strategy, false);
         assert_eq!(amounts(&found)[1], want, "{lend:?}");
+    }
+}
+
+/// A node of 100 cores and 210 GB in four zones, and a service in zones 0 and 1 that uses and requests a part of them.
+#[test]
+fn all_of_an_exclusive_zone_counts_as_requested_and_used() {
+    let zones = (0..4).map(|id| zone(id, cores(25, 50)));
+    let report = CustomNodeResource {
+        topology: Some(topology(zones)),
+        ..CustomNodeResource::default()
+    };
+    let strategy = ColocationStrategy {
+        lend: Lend::Batch,
+        mid_formula: MidFormula::Proposal,
+        cpu_reclaim_threshold_percent: 100,
+        memory_reclaim_threshold_percent: 100,
+        cpu_calculate_policy: CalculatePolicy::Usage,
+        memory_calculate_policy: CalculatePolicy::Usage,
+        ..ColocationStrategy::default()
+    };
+    let in_zones = |name: &str, zones: &str, native| TierPod {
+        zones: ZoneSet::parse(zones).unwrap(),
+        ..pod(name, QosClass::Online, native)
+    };
+    let search = in_zones("search", "0,1", cores(30, 60));
+    // Mid pods get what is not requested, and batch pods what is not used.
+    for (case, pods, mid_want, batch_want) in [
+        (
+            "no zones",
+            vec![pod("search", QosClass::Online, cores(30, 60))],
+            cores(70, 150),
+            cores(90, 190),
+        ),
+        (
+            "two of four",
+            vec![search.clone()],
+            cores(50, 110),
+            cores(50, 110),
+        ),
+        (
+            "claimed by two pods",
+            vec![search.clone(), in_zones("other", "1", cores(1, 1))],
+            cores(49, 109),
+            cores(49, 109),
+        ),
+        (
+            "requests more than its zones report",
+            vec![in_zones("search", "2", cores(30, 60))],
+            cores(70, 150),
+            cores(75, 160),
+        ),
+        (
+            "a zone that is not reported",
+            vec![in_zones("search", "9", cores(30, 60))],
+            cores(70, 150),
+            cores(90, 190),
+        ),
+    ] {
+        let node = TierNode {
+            report: Some(&report),
+            ..node(&pods)
+        };
+        let mut metric = metric(CpuMemory::ZERO, Some(cores(15, 30)));
+        metric.pods.push(PodUsage {
+            namespace: "default".into(),
+            name: "search".into(),
+            band: PriorityBand::Prod,
+            usage: cores(10, 20),
+        });
+        let found = amounts(&capacities(&node, &metric, &strategy, false));
+        assert_eq!(found, [mid_want, batch_want], "{case}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::cluster::Cluster;
 use engine::hot_spots::{History, HotSpotInputs, HotSpotPlan, HotSpotSettings, plan};
 use engine::kinds::Update;
-use engine::model::{Name, QosClass, Timestamp};
+use engine::model::{CustomNodeResource, Name, QosClass, Reclaimed, Timestamp, ZoneSet};
 use engine::node::CpuMemory;
 use engine::profile::Profile;
 use engine::testing::{node, pod};
@@ -143,6 +143,7 @@ fn plans_of_tiers() {
                 name: format!("p{index}").into(),
                 class: [QosClass::Online, QosClass::Lent][index % 2],
                 exclusive: false,
+                zones: ZoneSet::EMPTY,
                 active: true,
                 native: amounts,
                 mid: CpuMemory::ZERO,
@@ -168,13 +169,17 @@ fn plans_of_tiers() {
             ..TierNodeObject::default()
         };
         let strategy = settings.strategy(&node.labels, None);
+        let report = CustomNodeResource {
+            pool: Some(Reclaimed::lent(16_000, 64 * GIB)),
+            ..CustomNodeResource::default()
+        };
         let observed = TierNode {
             capacity: node.capacity,
             allocatable: node.allocatable,
             reservation: node.reservation,
             pods: &pods,
             metric: Some(&metric),
-            pool: Some(CpuMemory::new(16_000, 64 * GIB)),
+            report: Some(&report),
             agent_silent: false,
         };
         let begun = cpu_ns();

@@ -8,7 +8,7 @@ use api::wire::koordinator::{self as wire, CapacityNode};
 use control_plane::controllers::tiers::{COLOCATION, phase_name};
 use engine::agents::AGENT_SILENT;
 use engine::model::Timestamp;
-use engine::node::{CpuMemory, Figure};
+use engine::node::Figure;
 use engine::tiers::{
     ColocationConfig, NodeMetric, TierNode, TierNodeObject, TierPlan, TierPod, plan,
 };
@@ -105,7 +105,7 @@ fn planned(
     config: &ColocationConfig,
 ) -> TierPlan {
     let report = serde_json::from_value(cnr.clone()).ok();
-    let pool = report.and_then(|report| parse::reclaimed_capacity(&report));
+    let report = report.map(|report| parse::custom_node_resource(&report).0);
     let mut taints = cnr["spec"]["taints"].as_array().into_iter().flatten();
     let observed = TierNode {
         capacity: node.capacity,
@@ -113,7 +113,7 @@ fn planned(
         reservation: node.reservation,
         pods,
         metric,
-        pool: pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory)),
+        report: report.as_ref(),
         agent_silent: taints.any(|taint| taint["key"] == AGENT_SILENT),
     };
     let strategy = config.strategy(&node.labels, node.overrides.as_ref());

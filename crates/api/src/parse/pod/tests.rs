@@ -261,6 +261,13 @@ fn words_of_katalyst() {
             ),
         ),
         (
+            format!("{},{}", level("dedicated_cores"), binding("true")),
+            r#","resources":{"requests":{"kubernetes.io/batch-cpu":"1"}}"#,
+            QosLevel::Dedicated,
+            true,
+            Some("it needs katalyst.kubewharf.io/qos_level: dedicated_cores, and no mid, batch"),
+        ),
+        (
             format!("{},{}", level("dedicated_cores"), binding("True")),
             "",
             QosLevel::Dedicated,

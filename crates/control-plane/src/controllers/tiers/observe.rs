@@ -7,13 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::parse::{self, koordinator};
 use api::wire::core::{NOT_FINISHED, Pod};
-use api::wire::katalyst::CustomNodeResource;
-use api::wire::koordinator as wire;
 use api::wire::meta::{Map, ObjectMeta};
+use api::wire::{katalyst, koordinator as wire};
 use engine::agents::AGENT_SILENT;
 use engine::kinds::Key;
-use engine::model::{Name, Timestamp};
-use engine::node::CpuMemory;
+use engine::model::{CustomNodeResource, Name, Timestamp};
 use engine::tiers::{
     ColocationConfig, NodeMetric, TierNode, TierNodeObject, TierPlan, TierPod, plan,
 };
@@ -87,7 +85,7 @@ struct TierContents {
     nodes: BTreeMap<Name, TierNodeObject>,
     pods: NodePods<TierPod>,
     metrics: HashMap<Name, NodeMetric>,
-    pools: HashMap<Name, CpuMemory>,
+    reports: HashMap<Name, CustomNodeResource>,
     /// Nodes with the taint of a silent agent, which a leader before may have set.
     tainted: HashSet<Name>,
     settings: ColocationConfig,
@@ -130,7 +128,7 @@ impl TierState {
             reservation: node.reservation,
             pods: &pods,
             metric: contents.metrics.get(name),
-            pool: contents.pools.get(name).copied(),
+            report: contents.reports.get(name),
             agent_silent: agent_silent || contents.tainted.contains(name),
         };
         let plan = plan(
@@ -164,7 +162,7 @@ impl TierState {
                 self.wake(&key.name);
             }
             TierKind::CustomNodeResource => {
-                contents.pools.remove(&key.name);
+                contents.reports.remove(&key.name);
                 contents.tainted.remove(&key.name);
                 self.wake(&key.name);
             }
@@ -194,9 +192,7 @@ pub(super) enum TierObject {
     },
     Metric(Name, NodeMetric),
     Report {
-        node: Name,
-        /// None: the report has no capacity.
-        pool: Option<CpuMemory>,
+        report: CustomNodeResource,
         is_tainted: bool,
     },
     Settings(Name, Result<ColocationConfig, String>),
@@ -225,16 +221,13 @@ impl Observer for TierState {
                 with_warnings(&metric.metadata, parsed, &warnings)
             }
             TierKind::CustomNodeResource => {
-                let report: CustomNodeResource = json("customnoderesource", raw)?;
-                let pool = parse::reclaimed_capacity(&report);
-                let pool = pool.map(|it| CpuMemory::new(it.milli_cpu, it.memory));
-                let mut taints = report.spec.taints.iter();
-                let parsed = TierObject::Report {
-                    node: report.metadata.name.as_str().into(),
-                    pool,
-                    is_tainted: taints.any(|it| it.key == AGENT_SILENT),
-                };
-                Ok(observed(&report.metadata, Some(parsed)))
+                let wire: katalyst::CustomNodeResource = json("customnoderesource", raw)?;
+                // The scheduler warns about what is wrong with it.
+                let (report, _) = parse::custom_node_resource(&wire);
+                let mut taints = wire.spec.taints.iter();
+                let is_tainted = taints.any(|it| it.key == AGENT_SILENT);
+                let parsed = TierObject::Report { report, is_tainted };
+                Ok(observed(&wire.metadata, Some(parsed)))
             }
             TierKind::Settings => settings(raw),
         }
@@ -259,20 +252,15 @@ impl Observer for TierState {
                 contents.metrics.insert(name.clone(), metric);
                 self.wake(&name);
             }
-            ObjectChange::Applied(TierObject::Report {
-                node: name,
-                pool,
-                is_tainted,
-            }) => {
-                let old = match pool {
-                    Some(pool) => contents.pools.insert(name.clone(), pool),
-                    None => contents.pools.remove(&name),
-                };
+            ObjectChange::Applied(TierObject::Report { report, is_tainted }) => {
+                let name = report.node.clone();
+                let is_report_new = contents.reports.get(&name) != Some(&report);
+                contents.reports.insert(name.clone(), report);
                 let is_taint_new = match is_tainted {
                     true => contents.tainted.insert(name.clone()),
                     false => contents.tainted.remove(&name),
                 };
-                if old != pool || is_taint_new {
+                if is_report_new || is_taint_new {
                     self.wake(&name);
                 }
             }

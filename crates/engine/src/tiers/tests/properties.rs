@@ -22,7 +22,7 @@ struct World {
     node: TierNodeObject,
     pods: Vec<TierPod>,
     metric: Option<NodeMetric>,
-    pool: Option<CpuMemory>,
+    report: Option<CustomNodeResource>,
     silent: bool,
     strategy: ColocationStrategy,
 }
@@ -38,7 +38,7 @@ impl World {
             },
             pods: Vec::new(),
             metric: None,
-            pool: None,
+            report: None,
             silent: false,
             strategy: ColocationStrategy::default(),
         }
@@ -51,7 +51,7 @@ impl World {
             reservation: self.node.reservation,
             pods: &self.pods,
             metric: self.metric.as_ref(),
-            pool: self.pool,
+            report: self.report.as_ref(),
             agent_silent: self.silent,
         }
     }
@@ -77,7 +77,7 @@ impl World {
                 let index = dice.below(self.pods.len() as i64) as usize;
                 self.pods.swap_remove(index);
             }
-            6 => self.pool = (!dice.one_in(4)).then(|| amount(dice)),
+            6 => self.report = (!dice.one_in(4)).then(|| random_report(dice)),
             7 => self.silent = dice.one_in(4),
             8 => self.strategy = random_strategy(dice),
             _ => self.metric = Some(random_metric(dice, &self.pods, now)),
@@ -106,8 +106,13 @@ fn random_pod(dice: &mut Dice) -> TierPod {
         QosClass::Free,
     ];
     let class = CLASSES[dice.below(CLASSES.len() as i64) as usize];
+    let zone = |dice: &mut Dice| ZoneSet::of(dice.below(4) as u8).unwrap();
     let mut found = TierPod {
         exclusive: dice.one_in(8),
+        zones: match dice.one_in(8) {
+            true => zone(dice).with(zone(dice)),
+            false => ZoneSet::EMPTY,
+        },
         active: !dice.one_in(8),
         ..pod(&dice.below(1 << 20).to_string(), class, CpuMemory::ZERO)
     };
@@ -119,6 +124,14 @@ fn random_pod(dice: &mut Dice) -> TierPod {
         _ => found.native = requests,
     }
     found
+}
+
+/// Of a node with up to three zones.
+fn random_report(dice: &mut Dice) -> CustomNodeResource {
+    let count = dice.below(4) as u8;
+    let mut report = report(amount(dice));
+    report.topology = Some(topology((0..count).map(|id| zone(id, amount(dice)))));
+    report
 }
 
 fn random_metric(dice: &mut Dice, pods: &[TierPod], now: Timestamp) -> NodeMetric {
@@ -217,9 +230,8 @@ fn a_plan_is_the_formula_or_what_is_bound() {
                     let shown = &plan.figures[index];
                     assert_eq!((shown.value, shown.recompute()), (want, want));
                 }
-                let (pool, lend) = (world.pool, world.strategy.lend);
-                if let (Some(pool), Lend::Shared) = (pool, lend) {
-                    never_beyond(pool, &world.pods, &formula);
+                if let (Some(report), Lend::Shared) = (&world.report, world.strategy.lend) {
+                    never_beyond(report.pool.unwrap(), &world.pods, &formula);
                 }
             }
             TierPhase::Stale | TierPhase::Disabled => {
@@ -240,7 +252,7 @@ fn a_plan_is_the_formula_or_what_is_bound() {
 }
 
 /// The batch resources and what reclaimed pods request of the same pool.
-fn never_beyond(pool: CpuMemory, pods: &[TierPod], formula: &[Figure; 4]) {
+fn never_beyond(pool: Reclaimed, pods: &[TierPod], formula: &[Figure; 4]) {
     let reclaimed: CpuMemory = pods.iter().map(|pod| pod.reclaimed).sum();
     let lent = CpuMemory::new(formula[2].value, formula[3].value);
     for (lent, reclaimed, pool) in [
@@ -261,7 +273,7 @@ fn one_pool_is_never_lent_twice() {
         world.metric = Some(random_metric(&mut dice, &[], now));
         world.metric.as_mut().unwrap().updated = Some(now);
         let pool = amount(&mut dice);
-        world.pool = Some(pool);
+        world.report = Some(report(pool));
         for _ in 0..30 {
             let batch: CpuMemory = world.pods.iter().map(|pod| pod.batch).sum();
             let reclaimed: CpuMemory = world.pods.iter().map(|pod| pod.reclaimed).sum();
@@ -414,7 +426,7 @@ fn noise_is_written_at_most_once_per_interval() {
     let service = [pod("web", QosClass::Online, cores(60, 100))];
     let mut world = World {
         pods: service.to_vec(),
-        pool: Some(cores(30, 50)),
+        report: Some(report(cores(30, 50))),
         ..World::of(&mut dice)
     };
     world.node.capacity = cores(100, 210);
@@ -436,7 +448,8 @@ fn noise_is_written_at_most_once_per_interval() {
             world.metric = Some(metric);
         }
         if second % 5 == 0 {
-            world.pool = Some(CpuMemory::new(noisy(&mut dice, 30_000), 50 * G));
+            let pool = CpuMemory::new(noisy(&mut dice, 30_000), 50 * G);
+            world.report = Some(report(pool));
         }
         let plan = world.plan(&published, written, now);
         if plan.write {
