@@ -211,6 +211,20 @@ impl Cluster {
             .filter_map(|uid| self.nominated.get(uid))
     }
 
+    /// Pods nominated to the node that go before this one there.
+    pub(crate) fn nominated_before<'c>(
+        &'c self,
+        pod: &'c Pod,
+        slot: usize,
+    ) -> impl Iterator<Item = &'c Arc<Pod>> {
+        let entry = self.nodes().get(slot).into_iter();
+        entry
+            .flat_map(|entry| self.nominated_to(&entry.node.spec.name))
+            .map(|nominated| &nominated.pod)
+            .filter(|other| other.uid != pod.uid)
+            .filter(|other| other.priority >= pod.priority || !pod.may_harm(other))
+    }
+
     /// In an order that depends on the history only.
     pub fn nominations(&self) -> impl Iterator<Item = &Nominated> {
         self.nominated.values()

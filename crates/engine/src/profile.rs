@@ -6,7 +6,7 @@ mod unoffered;
 use std::sync::Arc;
 
 use crate::framework::{ConfigureError, Entry, NodeZones, Plugin, Point, Points};
-use crate::model::{Name, Pod, ZoneSet};
+use crate::model::{Name, Pod, Topology, ZoneSet};
 
 pub use profiles::{EXTENDER, Hint, Profiles, ProfilesError};
 pub use unoffered::Unoffered;
@@ -69,6 +69,27 @@ impl Profile {
     pub(crate) fn zones(&self, pod: &Pod, node: Option<&NodeZones>) -> Option<ZoneSet> {
         let mut plugins = self.at(Point::Reserve).iter();
         plugins.find_map(|index| self.plugins[*index].plugin.zones(pod, node))
+    }
+
+    /// The NUMA zones of a node with these pods on it, and with others that come first and get theirs now. They may wait until
+    /// pods that end have left their zones.
+    pub(crate) fn zones_with<'p>(
+        &self,
+        topology: &Arc<Topology>,
+        pods: &[&'p Arc<Pod>],
+        first: impl Iterator<Item = &'p Arc<Pod>>,
+    ) -> NodeZones {
+        let pods = pods.iter().copied();
+        let stays = |pod: &&Arc<Pod>| !pod.kind.terminating;
+        let mut staying = NodeZones::of(topology, pods.clone().filter(stays));
+        let mut zones = NodeZones::of(topology, pods);
+        for pod in first {
+            let now = self.zones(pod, Some(&zones));
+            let given = now.or_else(|| self.zones(pod, Some(&staying)));
+            zones.add(pod, given.unwrap_or_default());
+            staying.add(pod, given.unwrap_or_default());
+        }
+        zones
     }
 }
 

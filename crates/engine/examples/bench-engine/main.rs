@@ -48,6 +48,8 @@ struct Options {
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+/// How often both workloads of a ratio run.
+const RATIO_TURNS: usize = 3;
 
 fn main() {
     let options = Options::parse();
@@ -93,11 +95,23 @@ fn run(workload: Workload, nodes: usize, options: &Options) {
         _ => None,
     };
     if let Some((name, other)) = other {
-        let other = measure(other, nodes, options, true);
-        let ratio = figures.p50_ns as f64 / other.all.figures().p50_ns as f64;
+        let ratio = ratio(workload, other, nodes, options);
         line[name] = ((ratio * 100.0).round() / 100.0).into();
     }
     println!("{line}");
+}
+
+/// The time of a workload divided by that of another. They run in turns and the best turn of each counts: the machine may be slower in
+/// one second than in the next.
+fn ratio(workload: Workload, other: Workload, nodes: usize, options: &Options) -> f64 {
+    let mut best = [u64::MAX; 2];
+    for _ in 0..RATIO_TURNS {
+        for (best, workload) in best.iter_mut().zip([workload, other]) {
+            let measured = measure(workload, nodes, options, true);
+            *best = (*best).min(measured.all.figures().p50_ns);
+        }
+    }
+    best[0] as f64 / best[1] as f64
 }
 
 struct Measured {

@@ -334,7 +334,7 @@ fn refused_pods() {
         (
             "another class",
             batch(tier("1")),
-            "containers name kubernetes.io/mid-cpu or kubernetes.io/mid-memory, but the pod is of class lent",
+            "containers name kubernetes.io/mid-cpu or kubernetes.io/mid-memory, but the pod is of class batch or reclaimed",
         ),
         (
             "a class without tier resources",

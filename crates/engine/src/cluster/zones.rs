@@ -413,7 +413,7 @@ impl Cluster {
         Some(NodeZones::of(topology, pods))
     }
 
-    pub(super) fn lost_from(&self, slot: usize, zones: Option<&NodeZones>) -> Vec<(Name, Lost)> {
+    pub(crate) fn lost_from(&self, slot: usize, zones: Option<&NodeZones>) -> Vec<(Name, Lost)> {
         let (Some(zones), Some(entry)) = (zones, self.nodes.get(slot)) else {
             return Vec::new();
         };

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::scan::Scan;
-use crate::cluster::{NodeZones, ZoneRow};
+use crate::cluster::{Lost, NodeZones, ZoneRow};
 use crate::framework::{BLOCK, Block, Check, NodeView, Places, Rejection, Verdict};
-use crate::model::Pod;
+use crate::model::{Name, Pod};
 
 /// What the checks read: up to [`BLOCK`] nodes, as they are or with other pods on them.
 pub(super) trait CheckInput {
@@ -126,19 +126,31 @@ impl Scan<'_> {
     pub(super) fn zones_with(
         &self,
         slot: usize,
-        pods: Vec<&Arc<Pod>>,
+        mut pods: Vec<&Arc<Pod>>,
         added: &[&Arc<Pod>],
     ) -> Option<Cow<'_, NodeZones>> {
         let entry = self.cluster.nodes().get(slot)?;
         let topology = entry.node.spec.topology.as_ref()?;
         let is_new = |pod: &Pod| pod.zones.is_none() && added.iter().any(|new| new.uid == pod.uid);
-        let known = pods.into_iter().filter(|pod| !is_new(pod));
-        let mut zones = NodeZones::of(topology, known);
-        for pod in added.iter().filter(|pod| pod.zones.is_none()) {
-            let given = self.profile.zones(pod, Some(&zones)).unwrap_or_default();
-            zones.add(pod, given);
+        pods.retain(|pod| !is_new(pod));
+        let first = added.iter().copied().filter(|pod| pod.zones.is_none());
+        Some(Cow::Owned(self.profile.zones_with(topology, &pods, first)))
+    }
+
+    /// What pods that are added take beyond their requests, because no other pod may use their zones.
+    pub(super) fn lost_to<'p>(
+        &self,
+        slot: usize,
+        added: &[&Arc<Pod>],
+        pods: impl FnOnce() -> Vec<&'p Arc<Pod>>,
+    ) -> Vec<(Name, Lost)> {
+        if !added.iter().any(|pod| pod.takes_whole_zones()) {
+            return Vec::new();
         }
-        Some(Cow::Owned(zones))
+        let zones = self.zones_with(slot, pods(), added);
+        let mut lost = self.cluster.lost_from(slot, zones.as_deref());
+        lost.retain(|(uid, _)| added.iter().any(|pod| pod.uid == *uid));
+        lost
     }
 
     /// The same for one node.

@@ -41,12 +41,7 @@ impl CheckInput for ChangedNode<'_> {
 
     fn node(&self, _: usize) -> (usize, Vec<&Arc<Pod>>) {
         let NodeChange { added, removed } = self.change;
-        let pods = self.scan.cluster.pods_on(self.slot);
-        let pods = pods
-            .map(|placed| &placed.pod)
-            .filter(|pod| !removed.iter().any(|gone| gone.uid == pod.uid))
-            .chain(added.iter().copied());
-        (self.slot, pods.collect())
+        (self.slot, self.scan.pods_after(self.slot, added, removed))
     }
 }
 
@@ -77,15 +72,7 @@ impl Scan<'_> {
 
     /// Pods nominated to the node that go before this one there.
     pub(super) fn nominated_before_us(&self, slot: usize) -> Vec<&Arc<Pod>> {
-        let Some(entry) = self.cluster.nodes().get(slot) else {
-            return Vec::new();
-        };
-        self.cluster
-            .nominated_to(&entry.node.spec.name)
-            .map(|nominated| &nominated.pod)
-            .filter(|other| other.uid != self.pod.uid)
-            .filter(|other| other.priority >= self.pod.priority || !self.pod.may_harm(other))
-            .collect()
+        self.cluster.nominated_before(self.pod, slot).collect()
     }
 
     /// Runs the filters once on one node, with pods added and removed.
@@ -115,12 +102,28 @@ impl Scan<'_> {
         }
     }
 
+    fn pods_after<'p>(
+        &'p self,
+        slot: usize,
+        added: &[&'p Arc<Pod>],
+        removed: &[&Arc<Pod>],
+    ) -> Vec<&'p Arc<Pod>> {
+        let pods = self.cluster.pods_on(slot).map(|placed| &placed.pod);
+        pods.filter(|pod| !removed.iter().any(|gone| gone.uid == pod.uid))
+            .chain(added.iter().copied())
+            .collect()
+    }
+
     fn changed_row(&self, slot: usize, added: &[&Arc<Pod>], removed: &[&Arc<Pod>]) -> Block {
         let mut row = self.cluster.nodes().row(slot).to_vec();
         let accounts = self.cluster.catalog().accounts();
         added
             .iter()
             .for_each(|pod| accounts.charge(&mut row, &pod.requests, 1));
+        let pods = || self.pods_after(slot, added, removed);
+        for (_, lost) in self.lost_to(slot, added, pods) {
+            accounts.charge_lost(&mut row, &lost, 1);
+        }
         for pod in removed {
             accounts.charge(&mut row, &pod.requests, -1);
             if let Some(placed) = self.cluster.placed(&pod.uid) {

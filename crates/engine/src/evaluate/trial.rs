@@ -226,8 +226,14 @@ impl<'s, 'a> Trial<'s, 'a> {
         if !self.nominated.is_empty() {
             let nominated = std::mem::take(&mut self.nominated);
             let own = self.pods.len()..self.pods.len() + nominated.len();
+            let added = &nominated;
+            let tried = TriedNode { trial: self, added };
+            let lost = self.scan.lost_to(self.slot, added, || tried.node(0).1);
             for pod in &nominated {
                 self.push_share(pod, &Share::of(&pod.requests));
+                if let Some((_, lost)) = lost.iter().find(|(uid, _)| *uid == pod.uid) {
+                    self.add_lost(lost);
+                }
             }
             own.clone().for_each(|pod| self.charge(pod, 1));
             let refused = self.refusal(&nominated).map(|found| describe(self, found));

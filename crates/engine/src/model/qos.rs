@@ -98,7 +98,7 @@ impl std::fmt::Display for QosClass {
             Self::Online => "online (shared_cores, koord-prod with LS)",
             Self::MidLatencySensitive => "mid, latency-sensitive (koord-mid with LS)",
             Self::MidBestEffort => "mid, best effort (koord-mid with BE)",
-            Self::Lent => "lent (reclaimed_cores, koord-batch with BE)",
+            Self::Lent => "batch or reclaimed (reclaimed_cores, koord-batch with BE)",
             Self::Free => "free (koord-free)",
         })
     }

@@ -25,12 +25,18 @@ impl ZoneSet {
         (usize::from(id) < MOST_ZONES).then(|| Self(1 << id))
     }
 
+    /// The id of a zone, in decimal digits without leading zeros.
+    pub fn parse_id(text: &str) -> Option<u8> {
+        let id = text.parse().ok().filter(|id| Self::of(*id).is_some())?;
+        (id.to_string() == text).then_some(id)
+    }
+
     /// The text of [`NUMA_ZONES`]; an empty one is none.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut all = Self::EMPTY;
         let parts = text.split(',').filter(|_| !text.trim().is_empty());
         for part in parts {
-            let one = part.trim().parse().ok().and_then(Self::of);
+            let one = Self::parse_id(part.trim()).and_then(Self::of);
             let one = one.ok_or_else(|| {
                 format!("`{part}` is not a NUMA zone: use ids from 0 to 63, separated by commas")
             })?;
@@ -248,11 +254,6 @@ impl Topology {
         amounts.fold(0, i64::saturating_add)
     }
 
-    /// Whether a pod is seen to use some of a zone.
-    pub fn uses(&self, uid: &str) -> bool {
-        self.seen.contains_key(uid)
-    }
-
     /// The sum of the distances between each two of the zones; a distance that is not reported counts as the kernel's
     /// default for remote zones.
     pub fn distance(&self, zones: ZoneSet) -> u64 {
@@ -285,6 +286,8 @@ mod tests {
             (" ", Ok("")),
             ("0,", Err("")),
             ("-1", Err("-1")),
+            ("+1", Err("+1")),
+            ("0,01", Err("01")),
             ("a", Err("a")),
         ] {
             let found = ZoneSet::parse(text).map(|set| set.to_string());

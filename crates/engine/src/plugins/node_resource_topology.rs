@@ -131,7 +131,11 @@ impl Plugin for NodeResourceTopology {
     }
 
     fn events(&self) -> Vec<EventPattern> {
-        let changes = Actions::ADD.and(Actions::NODE_ALLOCATABLE);
+        let mut changes = Actions::ADD.and(Actions::NODE_ALLOCATABLE);
+        if self.is_native {
+            // Such a pod also fits a node without zones.
+            changes = changes.and(Actions::DELETE);
+        }
         vec![
             EventPattern::new(Kind::Pod, Actions::DELETE.and(Actions::POD_SCALE_DOWN)),
             EventPattern::new(Kind::Node, Actions::ADD),
@@ -143,7 +147,11 @@ impl Plugin for NodeResourceTopology {
         if let Changed::Report { change, .. } = &event.changed {
             let old = change.old.as_ref().and_then(|it| it.topology.as_ref());
             let new = change.new.as_ref().and_then(|it| it.topology.as_ref());
-            return new.is_some_and(|new| old.is_none_or(|old| new.has_more_than(old)));
+            return match (old, new) {
+                (Some(old), Some(new)) => new.has_more_than(old),
+                (None, new) => new.is_some(),
+                (Some(_), None) => self.is_native,
+            };
         }
         if event.changed.is_update_of(pod) {
             return true;

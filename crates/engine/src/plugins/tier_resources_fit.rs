@@ -108,7 +108,7 @@ impl Plugin for TierResourcesFit {
             if self.require_reservation {
                 plan.gate(
                     Fact::new(HasNoReservation),
-                    "node(s) had no reservation, which Mid+LS pods need",
+                    "node(s) had no annotation node.koordinator.sh/reservation, which Mid+LS pods need",
                 );
             }
             plan.gate(
@@ -287,7 +287,8 @@ mod tests {
                 .node(node("limited").with_reservation())
                 .object(report("limited").refuses_mid_latency_sensitive())
         };
-        let unreserved = "UU node(s) had no reservation, which Mid+LS pods need";
+        let unreserved =
+            "UU node(s) had no annotation node.koordinator.sh/reservation, which Mid+LS pods need";
         let unsupported = "UU node(s) did not support Mid+LS pods";
         for (class, required, want) in [
             (

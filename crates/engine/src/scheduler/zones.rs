@@ -1,5 +1,6 @@
 //! NUMA zones of pods: given when a pod is assumed, and checked when a bound pod is observed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -106,8 +107,20 @@ impl Scheduler {
     /// The pod with the NUMA zones that it gets on the node. From here on they are the pod's: there is nothing to give back
     /// but the pod itself.
     pub(super) fn with_zones(&self, profile: usize, pod: &Arc<Pod>, slot: usize) -> Arc<Pod> {
-        let node = self.cluster.zones_of(slot);
-        match self.profiles.get(profile).zones(pod, node) {
+        let profile = self.profiles.get(profile);
+        // As in the filters: nominated pods that go before this one get theirs first.
+        let mut first = self.cluster.nominated_before(pod, slot).peekable();
+        let entry = self.cluster.nodes().get(slot);
+        let topology = entry.and_then(|entry| entry.node.spec.topology.as_ref());
+        let node = match topology.filter(|_| first.peek().is_some()) {
+            Some(topology) => {
+                let pods = self.cluster.pods_on(slot).map(|placed| &placed.pod);
+                let pods: Vec<&Arc<Pod>> = pods.collect();
+                Some(Cow::Owned(profile.zones_with(topology, &pods, first)))
+            }
+            None => self.cluster.zones_of(slot).map(Cow::Borrowed),
+        };
+        match profile.zones(pod, node.as_deref()) {
             None => pod.clone(),
             zones => Arc::new(Pod {
                 zones,

@@ -2,8 +2,8 @@
 //! with a warning, so that one bad zone does not hide the others.
 
 use engine::model::{
-    Allocation, Amounts, MOST_ZONES, Quantity, Reclaimed, ReclaimedResource, Resource, Topology,
-    TopologyPolicy, Zone,
+    Allocation, Amounts, Quantity, Reclaimed, ReclaimedResource, Resource, Topology,
+    TopologyPolicy, Zone, ZoneSet,
 };
 
 use super::lent;
@@ -59,8 +59,7 @@ fn zone(
     known: &[Zone],
     faults: &mut Vec<String>,
 ) -> Option<Zone> {
-    let id = zone.name.parse::<u8>().ok();
-    let Some(id) = id.filter(|id| usize::from(*id) < MOST_ZONES) else {
+    let Some(id) = ZoneSet::parse_id(&zone.name) else {
         faults.push(format!(
             "ignoring {path}: name is `{}`: use an id from 0 to 63",
             zone.name

@@ -54,7 +54,7 @@ impl ZoneDemand {
         let wanted = wanted.map(|(resource, amount)| (resource.clone(), amount));
         let (aligned, others): (Vec<_>, Vec<_>) =
             wanted.partition(|(resource, _)| aligned.contains(resource));
-        let is_plain =
+        let is_native =
             |(resource, _): &(Resource, i64)| matches!(resource, Resource::Cpu | Resource::Memory);
         let amount = |of: Resource| {
             let mut aligned = aligned.iter();
@@ -66,7 +66,7 @@ impl ZoneDemand {
             memory: amount(Resource::Memory),
         };
         let is_plain =
-            !aligned.is_empty() && aligned.iter().all(is_plain) && !others.iter().any(is_plain);
+            !aligned.is_empty() && aligned.iter().all(is_native) && !others.iter().any(is_native);
         Self {
             binding: match binding {
                 NumaBinding::Exclusive => Binding::Exclusive,

@@ -293,6 +293,9 @@ fn native_pods_fit_one_zone() {
     };
     let native = NodeResourceTopology::with(args).ok().unwrap();
     let mut lab = Lab::new(native);
+    // Such a pod also fits a node without zones.
+    let zones = report("n").zone("0", 0, "cpu=4");
+    assert!(lab.helps_report(&pod("p"), Some(zones), None));
     let zones = [("cpu=4 memory=8Gi", ""); 2];
     for policy in [SINGLE, "SingleNUMANodePodLevel", NUMERIC] {
         lab = machine(lab, policy, policy, &zones);
@@ -646,6 +649,7 @@ fn wakes_when_zones_may_be_free() {
     assert!(lab.helps_report(&wants, Some(taken), Some(zones.clone())));
     assert!(!lab.helps_report(&wants, Some(zones.clone()), Some(zones.lends(1, 1))));
     assert!(!lab.helps_report(&wants, None, Some(report("n"))));
+    assert!(!lab.helps_report(&wants, Some(report("n").zone("0", 0, "cpu=4")), None));
     assert!(lab.helps_node(&wants, None, Some(node("n"))));
     let holds = |zones: &str| Some(exclusive("other", 1).on("n").zones(zones));
     assert!(lab.helps_pod(&wants, holds("0,1"), holds("0")));

@@ -95,6 +95,53 @@ fn a_pod_is_evicted_only_if_its_zone_is_needed() {
     assert_eq!(victims, ["low"]);
 }
 
+/// A pod that waits for its victims has its zones already: pods that come meanwhile get neither them nor what is left in them.
+#[test]
+fn a_nominated_pod_keeps_its_zones() {
+    let mut bench = scheduler();
+    bench.pod(&wants("low", 1).on("n").zones("0"));
+    bench.pod(&pod("others").container("cpu=2").on("n"));
+    bench.pod(&wants("high", 3).priority(50));
+    let Some(Outcome::Preempt { victims, .. }) = bench.next() else {
+        panic!("no preemption");
+    };
+    assert_eq!(victims.len(), 1);
+    let uid = "high".into();
+    bench.apply(Input::PreemptionDone { uid, failed: false });
+    // Of 8 cores, high requests 3 and takes 4.
+    bench.pod(&pod("web").container("cpu=3"));
+    let refused = next(&mut bench);
+    assert!(refused.contains("Insufficient cpu"), "{refused}");
+    bench.pod(&pod("small").container("cpu=2"));
+    assert_eq!(split(&next(&mut bench)).0, "small");
+    bench.gone("low");
+    bench.wait(20);
+    assert_eq!(next(&mut bench), given("high", "0"));
+}
+
+#[test]
+fn a_pod_leaves_the_zone_that_a_nominated_pod_needs() {
+    let zone = "cpu=4 memory=8Gi";
+    let mut bench = on_machine(&[(0, zone), (0, zone), (1, zone), (1, zone)]);
+    let low = wants("low", 1).on("n").zones("1");
+    bench.pod(&low);
+    bench.pod(&wants("keep", 1).priority(100).on("n").zones("3"));
+    // Two zones of a socket: 0, which is idle, and 1.
+    bench.pod(&wants("large", 6).priority(50));
+    let Some(Outcome::Preempt { victims, .. }) = bench.next() else {
+        panic!("no preemption");
+    };
+    assert_eq!(&*victims[0].name, "low");
+    let uid = "large".into();
+    bench.apply(Input::PreemptionDone { uid, failed: false });
+    bench.pod(&low.terminating());
+    bench.pod(&wants("small", 2));
+    assert_eq!(next(&mut bench), given("small", "2"));
+    bench.gone("low");
+    bench.wait(20);
+    assert_eq!(next(&mut bench), given("large", "0,1"));
+}
+
 #[test]
 fn an_annotation_that_does_not_hold_is_told_once() {
     let mut bench = scheduler();
