@@ -199,7 +199,7 @@ impl Serve {
         if let (Err(error), Port::Preferred(_)) = (&bound, self.port)
             && error.kind() == std::io::ErrorKind::AddrInUse
         {
-            tracing::warn!(address = %wanted, %error, "cannot listen on the default port; using a free port");
+            tracing::warn!(address = %wanted, %error, "cannot listen on the default port for health checks and metrics; using a free port");
             bound = TcpListener::bind(SocketAddr::new(self.address, 0));
         }
         let refuse = |source| ServeError::Listen {

@@ -228,9 +228,7 @@ fn table(effective: &Effective) -> String {
         args.extend(configs.map(|config| (config.name.clone(), config.args.to_string())));
         let name = match &profile.scheduler_name {
             Some(name) => name.clone(),
-            None => format!(
-                "{SECOND_SCHEDULER}, or {DEFAULT_SCHEDULER} with another --mode than second"
-            ),
+            None => format!("{SECOND_SCHEDULER} ({DEFAULT_SCHEDULER} unless --mode is second)"),
         };
         // Writing to a string cannot fail.
         let _ = write!(

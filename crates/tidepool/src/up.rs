@@ -24,10 +24,12 @@ use apiserver::{Cluster, ServeError, ServeOptions, Serving};
 use clap::Args;
 use control_plane::{
     client::Connect,
+    controllers::hot_spots::SchedulerProfiles,
     election::Election,
     scheduler::{self, Mode},
     serve::{self, Port, Serve},
 };
+use engine::profile::Profile;
 use kube::Client;
 use local::{Local, Shape, Timings, demo::DemoWorkload};
 use tokio::{
@@ -115,6 +117,21 @@ fn parse_nodes(text: &str) -> Result<u16, String> {
 fn parse_port(text: &str) -> Result<u16, String> {
     text.parse()
         .map_err(|_| "use a whole number from 0 to 65535".to_owned())
+}
+
+/// The plugin that gives pods NUMA zones.
+const TOPOLOGY_PLUGIN: &str = "NodeResourceTopology";
+
+/// A configuration replaces the profile of `up`, which has the plugin.
+fn warn_of_zones_without_plugin(profiles: &SchedulerProfiles) {
+    let has_plugin = |it: &&Profile| it.plugins().iter().any(|it| it.name == TOPOLOGY_PLUGIN);
+    let without = profiles.0.into_iter().flatten();
+    for profile in without.filter(|it| !has_plugin(it)) {
+        tracing::warn!(
+            "pods of scheduler {} get no NUMA zones: its profile does not enable {TOPOLOGY_PLUGIN}",
+            profile.scheduler_name
+        );
+    }
 }
 
 /// Agents look at their nodes many times in a tide.
@@ -252,6 +269,9 @@ impl Running {
         added.context("cannot add the demo nodes")?;
         let scheduler = scheduler::Running::start(Connect::Client(client.clone()), options)?;
         let profiles = scheduler_profiles(&configuration, flags.config.as_deref())?;
+        if flags.numa.is_some() {
+            warn_of_zones_without_plugin(&profiles);
+        }
         let controllers = RunningControllers::start(client.clone(), profiles, flags.tide)?;
         let demo = !(flags.no_demo || flags.empty);
         if demo && let Some(name) = schedulers.first() {

@@ -143,7 +143,7 @@ fn show_writes_every_default() {
     for line in [
         "leaderElection.leaseDuration 15s",
         "leaderElection.resourceName tidepool-scheduler, or kube-scheduler with --mode primary",
-        "PROFILE tidepool, or default-scheduler with another --mode than second",
+        "PROFILE tidepool (default-scheduler unless --mode is second)",
         "POINT PLUGINS",
         "bind DefaultBinder",
         "permit -",

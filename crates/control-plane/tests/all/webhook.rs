@@ -204,7 +204,7 @@ async fn reviews_and_bodies_that_are_none() {
     )
     .await;
     assert!(
-        text.contains("requests.cpu is 1: a pod of class lent"),
+        text.contains("requests.cpu is 1: a pod of class batch or reclaimed"),
         "{text}"
     );
     let mut own = review(&batch_pod());

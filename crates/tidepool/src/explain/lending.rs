@@ -123,7 +123,9 @@ async fn read(client: &Client, name: &str, context: &str) -> Result<LendingRepor
 fn table(report: &LendingReport) -> String {
     let mut text = format!("node       {}\n", report.node);
     if report.figures.is_empty() {
-        text.push_str("agent      no sums from the agent of Tidepool; see docs/run-the-agent.md\n");
+        text.push_str(
+            "agent      no report from an agent of Tidepool; see docs/run-the-agent.md\n",
+        );
     }
     for figure in &report.figures {
         text.push_str(&sum(figure));
@@ -150,8 +152,9 @@ fn table(report: &LendingReport) -> String {
     }
     let is_true = |it: &&Value| it["status"] == "True";
     for condition in report.conditions.iter().filter(is_true) {
-        let condition = texts(condition, ["type", "message"]);
-        text.push_str(&format!("condition  {condition}\n"));
+        let [kind, message] = [&condition["type"], &condition["message"]];
+        let [kind, message] = [kind, message].map(|it| one_line(it.as_str().unwrap_or_default()));
+        text.push_str(&format!("condition  {kind}: {message}\n"));
     }
     text
 }
@@ -181,6 +184,7 @@ fn table_of_tiers(tiers: &TierSums) -> String {
     let phase = match &*tiers.phase {
         "stale" => "stale: there is no current NodeMetric, so no new pod of a tier fits",
         "disabled" => "disabled in the settings",
+        "current" => "from a current NodeMetric",
         other => other,
     };
     let mut text = format!("\ntiers      {phase}\n");
@@ -267,7 +271,7 @@ mod tests {
         assert_eq!(
             table(&report),
             "node       n1\n\nreclaimed cpu  1.200 cores\n  CPUs        +2.000 cores\n  online use  -0.300 cores\n  \
-             threshold   at most 1.200 cores\n\ntaints     tidepool.io/pressure memory\ncondition  Lending ok\n"
+             threshold   at most 1.200 cores\n\ntaints     tidepool.io/pressure memory\ncondition  Lending: ok\n"
         );
         report.figures[0].value = 1300;
         assert!(table(&report).contains("add up to 1.200 cores, not to the value"));
@@ -281,7 +285,10 @@ mod tests {
             }],
         });
         let table = table(&report);
-        assert!(table.contains("tiers      current\n"), "{table}");
+        assert!(
+            table.contains("tiers      from a current NodeMetric\n"),
+            "{table}"
+        );
         let published = "threshold   at most 1.200 cores\n  the Node publishes 1.000 cores\n";
         assert!(table.contains(published), "{table}");
     }

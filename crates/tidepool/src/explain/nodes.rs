@@ -8,7 +8,10 @@ use engine::evaluate::by_tier;
 use engine::model::Name;
 use engine::scheduler::{Decision, NodeReport, Shortage};
 
-use crate::{foreign::one_line, output};
+use crate::{
+    foreign::one_line,
+    output::{self, count},
+};
 
 /// Nodes that are named at one place.
 const MOST_NAMED: usize = 4;
@@ -146,7 +149,13 @@ pub(super) fn shortages(report: &PodReport) -> String {
     if report.shortages.is_empty() {
         return String::new();
     }
-    let head = ["  RESOURCE", "REQUESTED", "MOST FREE", "LARGEST NODE"];
+    let head = [
+        "  RESOURCE",
+        "REQUESTED",
+        "TOO LITTLE ON",
+        "MOST FREE THERE",
+        "LARGEST NODE",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(report.shortages.iter().map(|short| {
         let Shortage {
@@ -162,7 +171,14 @@ pub(super) fn shortages(report: &PodReport) -> String {
             (amount, false) => format!("{amount} on {}", largest.node),
         };
         let free = format!("{} on {}", most_free.amount, most_free.node);
-        let cells = [format!("  {resource}"), requested.clone(), free, largest];
+        let nodes = count(short.nodes, "node");
+        let cells = [
+            format!("  {resource}"),
+            requested.clone(),
+            nodes,
+            free,
+            largest,
+        ];
         cells.map(|cell| one_line(&cell).into_owned()).to_vec()
     }));
     output::columns(&rows)

@@ -245,10 +245,10 @@ now        0/7 nodes fit
       5  Insufficient cpu                                      NodeResourcesFit  a c d e and 1 more
       1  an extender's\\nword                                   Extender          g
       1  node(s) had untolerated taint(s): gpu=yes:NoSchedule  TaintToleration   b
-  RESOURCE         REQUESTED  MOST FREE   LARGEST NODE
-  cpu              8          3500m on c  4 on a: can never fit
-  memory           4Gi        1Gi on d    64Gi on b
-  example.com/gpu  1          0 on a      no node has it
+  RESOURCE         REQUESTED  TOO LITTLE ON  MOST FREE THERE  LARGEST NODE
+  cpu              8          5 nodes        3500m on c       4 on a: can never fit
+  memory           4Gi        1 node         1Gi on d         64Gi on b
+  example.com/gpu  1          5 nodes        0 on a           no node has it
 preempt    not possible: no pods of lower priority on 1 node; evicting pods does not help on 6 nodes
 ";
         assert_eq!(summary(&report, now()), want);

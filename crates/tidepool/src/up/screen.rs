@@ -235,13 +235,13 @@ fn cpu_line(nodes: &[NodeView]) -> String {
 fn tier_line(nodes: &[NodeView]) -> Option<String> {
     let tiers = TIERS.into_iter().enumerate().map(|(index, tier)| {
         let lent = sum(nodes, |it| it.lent[index]);
-        let used = sum(nodes, |it| it.borrowed[index]);
-        (tier, lent, used)
+        let asked = sum(nodes, |it| it.borrowed[index]);
+        (tier, lent, asked)
     });
     let tiers: Vec<_> = tiers.filter(|(_, lent, _)| *lent > 0).collect();
-    let texts = tiers
-        .iter()
-        .map(|(tier, lent, used)| format!("{tier} {} cores, {} used", cores(*lent), cores(*used)));
+    let texts = tiers.iter().map(|(tier, lent, asked)| {
+        format!("{tier} {} cores, {} requested", cores(*lent), cores(*asked))
+    });
     let text = texts.collect::<Vec<_>>().join("; ");
     (!tiers.is_empty()).then(|| format!("lent: {text}"))
 }
@@ -417,11 +417,14 @@ pub(super) mod tests {
         // The tide is for services only.
         board.set_tide(0.2);
         let page = text(&board, 80, 24);
-        assert!(page.contains("lent: mid 4.5 cores, 1.5 used\n"), "{page}");
+        assert!(
+            page.contains("lent: mid 4.5 cores, 1.5 requested\n"),
+            "{page}"
+        );
         let report = json!({"metadata": {"name": "node-001"}, "status": {"resources": {"allocatable":
             {"resource.katalyst.kubewharf.io/reclaimed_millicpu": "3k"}}}});
         board.report_event(Event::Apply(serde_json::from_value(report).unwrap()));
-        let lent = "lent: mid 4.5 cores, 1.5 used; reclaimed 3.0 cores, 0.0 used\n";
+        let lent = "lent: mid 4.5 cores, 1.5 requested; reclaimed 3.0 cores, 0.0 requested\n";
         assert!(text(&board, 80, 24).contains(lent));
         assert!(page.contains("1.0 used (10%)"), "{page}");
     }

@@ -74,8 +74,8 @@ async fn every_pod_has_an_explanation() {
     let figures = [
         "pod        mine/big",
         "0/6 nodes fit",
-        "RESOURCE  REQUESTED  MOST FREE",
-        "cpu       1k",
+        "RESOURCE  REQUESTED  TOO LITTLE ON  MOST FREE THERE",
+        "cpu       1k         6 nodes",
         ": can never fit",
     ];
     let foreign = "state      waits for scheduler packing; none of that name runs\n";

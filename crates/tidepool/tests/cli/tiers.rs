@@ -60,7 +60,7 @@ async fn the_demo_runs_pods_of_both_tiers_on_idle_capacity() {
     for part in [
         "node       node-001\n",
         "reclaimed cpu  ",
-        "tiers      current\n",
+        "tiers      from a current NodeMetric\n",
         "kubernetes.io/mid-cpu  ",
         "  not requested by services  ",
         "kubernetes.io/batch-memory  ",

@@ -26,7 +26,7 @@ pub(super) fn kinds() -> Vec<Kind> {
                 defaults: default_slice,
                 columns: "Name, AddressType, Ports, Endpoints, Age",
                 cells: slice_cells,
-                no_effect: Some("no traffic is routed"),
+                no_effect: Some("no traffic is routed but that of admission webhooks"),
                 ..PLAIN
             },
         ),
