@@ -4,6 +4,7 @@
 //! policies and limits per index are not: a Job that uses them gets an event.
 
 mod count;
+mod indexes;
 mod member;
 mod plan;
 

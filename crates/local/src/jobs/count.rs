@@ -3,12 +3,10 @@
 //! A finished pod keeps a finalizer until its end is in the Job's status, and its uid stays there until the
 //! finalizer is gone; only then the number is raised. Successes of indexed Jobs are counted by their indexes.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
+    indexes::Indexes,
     member::{index_of, is_tracked},
     plan::BURST,
 };
@@ -54,7 +52,7 @@ pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -
         let ended_well = pod.status.phase == "Succeeded";
         let index = index_of(pod).filter(|_| spec.is_indexed() && ended_well);
         let is_written = match index {
-            Some(index) => written_indexes.contains(&index),
+            Some(index) => written_indexes.contains(index),
             None => written.contains(pod.uid()),
         };
         if is_written {
@@ -71,8 +69,8 @@ pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -
     }
     let none_left = counted.is_empty() && noted.succeeded.is_empty() && noted.failed.is_empty();
     if spec.is_indexed() {
-        status.succeeded = to_i32(indexes.len());
-        status.completed_indexes = Some(format_indexes(&indexes)).filter(|text| !text.is_empty());
+        status.succeeded = indexes.count();
+        status.completed_indexes = Some(indexes.to_string()).filter(|text| !text.is_empty());
     }
     let noted = &status.uncounted_terminated_pods;
     Count {
@@ -86,59 +84,11 @@ pub(super) fn count(spec: &JobSpec, status: &mut JobStatus, pods: &[Arc<Pod>]) -
 }
 
 /// The completed indexes in the status.
-pub(super) fn completed(spec: &JobSpec, status: &JobStatus) -> BTreeSet<i32> {
+pub(super) fn completed(spec: &JobSpec, status: &JobStatus) -> Indexes {
     let text = status.completed_indexes.as_deref().unwrap_or_default();
-    parse_indexes(text, spec.completions.unwrap_or(0))
-}
-
-/// Parses `0-2,5`; ignores invalid parts and indexes that are not below `limit`.
-fn parse_indexes(text: &str, limit: i32) -> BTreeSet<i32> {
-    let mut indexes = BTreeSet::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
-            indexes.extend(first.max(0)..limit.min(last.saturating_add(1)));
-        }
-    }
-    indexes
-}
-
-fn format_indexes(indexes: &BTreeSet<i32>) -> String {
-    let mut runs: Vec<(i32, i32)> = Vec::new();
-    for &index in indexes {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == index => *last = index,
-            _ => runs.push((index, index)),
-        }
-    }
-    let text = runs.iter().map(|(first, last)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first},{last}"),
-        _ => format!("{first}-{last}"),
-    });
-    text.collect::<Vec<_>>().join(",")
+    Indexes::parse(text, spec.completions.unwrap_or(0))
 }
 
 pub(super) fn to_i32(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn index_lists_are_written_short() {
-        for text in ["", "3", "0,1", "0-2", "0-2,4,6,7,9-12"] {
-            assert_eq!(format_indexes(&parse_indexes(text, 100)), text);
-        }
-        for (text, want) in [
-            ("0-99999", "0-3"),
-            ("x,2,-1", "2"),
-            ("3-1", ""),
-            ("0-2147483647", "0-3"),
-        ] {
-            assert_eq!(format_indexes(&parse_indexes(text, 4)), want, "{text}");
-        }
-    }
 }

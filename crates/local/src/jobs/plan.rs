@@ -303,8 +303,9 @@ fn new_pods(
         return vec![None; count];
     }
     let mut taken = completed(spec, status);
-    taken.extend(active.iter().filter_map(|pod| index_of(pod)));
-    let free = (0..spec.completions.unwrap_or(0)).filter(|index| !taken.contains(index));
+    let indexes = active.iter().filter_map(|pod| index_of(pod));
+    indexes.for_each(|index| taken.insert(index));
+    let free = taken.missing(spec.completions.unwrap_or(0));
     free.take(count).map(Some).collect()
 }
 
