@@ -4,8 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::admission::keys::{KOORDINATOR_BAND, KOORDINATOR_CLASS, LEVEL, MEMORY_ENHANCEMENT};
 use engine::model::{
-    NUMA_ZONES, Name, NumaBinding, QosLabels, Quantity, Resource, Timestamp, ZoneSet,
+    NUMA_ZONES, Name, NumaBinding, QosLabels, QosLevel, Quantity, Resource, Timestamp, ZoneSet,
 };
 use engine::node::pods::{self, ContainerRole};
 use engine::node::{CpuMemory, CpuSet, LocalContainer, LocalNode, LocalPod, PodPhase, PodQos};
@@ -19,10 +20,6 @@ use crate::agent::PodNames;
 /// The hash of a static pod's file, on its mirror pod. The cgroup has this name instead of the uid.
 const STATIC_POD_HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
-const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
-const MEMORY_ENHANCEMENT: &str = "katalyst.kubewharf.io/memory_enhancement";
-const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
-const KOORDINATOR_BAND: &str = "koordinator.sh/priority-class";
 /// CPUs that Koordinator's scheduler bound the pod to.
 const KOORDINATOR_STATUS: &str = "scheduling.koordinator.sh/resource-status";
 const RAW_ALLOCATABLE: &str = "node.koordinator.sh/raw-allocatable";
@@ -64,8 +61,12 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
     if let Some(cpus) = static_cpus.get(uid) {
         bound_cpus.0.extend(&cpus.0);
     }
-    let numa_binding = numa_binding(meta).filter(|_| level == Some("dedicated_cores"));
-    // The scheduler writes an event about an annotation that is not a list of zones.
+    let class = pods::class(&labels);
+    // The scheduler writes events about annotations that are not valid.
+    let enhancements =
+        api::parse::enhancements(annotation(meta, MEMORY_ENHANCEMENT), &mut Vec::new());
+    let level = level.and_then(|text| QosLevel::parse(text).ok());
+    let numa_binding = enhancements.binding(level.unwrap_or_default(), class);
     let zones = annotation(meta, NUMA_ZONES).and_then(|text| ZoneSet::parse(text).ok());
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
@@ -74,7 +75,7 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
         name: Name::from(meta.name.as_deref().unwrap_or_default()),
         uid: Name::from(&**uid),
         group: Name::from(hash.unwrap_or(uid)),
-        class: pods::class(&labels),
+        class,
         qos,
         phase,
         terminating: meta.deletion_timestamp.is_some(),
@@ -233,21 +234,6 @@ fn koordinator_cpus(meta: &ObjectMeta) -> CpuSet {
         .unwrap_or_default()
 }
 
-/// As for the scheduler: zones are exclusive unless the pod says otherwise.
-fn numa_binding(meta: &ObjectMeta) -> Option<NumaBinding> {
-    let options = annotation(meta, MEMORY_ENHANCEMENT);
-    let options =
-        options.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(text).ok());
-    let is = |name: &str, value: &str| {
-        let found = options.as_ref().and_then(|it| it.get(name));
-        found.is_some_and(|found| found == value)
-    };
-    is("numa_binding", "true").then(|| match is("numa_exclusive", "false") {
-        true => NumaBinding::Shared,
-        false => NumaBinding::Exclusive,
-    })
-}
-
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.as_ref()?.get(key).map(String::as_str)
 }
@@ -375,44 +361,57 @@ mod tests {
 
     #[test]
     fn zones_are_those_of_the_annotation() {
+        use NumaBinding::{Exclusive, Shared};
         let binding = |exclusive: &str| {
             format!(r#"{{"numa_binding": "true", "numa_exclusive": "{exclusive}"}}"#)
         };
-        for (level, options, zones, want) in [
+        for (level, options, zones, resource, want) in [
             (
                 "dedicated_cores",
                 binding("true"),
                 "0,2",
-                (Some(NumaBinding::Exclusive), "0,2"),
+                "cpu",
+                (Some(Exclusive), "0,2"),
             ),
             (
                 "dedicated_cores",
                 binding("false"),
                 "1",
-                (Some(NumaBinding::Shared), "1"),
+                "cpu",
+                (Some(Shared), "1"),
             ),
-            ("shared_cores", binding("true"), "1", (None, "1")),
+            ("shared_cores", binding("true"), "1", "cpu", (None, "1")),
+            // On borrowed capacity.
+            (
+                "dedicated_cores",
+                binding("true"),
+                "1",
+                "kubernetes.io/batch-cpu",
+                (None, "1"),
+            ),
             (
                 "dedicated_cores",
                 binding("true"),
                 "0-3",
-                (Some(NumaBinding::Exclusive), ""),
+                "cpu",
+                (Some(Exclusive), ""),
             ),
             (
                 "dedicated_cores",
                 binding("true"),
                 "64",
-                (Some(NumaBinding::Exclusive), ""),
+                "cpu",
+                (Some(Exclusive), ""),
             ),
         ] {
             let pod = read(json!({
                 "metadata": {"name": "p", "uid": "u", "annotations": {
                     LEVEL: level, MEMORY_ENHANCEMENT: options, NUMA_ZONES: zones,
                 }},
-                "spec": {"containers": []},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {resource: "1"}}}]},
             }));
             let found = (pod.numa_binding, &*pod.zones.to_string());
-            assert_eq!(found, want, "{level} {options} {zones}");
+            assert_eq!(found, want, "{level} {options} {zones} {resource}");
         }
     }
 

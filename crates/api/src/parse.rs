@@ -27,7 +27,7 @@ use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time
 use crate::wire::{core, katalyst as katalyst_wire, policy, storage as storage_wire, workload};
 
 pub use colocation::{colocation_profile, colocation_profile_from, limit_range};
-pub use katalyst::custom_node_resource;
+pub use katalyst::{custom_node_resource, enhancements};
 pub use pod::pod;
 pub(crate) use resource_policy::bounds;
 pub use resource_policy::{resource_policy, unreadable_resource_policy};

@@ -56,7 +56,8 @@ pub use taint::{Effect, Taint, Toleration, TolerationOperator, tolerated};
 pub use tier::TierAccount;
 pub use time::{DurationError, Timestamp, parse_duration, write_duration};
 pub use topology::{
-    Allocation, MOST_ZONES, NUMA_ZONES, NumaBinding, Topology, TopologyPolicy, Zone, ZoneSet,
+    Allocation, MOST_ZONES, NUMA_ZONES, NumaBinding, TakenZones, Topology, TopologyPolicy, Zone,
+    ZoneSet,
 };
 
 /// Text that is shared and never changed: names, keys, values.

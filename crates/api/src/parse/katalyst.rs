@@ -12,8 +12,7 @@ use engine::model::{
     RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
 };
 
-pub(super) use engine::admission::keys::LEVEL;
-use engine::admission::keys::MEMORY_ENHANCEMENT;
+pub(super) use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};
 
 use super::{name, object};
 use crate::wire::core;
@@ -36,8 +35,9 @@ pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
     })
 }
 
-pub(super) fn enhancements(pod: &core::Pod, warnings: &mut Vec<String>) -> Enhancements {
-    let Some(text) = pod.metadata.annotations.get(MEMORY_ENHANCEMENT) else {
+/// What the annotation `katalyst.kubewharf.io/memory_enhancement` requests.
+pub fn enhancements(annotation: Option<&str>, warnings: &mut Vec<String>) -> Enhancements {
+    let Some(text) = annotation else {
         return Enhancements::default();
     };
     let given: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_else(|error| {

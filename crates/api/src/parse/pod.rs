@@ -112,7 +112,12 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         needed_features: needed_features(spec),
         qos: qos.class(),
         level,
-        enhancements: katalyst::enhancements(pod, &mut warnings),
+        enhancements: katalyst::enhancements(
+            meta.annotations
+                .get(katalyst::MEMORY_ENHANCEMENT)
+                .map(String::as_str),
+            &mut warnings,
+        ),
         pinned_cores: pinned_cores(pod),
         zones: katalyst::zones(pod, &mut warnings),
         created: meta.creation_timestamp.map(time).unwrap_or_default(),

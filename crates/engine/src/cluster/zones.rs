@@ -8,19 +8,15 @@ use std::sync::Arc;
 
 use super::{Cluster, Part};
 use crate::model::{
-    Amounts, Name, NumaBinding, Pod, Reclaimed, ReclaimedResource, Resource, Topology, Zone,
-    ZoneSet,
+    Amounts, Name, Pod, Reclaimed, ReclaimedResource, Resource, TakenZones, Topology, Zone, ZoneSet,
 };
 
 /// The NUMA zones of a node, with the pods that have them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeZones {
     topology: Arc<Topology>,
-    /// Zones that some pod has.
-    busy: ZoneSet,
-    /// Those of them that one pod has alone.
-    exclusive: ZoneSet,
-    /// Those that no further pod may use: also where a pod wants to be alone and is not.
+    taken: TakenZones,
+    /// Zones that no further pod may use: also where a pod wants to be alone and is not.
     closed: ZoneSet,
     /// What pods use of zones that they share, in the order of the zones; empty if no pod does.
     used: Vec<Amounts>,
@@ -120,8 +116,7 @@ impl NodeZones {
     pub fn of<'p>(topology: &Arc<Topology>, pods: impl Iterator<Item = &'p Arc<Pod>>) -> Self {
         let mut zones = Self {
             topology: topology.clone(),
-            busy: ZoneSet::EMPTY,
-            exclusive: ZoneSet::EMPTY,
+            taken: TakenZones::default(),
             closed: ZoneSet::EMPTY,
             used: Vec::new(),
             holders: Vec::new(),
@@ -153,15 +148,9 @@ impl NodeZones {
 
     /// Gives the pod what it claims, as far as no other pod has it.
     fn take(&mut self, pod: &Pod, claim: ZoneSet) {
-        let is_exclusive = pod.numa_binding() == Some(NumaBinding::Exclusive);
-        let zones = if is_exclusive {
-            claim.without(self.busy)
-        } else {
-            claim.without(self.exclusive)
-        };
-        self.busy = self.busy.with(zones);
+        let is_exclusive = pod.takes_whole_zones();
+        let zones = self.taken.take(claim, pod.numa_binding());
         if is_exclusive {
-            self.exclusive = self.exclusive.with(zones);
             self.closed = self.closed.with(claim);
         } else {
             self.share(pod, zones);
@@ -232,7 +221,7 @@ impl NodeZones {
 
     /// Zones that no pod has.
     pub fn idle(&self) -> ZoneSet {
-        self.topology.all().without(self.busy)
+        self.topology.all().without(self.taken.busy)
     }
 
     pub fn holders(&self) -> &[ZoneHolder] {
@@ -254,14 +243,14 @@ impl NodeZones {
     /// What pods use of a zone: all of it where one is alone.
     pub fn used(&self, position: usize, resource: &Resource) -> i64 {
         match self.topology.zones().get(position) {
-            Some(zone) if self.exclusive.contains(zone.id) => zone.allocatable.get(resource),
+            Some(zone) if self.taken.exclusive.contains(zone.id) => zone.allocatable.get(resource),
             _ => self.used.get(position).map_or(0, |used| used.get(resource)),
         }
     }
 
     /// Zones that pods have alone.
     pub fn exclusive(&self) -> ZoneSet {
-        self.exclusive
+        self.taken.exclusive
     }
 
     /// The cpu and memory that pods without zones request.
@@ -272,7 +261,7 @@ impl NodeZones {
     }
 
     pub fn is_idle(&self, zone: &Zone) -> bool {
-        !self.busy.contains(zone.id)
+        !self.taken.busy.contains(zone.id)
     }
 
     /// What is left of the cpu and memory of a zone.
@@ -297,7 +286,7 @@ impl NodeZones {
     }
 
     fn remaining_without(&self, taken: ZoneSet) -> ZoneAmounts {
-        let taken = taken.with(self.exclusive);
+        let taken = taken.with(self.taken.exclusive);
         ZoneAmounts::of(&self.topology, self.topology.all().without(taken))
     }
 

@@ -82,6 +82,18 @@ pub struct Enhancements {
     pub numa_exclusive: Option<bool>,
 }
 
+impl Enhancements {
+    /// How a pod of this level and class uses NUMA zones, if it has zones at all. They are exclusive unless the pod says
+    /// otherwise. A pod on borrowed capacity has none, whatever its annotations say.
+    pub fn binding(self, level: QosLevel, class: QosClass) -> Option<NumaBinding> {
+        let is_dedicated = level == QosLevel::Dedicated && class < QosClass::MidLatencySensitive;
+        (is_dedicated && self.numa_binding).then_some(match self.numa_exclusive {
+            Some(false) => NumaBinding::Shared,
+            Some(true) | None => NumaBinding::Exclusive,
+        })
+    }
+}
+
 /// All that counting over pods may look at. Pods of one workload usually share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct PodKind {
@@ -115,15 +127,9 @@ impl Pod {
         self.level == QosLevel::Reclaimed
     }
 
-    /// How it uses NUMA zones, if it wants zones at all. Zones are exclusive unless the pod says otherwise.
+    /// How it uses NUMA zones, if it has zones at all.
     pub fn numa_binding(&self) -> Option<NumaBinding> {
-        let wants = self.level == QosLevel::Dedicated && self.enhancements.numa_binding;
-        // A pod on borrowed capacity has no zones, whatever its annotations say.
-        let wants = wants && self.qos < QosClass::MidLatencySensitive;
-        wants.then_some(match self.enhancements.numa_exclusive {
-            Some(false) => NumaBinding::Shared,
-            Some(true) | None => NumaBinding::Exclusive,
-        })
+        self.enhancements.binding(self.level, self.qos)
     }
 
     /// Whether the pod had NUMA zones before that it does not have now.

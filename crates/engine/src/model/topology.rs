@@ -111,6 +111,33 @@ pub enum NumaBinding {
     Shared,
 }
 
+/// The zones that pods have. Pods take theirs one after the other, the oldest first: of two pods that claim a zone, the older one
+/// has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TakenZones {
+    /// Zones that some pod has.
+    pub busy: ZoneSet,
+    /// Those of them that one pod has alone.
+    pub exclusive: ZoneSet,
+}
+
+impl TakenZones {
+    /// Gives a pod what it claims, as far as pods before it leave it.
+    pub fn take(&mut self, claim: ZoneSet, binding: Option<NumaBinding>) -> ZoneSet {
+        let is_exclusive = binding == Some(NumaBinding::Exclusive);
+        let zones = claim.without(if is_exclusive {
+            self.busy
+        } else {
+            self.exclusive
+        });
+        self.busy = self.busy.with(zones);
+        if is_exclusive {
+            self.exclusive = self.exclusive.with(zones);
+        }
+        zones
+    }
+}
+
 /// The kubelet's topology manager policy, as far as it limits the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum TopologyPolicy {

@@ -17,7 +17,7 @@ use super::{
     AgentCondition, Allowed, ChangedCpuset, CpuSet, CpusetFile, Group, Inputs, LocalContainer,
     LocalPod, NodeSample, PodUse, Setting, SettingValue,
 };
-use crate::model::{Name, NumaBinding, Timestamp, ZoneSet};
+use crate::model::{Name, TakenZones, Timestamp, ZoneSet};
 
 /// A cpuset that was read sooner than this after it was planned may be from before it was written.
 const WRITING_TIME: Duration = Duration::from_secs(3);
@@ -41,14 +41,12 @@ impl NumaMode {
     }
 }
 
-/// The pods that have NUMA zones, and those that only claim them. It is the scheduler's rule: of two pods that claim a zone, the
-/// older one has it.
+/// The pods that have NUMA zones, and those that only claim them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ZoneOwners {
     /// Oldest first.
     owners: Vec<ZoneOwner>,
-    exclusive: ZoneSet,
-    shared: ZoneSet,
+    taken: TakenZones,
 }
 
 /// A pod that has or claims zones.
@@ -78,26 +76,13 @@ impl ZoneOwners {
             return all;
         }
         let is_claim = |pod: &&LocalPod| {
-            let wants = pod.numa_binding.is_some() && !pod.zones.is_empty();
-            // A pod on borrowed capacity has no zones, whatever its annotations say.
-            wants && pod.is_active() && !pod.is_own()
+            pod.numa_binding.is_some() && !pod.zones.is_empty() && pod.is_active()
         };
         let mut claims: Vec<&LocalPod> = pods.iter().filter(is_claim).collect();
         claims.sort_by(|a, b| (a.created, &a.uid).cmp(&(b.created, &b.uid)));
         for pod in claims {
             let claim = pod.zones.both(present);
-            let zones = match pod.numa_binding {
-                Some(NumaBinding::Shared) => {
-                    let zones = claim.without(all.exclusive);
-                    all.shared = all.shared.with(zones);
-                    zones
-                }
-                _ => {
-                    let zones = claim.without(all.exclusive.with(all.shared));
-                    all.exclusive = all.exclusive.with(zones);
-                    zones
-                }
-            };
+            let zones = all.taken.take(claim, pod.numa_binding);
             all.owners.push(ZoneOwner {
                 group: pod.group.clone(),
                 name: format!("{}/{}", pod.namespace, pod.name),
@@ -122,24 +107,33 @@ impl ZoneOwners {
 
     /// Whether the pod has zones that no other pod may use.
     pub(super) fn is_alone(&self, pod: &LocalPod) -> bool {
-        !self.zones_of(&pod.group).both(self.exclusive).is_empty()
+        !self
+            .zones_of(&pod.group)
+            .both(self.taken.exclusive)
+            .is_empty()
     }
 
     /// The CPUs of zones that pods have alone.
     pub(super) fn exclusive_cpus(&self, inputs: &Inputs<'_>) -> CpuSet {
         let sample = inputs.sample;
-        sample.map_or_else(CpuSet::default, |sample| cpus_of(self.exclusive, sample))
+        sample.map_or_else(CpuSet::default, |sample| {
+            cpus_of(self.taken.exclusive, sample)
+        })
     }
 
     /// Whether a pod has this zone alone.
     pub(super) fn is_exclusive(&self, zone: u32) -> bool {
-        u8::try_from(zone).is_ok_and(|zone| self.exclusive.contains(zone))
+        u8::try_from(zone).is_ok_and(|zone| self.taken.exclusive.contains(zone))
+    }
+
+    fn shared(&self) -> ZoneSet {
+        self.taken.busy.without(self.taken.exclusive)
     }
 
     /// The CPUs of zones that pods share.
     pub(super) fn shared_cpus(&self, inputs: &Inputs<'_>) -> CpuSet {
         let sample = inputs.sample;
-        sample.map_or_else(CpuSet::default, |sample| cpus_of(self.shared, sample))
+        sample.map_or_else(CpuSet::default, |sample| cpus_of(self.shared(), sample))
     }
 }
 
@@ -283,10 +277,10 @@ impl NumaPlan {
 
 /// What is left to pods without zones of their own.
 fn others(owners: &ZoneOwners, inputs: &Inputs<'_>, sample: &NodeSample) -> Target {
-    if owners.exclusive.is_empty() {
+    if owners.taken.exclusive.is_empty() {
         return Target::default();
     }
-    let taken = cpus_of(owners.exclusive, sample);
+    let taken = cpus_of(owners.taken.exclusive, sample);
     let rest = |all: &BTreeSet<u32>, taken: &BTreeSet<u32>| -> Option<CpuSet> {
         let rest: BTreeSet<u32> = all - taken;
         let is_narrower = !rest.is_empty() && rest.len() < all.len();
@@ -302,7 +296,7 @@ fn others(owners: &ZoneOwners, inputs: &Inputs<'_>, sample: &NodeSample) -> Targ
         false => reserved.map(CpuSet),
     };
     let mems = memory_nodes(sample);
-    let exclusive: BTreeSet<u32> = owners.exclusive.iter().map(u32::from).collect();
+    let exclusive: BTreeSet<u32> = owners.taken.exclusive.iter().map(u32::from).collect();
     Target {
         cpus,
         mems: rest(&mems.0, &(&mems.0 & &exclusive)),
@@ -367,7 +361,7 @@ impl NumaState {
                 reason: "NumaNarrowed",
                 message: format!(
                     "the pod may use CPUs {cpus} only, because other pods have NUMA {}; its {} is {need}m",
-                    owners.exclusive.named(),
+                    owners.taken.exclusive.named(),
                     if limit.is_some() { "limit" } else { "request" },
                 ),
             });
@@ -435,7 +429,7 @@ impl NumaState {
             return condition(true, "ZonesRefused", message);
         }
         let is_full = inputs.sample.is_some_and(|sample| {
-            let taken = cpus_of(owners.exclusive, sample);
+            let taken = cpus_of(owners.taken.exclusive, sample);
             taken.0.len() == sample.machine.cpus.0.len()
         });
         if is_full {

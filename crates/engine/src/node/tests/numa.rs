@@ -281,10 +281,7 @@ fn of_two_pods_that_claim_a_zone_the_older_one_has_it() {
 fn claims_without_effect() {
     let mut it = Fixture::with_zones(2);
     it.pod("web", QosClass::Online, CpuMemory::new(500, GIB));
-    // On borrowed capacity, finished, and without numa_binding.
-    let lent = it.pod("lent", QosClass::Lent, CpuMemory::new(500, GIB));
-    lent.numa_binding = Some(NumaBinding::Exclusive);
-    lent.zones = ZoneSet::parse("0").unwrap();
+    // Finished, and without numa_binding.
     it.dedicated("done", "0", NumaBinding::Exclusive).phase = PodPhase::Finished;
     it.dedicated("plain", "0", NumaBinding::Exclusive)
         .numa_binding = None;
