@@ -1,18 +1,49 @@
 //! Plain HTTP on loopback, enough to talk to etcd, and free ports.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// A port that was free a moment ago. Another process may take it before we do, so the caller
+/// The lowest port that a test asks for; below are the ports of well-known services.
+const LOWEST_PORT: u16 = 10_000;
+/// Where the kernel's ports for outgoing connections begin, if it does not say.
+const USUAL_EPHEMERAL: u16 = 32_768;
+
+/// A port that was free a moment ago, and that no call before returned. Another process may take it before we do, so the caller
 /// must be ready to try again with another one.
+///
+/// The kernel gives it to no outgoing connection: those would take it while a server that listens there is restarted.
 pub fn free_port() -> Result<u16> {
-    let listener =
-        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
-    Ok(listener.local_addr()?.port())
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let end = first_ephemeral();
+    let count = end.saturating_sub(LOWEST_PORT).max(1);
+    // Processes that run at the same time begin at different places.
+    let random = || AtomicU16::new(RandomState::new().hash_one(std::process::id()) as u16);
+    for _ in 0..count {
+        let step = NEXT.get_or_init(random).fetch_add(1, Ordering::Relaxed);
+        let port = LOWEST_PORT + step % count;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port on loopback from {LOWEST_PORT} to {end}")
+}
+
+fn first_ephemeral() -> u16 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let first = range.ok().and_then(|range| {
+        let first = range.split_whitespace().next()?;
+        first.parse().ok()
+    });
+    first
+        .filter(|it| *it > LOWEST_PORT)
+        .unwrap_or(USUAL_EPHEMERAL)
 }
 
 /// One request whose JSON answer must be a success.
