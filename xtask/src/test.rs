@@ -40,7 +40,7 @@ impl Count {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let mut total = Count::default();
-    let mut failed_steps = Vec::new();
+    let (mut failed_steps, mut failures) = (Vec::new(), Vec::new());
     let mut step = |name: &'static str, body: &mut dyn FnMut() -> Result<Count>| {
         let started = Instant::now();
         println!("==> {name}");
@@ -133,10 +133,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !node_tests {
         tests.args(["--skip", "real_node::"]);
     }
-    step("tests", &mut || count_tests(&mut tests));
+    step("tests", &mut || count_tests(&mut tests, &mut failures));
 
     if controlplane || in_ci() {
-        step("tests that measure time", &mut || count_tests(&mut timed));
+        step("tests that measure time", &mut || {
+            count_tests(&mut timed, &mut failures)
+        });
         step("chaos", &mut || {
             let mut command = chaos::command()?;
             match options.full {
@@ -151,7 +153,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         step("Kubernetes' own tests of scheduling", &mut || {
             let mut command = judge::command()?;
             command.args((!options.full).then_some("--quick"));
-            count_tests(&mut command)
+            count_tests(&mut command, &mut failures)
         });
     }
 
@@ -170,6 +172,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     if controlplane && !node_tests {
         println!("skipped: the tests on real nodes (`real_node::`), because they need root");
+    }
+    for line in &failures {
+        println!("{line}");
     }
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
@@ -218,20 +223,30 @@ fn passes(command: &mut Command) -> Result<Count> {
     Ok(Count::one(true))
 }
 
-/// Runs tests, shows their output as it comes and adds up the `test result:` lines.
-fn count_tests(command: &mut Command) -> Result<Count> {
+/// Of a failed step, so much of what its tests say about it is shown again at the end.
+const MOST_REPEATED: usize = 200;
+
+/// Runs tests, shows their output as it comes and adds up the `test result:` lines. What failed tests printed is also kept, because
+/// thousands of lines of other tests may follow.
+fn count_tests(command: &mut Command, failures: &mut Vec<String>) -> Result<Count> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the tests")?;
     let output = child.stdout.take().context("the tests have no output")?;
     let mut total = Count::default();
+    let mut is_failure = false;
     for line in BufReader::new(output).lines() {
         let line = line.context("cannot read the output of the tests")?;
         if let Some(count) = result_line(&line) {
             total.add(count);
         }
         println!("{line}");
+        // The list of names, which comes again at its end, is short.
+        is_failure = (is_failure || line == "failures:") && !line.starts_with("test result: ");
+        if is_failure && failures.len() < MOST_REPEATED {
+            failures.push(line);
+        }
     }
     let status = child.wait().context("cannot wait for the tests")?;
     // A binary that does not compile, or crashes, reports no failed test.
