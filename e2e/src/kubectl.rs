@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ pub struct Run {
 /// A run that is still going on.
 pub struct Running {
     child: std::process::Child,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
     started: Instant,
 }
 
@@ -81,8 +82,8 @@ impl Kubectl {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
-        let stdout = child.stdout.take().map(collect);
-        let stderr = child.stderr.take().map(collect);
+        let stdout = child.stdout.take().map(Output::collect);
+        let stderr = child.stderr.take().map(Output::collect);
         Ok(Running {
             child,
             stdout,
@@ -93,6 +94,21 @@ impl Kubectl {
 }
 
 impl Running {
+    /// Waits until it has printed a text so many times, and says whether it did so in time.
+    pub fn prints(&self, text: &str, times: usize, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let output = self.stdout.as_ref().map(Output::so_far);
+            if output.is_some_and(|output| output.matches(text).count() >= times) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Waits for the end, or kills it at the timeout, which counts from its start.
     pub fn wait(mut self, timeout: Duration) -> Result<Run> {
         let mut code = None;
@@ -107,9 +123,7 @@ impl Running {
             self.child.kill()?;
             self.child.wait()?;
         }
-        let text = |reader: Option<JoinHandle<String>>| {
-            reader.and_then(|r| r.join().ok()).unwrap_or_default()
-        };
+        let text = |output: Option<Output>| output.map(Output::finish).unwrap_or_default();
         Ok(Run {
             stdout: text(self.stdout.take()),
             stderr: text(self.stderr.take()),
@@ -126,12 +140,37 @@ impl Drop for Running {
     }
 }
 
-/// Reads to the end in a thread, so that a full pipe never blocks kubectl.
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // A broken pipe ends the text; what came before it counts.
-        let _ = pipe.read_to_end(&mut bytes);
+/// What comes out of a pipe. A thread reads it to the end, so that a full pipe never blocks kubectl.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: JoinHandle<()>,
+}
+
+impl Output {
+    fn collect(mut pipe: impl Read + Send + 'static) -> Self {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let read = bytes.clone();
+        let reader = std::thread::spawn(move || {
+            let mut part = [0; 4096];
+            // A broken pipe ends the text; what came before it counts.
+            while let Ok(count @ 1..) = pipe.read(&mut part) {
+                let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
+                read.extend_from_slice(&part[..count]);
+            }
+        });
+        Self { bytes, reader }
+    }
+
+    fn so_far(&self) -> String {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
+
+    fn finish(self) -> String {
+        let Self { bytes, reader } = self;
+        // It cannot panic, and what it read counts anyway.
+        let _ = reader.join();
+        let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
 }

@@ -12,7 +12,6 @@
 
 #![allow(
     clippy::print_stdout,
-    clippy::print_stderr,
     reason = "a program of its own: printing is its report"
 )]
 

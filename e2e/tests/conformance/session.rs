@@ -218,20 +218,38 @@ impl<'a> Session<'a> {
         events
     }
 
+    /// What comes until an object is deleted, and until silence after that.
+    pub(crate) fn events_until_deleted(&mut self, watch: &mut Watch) -> Vec<Value> {
+        let mut patience = SOON;
+        self.events_while(watch, "until an object is deleted", |event| {
+            if event["type"] == "DELETED" {
+                patience = SILENCE;
+            }
+            patience
+        })
+    }
+
     /// What comes until the stream falls silent.
     pub(crate) fn events_until_silence(&mut self, watch: &mut Watch) -> Vec<Value> {
-        self.events_while(watch, SILENCE, "until silence")
+        self.events_while(watch, "until silence", |_| SILENCE)
     }
 
     /// What comes until the stream ends.
     pub(crate) fn events_until_end(&mut self, watch: &mut Watch) -> Vec<Value> {
-        self.events_while(watch, SOON, "until the end")
+        self.events_while(watch, "until the end", |_| SOON)
     }
 
-    fn events_while(&mut self, watch: &mut Watch, patience: Duration, what: &str) -> Vec<Value> {
+    /// `patience` says after each event, and with null at the start, how long the next one may take.
+    fn events_while(
+        &mut self,
+        watch: &mut Watch,
+        what: &str,
+        mut patience: impl FnMut(&Value) -> Duration,
+    ) -> Vec<Value> {
         let mut events = Vec::new();
         let ended = loop {
-            match watch.stream.next(patience) {
+            let last = events.last().unwrap_or(&Value::Null);
+            match watch.stream.next(patience(last)) {
                 Ok(event) => events.push(event),
                 Err(ended) => break ended,
             }

@@ -43,7 +43,8 @@ pub(crate) fn run() -> ExitCode {
     let mut servers = match Servers::start() {
         Ok(servers) => Arc::new(servers),
         Err(error) => {
-            eprintln!("conformance: the servers did not start: {error:#}");
+            println!("failures:\n\nconformance: the servers did not start: {error:#}\n");
+            println!("test result: FAILED. 0 passed; 1 failed; 0 ignored");
             return ExitCode::FAILURE;
         }
     };

@@ -137,7 +137,7 @@ fn grace_periods(s: &mut Session) {
     }
     s.delete_with(&item, &json!({"gracePeriodSeconds": 0}));
     s.get(&item);
-    s.events_until_silence(&mut watch);
+    s.events_until_deleted(&mut watch);
     // The body wins over the query; a negative time is one second.
     s.post(s.core("pods"), &bound_pod("q"));
     let answer = s.delete_with(
@@ -227,7 +227,7 @@ fn finalizers(s: &mut Session) {
             &json!({"metadata": {"finalizers": null}}),
         );
         s.get(&item);
-        s.events_until_silence(&mut watch);
+        s.events_until_deleted(&mut watch);
     }
     for finalizers in [
         json!(["no-slash"]),

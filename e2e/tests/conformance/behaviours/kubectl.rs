@@ -270,7 +270,10 @@ fn watches(s: &mut Session) {
         s,
         "wait configmap/settings --for=jsonpath={.data.more}=x --timeout=20s",
     );
-    std::thread::sleep(Duration::from_millis(2500));
+    // The watch starts at the version of the list that was printed.
+    for command in [&watching, &one] {
+        assert!(command.prints("settings", 1, TIMEOUT), "kubectl lists");
+    }
     s.prepare(
         &Request::post(s.core("configmaps"))
             .json(&json!({"metadata": {"name": "late"}, "data": {"a": "1"}})),
@@ -280,7 +283,8 @@ fn watches(s: &mut Session) {
             .body(MERGE_PATCH, r#"{"data":{"more":"x"}}"#),
     );
     s.prepare(&Request::new("DELETE", s.core("configmaps/late")));
-    std::thread::sleep(Duration::from_millis(1000));
+    // What is missing then is a difference.
+    let _ = watching.prints("DELETED", 1, TIMEOUT) && one.prints("settings", 2, TIMEOUT);
     let seen = watching
         .wait(Duration::ZERO)
         .expect("kubectl can be stopped");

@@ -34,8 +34,11 @@ fn columns_of_every_kind(s: &mut Session) {
         s.send(Request::get(format!("{collection}/{name}")).accept(TABLE));
         if !path.starts_with('/') {
             let list = match path {
-                // The real server may write events about the objects of this test.
-                "events" => format!("{collection}?fieldSelector=metadata.name%3D{name}"),
+                // The real server may write an event about the service of this test,
+                // and both groups serve the same events.
+                "events" | "events.k8s.io/v1/events" => {
+                    format!("{collection}?fieldSelector=metadata.name%3D{name}")
+                }
                 _ => collection,
             };
             s.send(Request::get(list).accept(KUBECTL));
