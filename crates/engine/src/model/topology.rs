@@ -80,6 +80,25 @@ impl ZoneSet {
         self.0.count_ones() as usize
     }
 
+    /// Of the zones that a pod claims, those that its request can need: by id, until `suffices` says that they have all of it
+    /// together. A scheduler gives a pod no set of which a part suffices, and no second zone that others share, so all of its
+    /// zones count; what a user writes beyond that does not.
+    #[must_use]
+    pub fn needed(self, binding: NumaBinding, suffices: impl Fn(Self) -> bool) -> Self {
+        let most = match binding {
+            NumaBinding::Exclusive => MOST_ZONES,
+            NumaBinding::Shared => 1,
+        };
+        let mut needed = Self::EMPTY;
+        for one in self.iter().filter_map(Self::of).take(most) {
+            if suffices(needed) {
+                break;
+            }
+            needed = needed.with(one);
+        }
+        needed
+    }
+
     /// Ids in their order.
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0..MOST_ZONES as u8).filter(move |id| self.contains(*id))
@@ -281,6 +300,22 @@ impl Topology {
         amounts.fold(0, i64::saturating_add)
     }
 
+    /// Of the zones that a pod claims, those that its request can need. Of devices only those count that zones report; the others
+    /// are in no zone.
+    pub fn needed(&self, claim: ZoneSet, binding: NumaBinding, requests: &Amounts) -> ZoneSet {
+        let is_known = |resource: &Resource| {
+            let mut zones = self.zones.iter();
+            matches!(resource, Resource::Cpu | Resource::Memory)
+                || zones.any(|zone| zone.allocatable.contains(resource))
+        };
+        let requests = requests.iter().filter(|(resource, _)| is_known(resource));
+        let requests: Vec<(&Resource, i64)> = requests.collect();
+        claim.needed(binding, |zones| {
+            let mut requests = requests.iter();
+            requests.all(|(resource, amount)| self.allocatable(zones, resource) >= *amount)
+        })
+    }
+
     /// The sum of the distances between each two of the zones; a distance that is not reported counts as the kernel's
     /// default for remote zones.
     pub fn distance(&self, zones: ZoneSet) -> u64 {
@@ -322,6 +357,127 @@ mod tests {
                 format!("`{part}` is not a NUMA zone: use ids from 0 to 63, separated by commas")
             });
             assert_eq!(found, want, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_more_zones_count_than_a_request_can_need() {
+        let zone = |id, cpu, memory, gpus: Option<i64>| Zone {
+            id,
+            socket: "0".into(),
+            allocatable: [(Resource::Cpu, cpu), (Resource::Memory, memory)]
+                .into_iter()
+                .chain(gpus.map(|gpus| (Resource::Scalar("a.b/gpu".into()), gpus)))
+                .collect(),
+            capacity: Amounts::default(),
+            reclaimed: None,
+            distances: Vec::new(),
+            reserved_cpus: "".into(),
+            allocations: Vec::new(),
+        };
+        let zones = vec![
+            zone(0, 4000, 10, None),
+            zone(1, 4000, 10, Some(1)),
+            zone(2, 2000, 40, Some(1)),
+            zone(9, 8000, 10, None),
+        ];
+        let topology = Topology::new(TopologyPolicy::Several, zones);
+        let gpu = |count| (Resource::Scalar("a.b/gpu".into()), count);
+        let other = (Resource::Scalar("a.b/nic".into()), 50);
+        let cpu = |milli| (Resource::Cpu, milli);
+        let memory = |bytes| (Resource::Memory, bytes);
+        use NumaBinding::{Exclusive, Shared};
+        for (case, claim, binding, requests, want) in [
+            (
+                "a pod of 1m needs one",
+                "0,1,2,9",
+                Exclusive,
+                vec![cpu(1)],
+                "0",
+            ),
+            (
+                "the claim decides which",
+                "2,9",
+                Exclusive,
+                vec![cpu(1)],
+                "2",
+            ),
+            (
+                "two have the cpu",
+                "0,1,2,9",
+                Exclusive,
+                vec![cpu(4001)],
+                "0,1",
+            ),
+            (
+                "two just have it",
+                "0,1,2,9",
+                Exclusive,
+                vec![cpu(8000)],
+                "0,1",
+            ),
+            (
+                "three have the memory",
+                "0,1,2,9",
+                Exclusive,
+                vec![cpu(1), memory(60)],
+                "0,1,2",
+            ),
+            (
+                "all do not suffice",
+                "0,9",
+                Exclusive,
+                vec![cpu(99_000)],
+                "0,9",
+            ),
+            (
+                "a zone that is not there offers nothing",
+                "1,63",
+                Exclusive,
+                vec![cpu(4000)],
+                "1",
+            ),
+            (
+                "it may also come first",
+                "5,9",
+                Exclusive,
+                vec![cpu(4000)],
+                "5,9",
+            ),
+            (
+                "a pod that shares has one",
+                "0,1",
+                Shared,
+                vec![cpu(8000)],
+                "0",
+            ),
+            (
+                "devices of zones count",
+                "0,1,2",
+                Exclusive,
+                vec![cpu(1), gpu(2)],
+                "0,1,2",
+            ),
+            (
+                "others do not",
+                "0,1,2",
+                Exclusive,
+                vec![cpu(1), other],
+                "0",
+            ),
+            (
+                "nothing needs no zone",
+                "0,1,2",
+                Exclusive,
+                vec![cpu(0)],
+                "",
+            ),
+            ("nor in a shared zone", "0", Shared, vec![], ""),
+        ] {
+            let claim = ZoneSet::parse(claim).unwrap();
+            let requests: Amounts = requests.into_iter().collect();
+            let found = topology.needed(claim, binding, &requests);
+            assert_eq!(found.to_string(), want, "{case}");
         }
     }
 

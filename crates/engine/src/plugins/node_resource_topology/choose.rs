@@ -444,15 +444,22 @@ fn largest_first(zones: &[(ZoneSet, Vec<i64>)], wanted: &[i64]) -> ZoneSet {
     zones.sort_by_key(|(_, amounts)| -share(amounts));
     let mut missing = wanted.to_vec();
     let mut set = ZoneSet::EMPTY;
-    for (zone, amounts) in zones {
+    for (zone, amounts) in &zones {
         if missing.iter().all(|amount| *amount <= 0) {
             break;
         }
         set = set.with(*zone);
-        missing
-            .iter_mut()
-            .zip(amounts)
-            .for_each(|(missing, has)| *missing -= has);
+        let missing = missing.iter_mut().zip(amounts);
+        missing.for_each(|(missing, has)| *missing -= has);
+    }
+    // With the later ones an earlier one may be needed no more; see `ZoneSet::needed`.
+    for (zone, amounts) in zones {
+        let without = missing.iter().zip(amounts);
+        let without: Vec<i64> = without.map(|(missing, has)| missing + has).collect();
+        if !set.both(*zone).is_empty() && without.iter().all(|amount| *amount <= 0) {
+            set = set.without(*zone);
+            missing = without;
+        }
     }
     set
 }
@@ -505,4 +512,24 @@ fn idle_neighbours(zones: &NodeZones, zone: &Zone) -> usize {
     let mut sockets = zones.topology().sockets().iter();
     let socket = sockets.find(|socket| socket.contains(zone.id));
     socket.map_or(0, |socket| socket.both(zones.idle()).len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_zone_is_taken_that_others_make_needless() {
+        let zone = |id, amounts: [i64; 2]| (ZoneSet::of(id).unwrap(), amounts.to_vec());
+        let zones = [zone(0, [6, 6]), zone(1, [10, 0]), zone(2, [0, 10])];
+        for (wanted, want) in [
+            ([10, 10], "1,2"),
+            ([12, 12], "0,1,2"),
+            ([5, 5], "0"),
+            ([16, 6], "0,1"),
+        ] {
+            let found = largest_first(&zones, &wanted).to_string();
+            assert_eq!(found, want, "{wanted:?}");
+        }
+    }
 }
