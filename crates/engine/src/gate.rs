@@ -78,7 +78,8 @@ pub struct BindRequest {
     pub node: Name,
     /// `target.uid`; empty in the binds of most schedulers.
     pub node_uid: Name,
-    /// The NUMA zones that the scheduler gives the pod.
+    /// The NUMA zones that the scheduler gives the pod. `None` if the Binding does not name any, which leaves those that the pod's
+    /// author wrote.
     pub zones: Option<ZoneSet>,
     /// Nothing is committed, so nothing is held.
     pub dry_run: bool,
@@ -191,7 +192,8 @@ impl BindGate {
         }
         let candidate = Arc::new(Pod {
             uid: holds::uid_of(uid, &request.node),
-            zones: request.zones,
+            // As the annotation of the pod will be: that of the Binding replaces the pod's own.
+            zones: request.zones.or(pod.pod.claims.zones),
             ..(*pod.pod).clone()
         });
         // A bind that is sent again takes nothing more.

@@ -35,7 +35,7 @@ pub use node_selector::{
     RequiredNodes, TopologyTerm,
 };
 pub use pod::{
-    Disk, Enhancements, HostPort, Inclusion, Owner, Pod, PodKind, PreemptionPolicy,
+    AuthorClaims, Disk, Enhancements, HostPort, Inclusion, Owner, Pod, PodKind, PreemptionPolicy,
     SpreadConstraint, Unsatisfiable, Volume, VolumeSource,
 };
 pub use pod_shape::PodShape;

@@ -7,7 +7,7 @@ mod capacity;
 mod publish;
 mod settings;
 
-use crate::model::{CustomNodeResource, Labels, Name, QosClass, Timestamp, ZoneSet};
+use crate::model::{Amounts, CustomNodeResource, Labels, Name, QosClass, Timestamp, ZoneSet};
 use crate::node::CpuMemory;
 pub use capacity::capacities;
 pub use publish::{Published, TierPhase, TierPlan, plan};
@@ -98,8 +98,10 @@ pub struct TierPod {
     pub class: QosClass,
     /// QoS class LSE: its CPU counts by the request, whatever it uses.
     pub exclusive: bool,
-    /// NUMA zones that no other pod may use: all of them counts as requested and used.
+    /// NUMA zones that no other pod may use, as far as its request can need them: all of them counts as requested and used.
     pub zones: ZoneSet,
+    /// All that it requests, if it has zones.
+    pub requests: Amounts,
     /// Running or Pending, terminating or not: it counts in the formulas. Every pod here counts in what is bound.
     pub active: bool,
     pub native: CpuMemory,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use engine::model::{
-    CustomNodeResource, Effect, Enhancements, NUMA_ZONES, QosLevel, QosTaint, Quantity,
-    RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
+    AuthorClaims, CustomNodeResource, Effect, Enhancements, NUMA_ZONES, POLICY_UNIT, QosLevel,
+    QosTaint, Quantity, RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
 };
 
 pub(super) use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};
@@ -62,7 +62,22 @@ pub fn enhancements(annotation: Option<&str>, warnings: &mut Vec<String>) -> Enh
     }
 }
 
-/// The NUMA zones in the annotation of a bound pod. What is there before the pod is bound is not ours.
+/// What the author of a pod that has no node wrote into the scheduler's annotations.
+pub(super) fn claims(pod: &core::Pod) -> AuthorClaims {
+    let annotations = &pod.metadata.annotations;
+    if annotations.is_empty() || !pod.spec.node_name.is_empty() {
+        return AuthorClaims::default();
+    }
+    let zones = annotations.get(NUMA_ZONES);
+    AuthorClaims {
+        zones: zones.map(|text| ZoneSet::parse(text).unwrap_or_default()),
+        unit: annotations.contains_key(POLICY_UNIT),
+    }
+}
+
+/// The NUMA zones in the annotation of a bound pod. What is there before the pod is bound is not ours: see [`claims`]. After that
+/// it is from the Binding, because users can neither write nor change it (deploy/policies.yaml). Of a cluster without that policy
+/// no more is believed than the pod's request can need; the cluster's zones see to that.
 pub(super) fn zones(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<ZoneSet> {
     if pod.spec.node_name.is_empty() {
         return None;

@@ -3,7 +3,7 @@
 //! Amounts that cannot be read, or are negative, count as 0 with a warning.
 
 use engine::admission::keys::KOORDINATOR_CLASS;
-use engine::model::{Quantity, Resource, ZoneSet};
+use engine::model::{Amounts, Quantity, Resource};
 use engine::node::{CpuMemory, CpuSet};
 use engine::tiers::{
     ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyError,
@@ -173,6 +173,8 @@ pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
         CpuMemory::new(it.placed.milli_cpu, it.placed.memory)
     });
     let meta = &pod.metadata;
+    let zones = parsed.zones.filter(|_| parsed.takes_whole_zones());
+    let zones = zones.unwrap_or_default();
     let native = |resource| placed.get(&resource).clamp(0, MOST);
     Ok(TierPod {
         namespace: parsed.namespace().clone(),
@@ -182,10 +184,11 @@ pub fn tier_pod(pod: &core::Pod) -> Result<TierPod, ParseError> {
             .labels
             .get(KOORDINATOR_CLASS)
             .is_some_and(|it| it == "LSE"),
-        zones: match parsed.takes_whole_zones() {
-            true => parsed.zones.unwrap_or_default(),
-            false => ZoneSet::EMPTY,
+        requests: match zones.is_empty() {
+            true => Amounts::default(),
+            false => placed.clone(),
         },
+        zones,
         active: matches!(&pod.status.phase[..], "" | "Pending" | "Running"),
         native: CpuMemory::new(native(Resource::Cpu), native(Resource::Memory)),
         mid,

@@ -120,6 +120,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         ),
         pinned_cores: pinned_cores(pod),
         zones: katalyst::zones(pod, &mut warnings),
+        claims: katalyst::claims(pod),
         created: meta.creation_timestamp.map(time).unwrap_or_default(),
         started: status.start_time.map(time),
         preempted: meta.deletion_timestamp.is_some()

@@ -224,7 +224,8 @@ fn request_of(review: &Review) -> Result<BindRequest, String> {
         ));
     }
     let annotations = metadata.annotations.unwrap_or_default();
-    // What is not valid gives the pod no zones; the scheduler writes an event about it.
+    // Whoever may create Bindings may choose zones: RBAC grants that to schedulers only, and the gate checks the zones, too. What is
+    // not valid gives the pod none; the scheduler writes an event about it.
     let zones = annotations.get(NUMA_ZONES);
     Ok(BindRequest {
         namespace: review.namespace.as_str().into(),
@@ -232,7 +233,7 @@ fn request_of(review: &Review) -> Result<BindRequest, String> {
         uid: metadata.uid.into(),
         node: target.name.into(),
         node_uid: target.uid.into(),
-        zones: zones.and_then(|text| ZoneSet::parse(text).ok()),
+        zones: zones.map(|text| ZoneSet::parse(text).unwrap_or_default()),
         dry_run: review.dry_run == Some(true),
     })
 }
@@ -272,6 +273,14 @@ mod tests {
         assert!(found.dry_run);
         let short = request_of(&review(json!({"target": {"name": "n"}}))).unwrap();
         assert_eq!((&*short.pod, &*short.uid), ("by-path", ""));
+        assert_eq!(short.zones, None, "the pod keeps what it has");
+        for (written, want) in [("", ""), ("0-3", "")] {
+            let annotations = json!({"tidepool.io/numa-zones": written});
+            let binding =
+                json!({"metadata": {"annotations": annotations}, "target": {"name": "n"}});
+            let found = request_of(&review(binding)).unwrap().zones.unwrap();
+            assert_eq!(found.to_string(), want, "{written}");
+        }
         for (case, object, want) in [
             ("no object", json!(null), "the object is no Binding"),
             ("no target", json!({}), "target is  ``"),

@@ -138,8 +138,18 @@ impl NodeZones {
     }
 
     fn claim(&self, pod: &Pod) -> ZoneSet {
-        let given = pod.zones.filter(|_| pod.numa_binding().is_some());
-        given.unwrap_or_default().with(self.topology.seen(&pod.uid))
+        self.given(pod).with(self.topology.seen(&pod.uid))
+    }
+
+    /// The zones that the pod was given. Their record is its annotation, so of what it says no more is believed than the pod's
+    /// request can need; all that a scheduler gives is needed.
+    pub(crate) fn given(&self, pod: &Pod) -> ZoneSet {
+        match (pod.zones, pod.numa_binding()) {
+            (Some(zones), Some(binding)) => {
+                self.topology.needed(zones, binding, &pod.requests.placed)
+            }
+            _ => ZoneSet::EMPTY,
+        }
     }
 
     fn leave_elsewhere(&mut self, pod: &Pod) {

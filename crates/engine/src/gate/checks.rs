@@ -148,9 +148,10 @@ impl BindGate {
 
     fn check_zones(&self, pod: &Pod, slot: usize) -> Result<(), BindRefusal> {
         let node = self.cluster.zones_of(slot);
-        let (Some(node), Some(binding), Some(zones)) = (node, pod.numa_binding(), pod.zones) else {
+        let (Some(node), Some(binding)) = (node, pod.numa_binding()) else {
             return Ok(());
         };
+        let zones = node.given(pod);
         let is_exclusive = binding == NumaBinding::Exclusive;
         for holder in node.holders() {
             let both = holder.zones.both(zones);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::kubelet::CRITICAL_PRIORITY;
+use crate::model::{AuthorClaims, ZoneSet};
 use crate::testing::{NodeBuilder, PodBuilder, node, pod, policy, report};
 
 const CPU: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
@@ -246,6 +247,63 @@ fn numa_zones_have_one_owner() {
         bind(&mut gate, &dedicated("c", "1")),
         "without NUMA zone 1, the other pods of the node do not fit"
     );
+}
+
+/// A Binding without the annotation leaves the pod its own, so that is judged.
+#[test]
+fn zones_that_a_pod_has_after_its_bind_are_judged() {
+    let report = || {
+        let report = report("n").zone("0", 0, "cpu=4 memory=4Gi");
+        report.zone("0", 1, "cpu=4 memory=4Gi")
+    };
+    let set = |zones: &str| ZoneSet::parse(zones).ok();
+    let in_use = "NUMA zone 0 is in use by pod default/a";
+    for (case, cpu, own, bound, want) in [
+        ("the author's", "cpu=1", set("0"), None, in_use),
+        ("an idle one", "cpu=1", set("1"), None, "ok"),
+        ("replaced by none", "cpu=1", set("0"), set(""), "ok"),
+        ("replaced by another", "cpu=1", set("0"), set("1"), "ok"),
+        (
+            "replaced by one in use",
+            "cpu=1",
+            set("1"),
+            set("0"),
+            in_use,
+        ),
+        (
+            "more than it can need",
+            "cpu=1m",
+            set("1"),
+            set("0,1"),
+            in_use,
+        ),
+        (
+            "of which the first is idle",
+            "cpu=1m",
+            None,
+            set("1,2"),
+            "ok",
+        ),
+    ] {
+        let mut gate = gate(node("n").allocatable("cpu=8 memory=8Gi"));
+        gate.apply(report().into());
+        let holder = pod("a").dedicated(None).container("cpu=1").zones("0");
+        assert_eq!(bind(&mut gate, &holder), "ok");
+        let claims = AuthorClaims {
+            zones: own,
+            unit: false,
+        };
+        let asks = pod("b").dedicated(None).container(cpu);
+        let asks = observe(&mut gate, &asks.with(|pod| pod.claims = claims));
+        let bind = BindRequest {
+            zones: bound,
+            ..request(&asks, "n")
+        };
+        let judged = gate.judge(&asks, &bind, seconds(0));
+        let found = judged.map_or_else(|refusal| refusal.to_string(), |()| "ok".to_owned());
+        assert_eq!(found, want, "{case}");
+        gate.verify().unwrap();
+    }
 }
 
 #[test]

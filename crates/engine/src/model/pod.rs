@@ -16,6 +16,24 @@ pub struct Owner {
     pub uid: Name,
 }
 
+/// What the author of a pod without a node wrote into annotations that belong to a scheduler. Nothing of it counts, but a Binding
+/// without these keys would leave it on the bound pod, where it looks like a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AuthorClaims {
+    /// Of [`super::NUMA_ZONES`]; empty if the text is not valid.
+    pub zones: Option<ZoneSet>,
+    /// There is a [`super::POLICY_UNIT`].
+    pub unit: bool,
+}
+
+impl AuthorClaims {
+    pub fn keys(self) -> impl Iterator<Item = &'static str> {
+        let zones = self.zones.map(|_| super::NUMA_ZONES);
+        let unit = self.unit.then_some(super::POLICY_UNIT);
+        zones.into_iter().chain(unit)
+    }
+}
+
 /// One pod. What other pods' decisions can see of it is its [`PodKind`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pod {
@@ -56,6 +74,7 @@ pub struct Pod {
     pub pinned_cores: bool,
     /// The NUMA zones that it was given; `None` before it has a node.
     pub zones: Option<ZoneSet>,
+    pub claims: AuthorClaims,
     pub created: Timestamp,
     /// `status.startTime`.
     pub started: Option<Timestamp>,

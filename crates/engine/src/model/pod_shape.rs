@@ -91,6 +91,7 @@ impl PartialEq for PodShape {
             enhancements,
             pinned_cores,
             zones: _,
+            claims: _,
             preempted,
             affinity_errors,
             spread_errors,

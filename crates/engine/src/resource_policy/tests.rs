@@ -102,6 +102,37 @@ fn costs_by_unit_age_and_owner() {
     }
 }
 
+/// A mark that its author wrote moves nothing of other pods: neither their costs nor the counts of units.
+#[test]
+fn a_forged_mark_changes_only_its_own_pod() {
+    let honest = |forged: PolicyPod| {
+        let old = |name: &str, created| pod(name, "r", created, "6", "web/reserved=6");
+        vec![old("a", 0), forged, old("z", 2)]
+    };
+    let of_others = |actions: &PolicyActions| -> Vec<String> {
+        let mut changes = changes(actions);
+        changes.retain(|change| !change.starts_with("p:"));
+        changes
+    };
+    let want = planned(&[web()], honest(pod("p", "r", 1, "", "")));
+    // The third pod of a unit for two.
+    assert_eq!(of_others(&want), ["z: web/reserved=-995"]);
+    for (cost, mark) in [
+        ("6", "web/reserved=6"),
+        ("2", "web/spot=2"),
+        ("-995", "web/reserved=-995"),
+        ("0", "web/-=0"),
+        ("9", "other/reserved=9"),
+        ("2147483647", "web/reserved=2147483647"),
+        ("1", "x"),
+    ] {
+        let found = planned(&[web()], honest(pod("p", "r", 1, cost, mark)));
+        assert_eq!(of_others(&found), of_others(&want), "{mark}");
+        let units = |actions: &PolicyActions| actions.statuses[0].units.clone();
+        assert_eq!(units(&found), units(&want), "{mark}");
+    }
+}
+
 #[test]
 fn without_a_policy_both_annotations_go() {
     let db = |it: PolicyPod| PolicyPod {

@@ -335,6 +335,7 @@ impl Scheduler {
         if let Stage::Binding(_, found) = &mut binding.stage {
             *found = Some(by);
         }
+        let claims = latest.claims;
         let (latest, catalog) = (hooks.pod(Point::PreBind, &latest), self.cluster.catalog());
         let seen_node = hooks.node(Point::PreBind, &latest, &node);
         let plugins = profile.at(Point::PreBind).iter();
@@ -342,7 +343,13 @@ impl Scheduler {
             let plugin = &profile.plugins()[*index].plugin;
             plugin.annotations(&latest, &seen_node.spec, catalog)
         });
-        let annotations = annotations.collect();
+        let mut annotations: Vec<(&'static str, String)> = annotations.collect();
+        // What no plugin decided is nothing: it replaces what the pod's author wrote.
+        for key in claims.keys() {
+            if !annotations.iter().any(|(given, _)| *given == key) {
+                annotations.push((key, String::new()));
+            }
+        }
         self.ready.push_back(Outcome::Bind {
             pod,
             node: node.spec.name.clone(),

@@ -6,7 +6,7 @@ use super::{
     CalculatePolicy, ColocationStrategy, MidFormula, MidReclaimMode, NodeMetric, PodUsage,
     PriorityBand, TIER_RESOURCES, TierNode, TierPod, TierResource,
 };
-use crate::model::{QosClass, Resource, ZoneSet};
+use crate::model::{NumaBinding, QosClass, Resource, ZoneSet};
 use crate::node::{CpuMemory, Figure, Lend};
 
 /// What the formulas give for a node with a current NodeMetric, before bound pods count; in the order of
@@ -239,7 +239,11 @@ impl PodSums {
             metrics.insert((&pod.namespace, &pod.name), pod);
         }
         for pod in node.pods {
-            let zones = pod.zones.without(counted);
+            let topology = node.report.and_then(|it| it.topology.as_ref());
+            let zones = topology.map_or(ZoneSet::EMPTY, |topology| {
+                topology.needed(pod.zones, NumaBinding::Exclusive, &pod.requests)
+            });
+            let zones = zones.without(counted);
             counted = counted.with(zones);
             let key = (&*pod.namespace, &*pod.name);
             let metric = pod.active.then(|| metrics.remove(&key)).flatten();

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{Labels, Reclaimed, Resource, Selector, Topology, TopologyPolicy, Zone};
+use crate::model::{
+    Amounts, Labels, Reclaimed, Resource, Selector, Topology, TopologyPolicy, Zone,
+};
 use crate::node::{Figure, Lend};
 
 mod properties;
@@ -19,6 +21,7 @@ fn pod(name: &str, class: QosClass, native: CpuMemory) -> TierPod {
         class,
         exclusive: false,
         zones: ZoneSet::EMPTY,
+        requests: Amounts::default(),
         active: true,
         native,
         mid: CpuMemory::ZERO,
@@ -364,8 +367,14 @@ fn all_of_an_exclusive_zone_counts_as_requested_and_used() {
         memory_calculate_policy: CalculatePolicy::Usage,
         ..ColocationStrategy::default()
     };
-    let in_zones = |name: &str, zones: &str, native| TierPod {
+    let in_zones = |name: &str, zones: &str, native: CpuMemory| TierPod {
         zones: ZoneSet::parse(zones).unwrap(),
+        requests: [
+            (Resource::Cpu, native.milli_cpu),
+            (Resource::Memory, native.memory),
+        ]
+        .into_iter()
+        .collect(),
         ..pod(name, QosClass::Online, native)
     };
     let search = in_zones("search", "0,1", cores(30, 60));
@@ -380,6 +389,12 @@ fn all_of_an_exclusive_zone_counts_as_requested_and_used() {
         (
             "two of four",
             vec![search.clone()],
+            cores(50, 110),
+            cores(50, 110),
+        ),
+        (
+            "more than its request can need",
+            vec![in_zones("search", "0,1,2,3", cores(30, 60))],
             cores(50, 110),
             cores(50, 110),
         ),

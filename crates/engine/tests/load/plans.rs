@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::cluster::Cluster;
 use engine::hot_spots::{History, HotSpotInputs, HotSpotPlan, HotSpotSettings, plan};
 use engine::kinds::Update;
-use engine::model::{CustomNodeResource, Name, QosClass, Reclaimed, Timestamp, ZoneSet};
+use engine::model::{Amounts, CustomNodeResource, Name, QosClass, Reclaimed, Timestamp, ZoneSet};
 use engine::node::CpuMemory;
 use engine::profile::Profile;
 use engine::testing::{node, pod};
@@ -144,6 +144,7 @@ fn plans_of_tiers() {
                 class: [QosClass::Online, QosClass::Lent][index % 2],
                 exclusive: false,
                 zones: ZoneSet::EMPTY,
+                requests: Amounts::default(),
                 active: true,
                 native: amounts,
                 mid: CpuMemory::ZERO,

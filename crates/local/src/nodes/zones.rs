@@ -204,7 +204,9 @@ mod tests {
     fn dedicated(name: &str, exclusive: &str, zones: &str, started: bool) -> Arc<Pod> {
         let enhancement = format!(r#"{{"numa_binding": "true", "numa_exclusive": "{exclusive}"}}"#);
         let statuses = if started { json!([{}]) } else { json!([]) };
-        let amounts = json!({"cpu": "1500m", "memory": "2Gi"});
+        // Two zones are needed for more than one has.
+        let cpu = if zones.contains(',') { "4" } else { "1500m" };
+        let amounts = json!({"cpu": cpu, "memory": "2Gi"});
         Arc::new(pod(
             name,
             json!({
@@ -237,7 +239,7 @@ mod tests {
             zone(0)["resources"]["allocatable"],
             json!({"cpu": "3900m", "memory": "16128Mi"})
         );
-        let half = json!({"cpu": "750m", "memory": "1Gi"});
+        let half = json!({"cpu": "2", "memory": "1Gi"});
         let part = json!({"cpu": "1500m", "memory": "2Gi"});
         let seen = |name: &str, requests: &Value| json!({"consumer": format!("ns/{name}/{name}"), "requests": requests});
         for (id, want) in [

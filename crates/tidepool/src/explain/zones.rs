@@ -224,7 +224,9 @@ mod tests {
     /// A pod of level dedicated_cores, bound to the node.
     fn dedicated(name: &str, created: u32, exclusive: &str, zones: &str) -> Pod {
         let enhancement = format!(r#"{{"numa_binding": "true", "numa_exclusive": "{exclusive}"}}"#);
-        let amounts = json!({"cpu": "1500m", "memory": "2Gi"});
+        // Two zones are needed for more than one has.
+        let cpu = if zones.contains(',') { "4" } else { "1500m" };
+        let amounts = json!({"cpu": cpu, "memory": "2Gi"});
         serde_json::from_value(json!({
             "metadata": {
                 "namespace": "shop", "name": name, "uid": name,

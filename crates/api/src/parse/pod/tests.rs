@@ -1,6 +1,8 @@
 //! Pods as an API server writes them.
 
-use engine::model::{Name, NumaBinding, PreemptionPolicy, PriorityClass, QosClass, QosLevel};
+use engine::model::{
+    AuthorClaims, Name, NumaBinding, PreemptionPolicy, PriorityClass, QosClass, QosLevel,
+};
 
 use super::*;
 
@@ -340,7 +342,12 @@ fn zones_are_exclusive_unless_the_pod_says_otherwise() {
         assert_eq!(of(options, "", "0").numa_binding(), want, "{options}");
     }
     let on = r#"{"numa_binding":"true"}"#;
-    assert_eq!(of(on, "", "1").zones, None, "a pod that waits has no zones");
+    let waits = of(on, "", "1");
+    assert_eq!(waits.zones, None, "a pod that waits has no zones");
+    // What its author wrote is known, so that the Binding can replace it.
+    assert_eq!(waits.claims.zones.unwrap().to_string(), "1");
+    assert_eq!(of(on, "", "0-3").claims.zones.unwrap().to_string(), "");
+    assert_eq!(of(on, "n", "1").claims, AuthorClaims::default());
     let bound = of(on, "n", "1,0");
     assert_eq!(bound.zones.unwrap().to_string(), "0,1");
     let edited = of(on, "n", "0-3");

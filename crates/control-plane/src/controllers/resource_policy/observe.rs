@@ -343,6 +343,7 @@ fn pod(raw: &RawObject) -> ParsedAs<ParsedObject> {
     if matches!(&pod.status.phase[..], "Succeeded" | "Failed") {
         return Ok(observed(meta, None));
     }
+    // A forged mark moves nothing but the cost of its own pod, to what the policy says: units count by labels and nodes.
     let annotation = |key| meta.annotations.get(key).map(|value| value.as_str().into());
     let parsed = PolicyPod {
         name: meta.name.as_str().into(),

@@ -367,11 +367,14 @@ fn a_zone_has_one_owner() {
             .object(zones.clone())
     };
     let wants = exclusive("p", 1);
-    let owner = exclusive("owner", 1).on("n");
+    // It needs both zones; of a pod that needs one, only one counts.
+    let owner = exclusive("owner", 5).on("n");
     assert_eq!(lab().filter(&wants), ["ok"]);
     let one = lab().placed(owner.clone().zones("0"));
     assert_eq!(one.filter(&wants), ["ok"]);
     let both = || lab().placed(owner.clone().zones("0,1"));
+    let greedy = lab().placed(exclusive("owner", 1).on("n").zones("0,1"));
+    assert_eq!(greedy.filter(&wants), ["ok"]);
     assert_eq!(both().filter(&wants), [format!("U {ZONE}")]);
     assert_eq!(both().filter_without(&wants, "n", &["owner"]), "ok");
     // A pod that shares does not go to the rest of a zone that another has alone.
@@ -427,7 +430,7 @@ fn a_pod_whose_zones_are_not_there_counts_with_the_others() {
 fn of_two_claims_the_older_holds() {
     let (machine, zones) = two_zones();
     let made = |name: &str, at: i64, zones: &str| {
-        let pod = exclusive(name, 1).on("n").zones(zones);
+        let pod = exclusive(name, 5).on("n").zones(zones);
         pod.with(|pod| pod.created = crate::model::Timestamp(at))
     };
     let lab = lab("LeastAllocated")

@@ -1,6 +1,7 @@
 //! NUMA zones on the path of a pod: the Binding, a failed bind, two pods at once, eviction, and edited annotations.
 
 use super::*;
+use crate::model::{AuthorClaims, ZoneSet};
 use crate::testing::report;
 
 fn scheduler() -> Bench {
@@ -10,7 +11,12 @@ fn scheduler() -> Bench {
 /// One node with these zones, by socket.
 fn on_machine(zones: &[(u8, &str)]) -> Bench {
     let ours = [("QoSAwareNodeResourcesFit", 1), ("NodeResourceTopology", 1)];
-    let names = ours.into_iter().chain(plugins::DEFAULT.iter().copied());
+    machine_with(&ours, zones)
+}
+
+/// The same, for a profile with these plugins beside the default ones.
+fn machine_with(ours: &[(&'static str, i64)], zones: &[(u8, &str)]) -> Bench {
+    let names = ours.iter().copied().chain(plugins::DEFAULT.iter().copied());
     let enabled = names.map(|(name, weight)| {
         let entry = plugins::find(name).unwrap();
         Enabled::new(entry, weight.max(1)).unwrap()
@@ -69,6 +75,102 @@ fn the_binding_carries_the_zones() {
     bench.gone("b");
     bench.wait(20);
     assert_eq!(next(&mut bench), given(other, "1"));
+}
+
+/// Else an annotation of the author would look like a decision of the scheduler once the pod is bound.
+#[test]
+fn a_binding_replaces_what_the_author_wrote_into_the_annotations_of_schedulers() {
+    let zone = "cpu=4 memory=8Gi";
+    let zones = [(0, zone), (0, zone)];
+    let forged = |name: &str, zones: Option<&str>, unit: bool| {
+        wants(name, 1).with(|pod| {
+            pod.claims = AuthorClaims {
+                zones: zones.map(|zones| ZoneSet::parse(zones).unwrap()),
+                unit,
+            };
+        })
+    };
+    let (zones_key, unit_key) = (
+        "(\"tidepool.io/numa-zones\", ",
+        "(\"tidepool.io/policy-unit\", ",
+    );
+    let none = "\"\")";
+    for (case, ours, claimed, unit, want) in [
+        (
+            "nothing written, no plugin",
+            &[][..],
+            None,
+            false,
+            "[]".to_owned(),
+        ),
+        (
+            "zones, no plugin",
+            &[],
+            Some("0,1"),
+            false,
+            format!("[{zones_key}{none}]"),
+        ),
+        (
+            "a text that is no zones",
+            &[],
+            Some(""),
+            false,
+            format!("[{zones_key}{none}]"),
+        ),
+        ("a unit", &[], None, true, format!("[{unit_key}{none}]")),
+        (
+            "both",
+            &[],
+            Some("1"),
+            true,
+            format!("[{zones_key}{none}, {unit_key}{none}]"),
+        ),
+        (
+            "zones, and the plugin",
+            &[("NodeResourceTopology", 1)],
+            Some("0,1"),
+            false,
+            format!("[{zones_key}\"0\")]"),
+        ),
+        (
+            "a unit, and no policy",
+            &[("NodeResourceTopology", 1), ("resourcepolicy", 1)],
+            None,
+            true,
+            format!("[{zones_key}\"0\"), {unit_key}{none}]"),
+        ),
+    ] {
+        let mut bench = machine_with(ours, &zones);
+        bench.pod(&forged("p", claimed, unit));
+        assert_eq!(next(&mut bench), format!("p {want}"), "{case}");
+    }
+}
+
+/// A pod of 1m that claims all zones: others get those that it cannot need.
+#[test]
+fn zones_count_as_far_as_the_request_can_need_them() {
+    let greedy = |cpu: &str| {
+        pod("greedy")
+            .dedicated(None)
+            .container(cpu)
+            .on("n")
+            .zones("0,1")
+    };
+    for (case, cpu, want) in [
+        ("one zone is enough", "cpu=1m", given("b", "1")),
+        ("as much as a zone has", "cpu=4", given("b", "1")),
+        (
+            "both are needed",
+            "cpu=5",
+            "b 0/1 nodes are available".to_owned(),
+        ),
+    ] {
+        let mut bench = scheduler();
+        bench.pod(&greedy(cpu));
+        bench.pod(&wants("b", 1));
+        let found = next(&mut bench);
+        assert!(found.starts_with(&want), "{case}: {found}");
+    }
 }
 
 fn split(text: &str) -> (String, String) {
@@ -146,7 +248,7 @@ fn a_pod_leaves_the_zone_that_a_nominated_pod_needs() {
 fn an_annotation_that_does_not_hold_is_told_once() {
     let mut bench = scheduler();
     let made = |name: &str, at: i64, zones: &str| {
-        let pod = wants(name, 1).on("n").zones(zones);
+        let pod = wants(name, 5).on("n").zones(zones);
         pod.with(|pod| pod.created = Timestamp::from_secs(at))
     };
     bench.pod(&made("old", 1, "0"));
