@@ -59,7 +59,11 @@ async fn main() {
     let cancel = CancellationToken::new();
     watches.start(&TaskTracker::new(), &cancel);
     watches.synced(&cancel).await;
-    let admission = Arc::new(PodAdmission::new(objects, "tidepool-system".to_owned()));
+    let admission = Arc::new(PodAdmission::new(
+        objects,
+        "tidepool-system".to_owned(),
+        "system:serviceaccount:tidepool-system:tidepool-controllers".to_owned(),
+    ));
     let (path, reviewer) = paths(&admission).remove(0);
     let mut is_slow = false;
     for (name, containers, annotation) in [

@@ -33,6 +33,7 @@ use reconcile::Watches;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::client::{Connect, ConnectError};
+use crate::controllers;
 use crate::serve::{Check, Component, Listening, Serve, ServeError, encode_metrics};
 use bind_permission::{BindAuthorization, BindPermission};
 use certificates::{CertificateKeeper, CertificateOptions};
@@ -138,7 +139,13 @@ impl Webhook {
         }
         state.0.watches.start(&TaskTracker::new(), &cancel);
         let keep = keeper.clone().run(cancel.clone());
-        let admission = Arc::new(PodAdmission::new(objects, self.namespace));
+        let controllers = format!(
+            "system:serviceaccount:{}:{}",
+            self.namespace,
+            controllers::NAME
+        );
+        let admission = PodAdmission::new(objects, self.namespace, controllers);
+        let admission = Arc::new(admission);
         let metrics = state.0.metrics.clone();
         let mut paths = pods::paths(&admission);
         paths.push(pods::node_name_path(&admission, &state.0.permission));

@@ -6,7 +6,8 @@
 //! it is.
 //!
 //! The API server may call [`mutate`] again after other webhooks changed the pod, so it must not change its own result:
-//! the annotation `tidepool.io/profiles` keeps the decision about profiles, and translated resources stay.
+//! the annotation `tidepool.io/profiles` keeps the decision about profiles, and translated resources stay. What the author of a pod
+//! writes into annotations that are the webhook's is replaced.
 
 mod defaults;
 mod diff;
@@ -15,6 +16,7 @@ mod fields;
 pub mod keys;
 mod limit_range;
 mod merge;
+mod owned_keys;
 mod profile;
 mod qos_class;
 mod resources;
@@ -29,6 +31,7 @@ use serde_json::Value;
 use crate::model::{Labels, Name, PriorityClass};
 pub use diff::json_patch;
 pub use limit_range::{LimitKind, LimitRange, LimitRangeItem};
+pub use owned_keys::is_kubelet_of;
 pub use profile::{ColocationProfile, KeyMap, Probability, validate_profile};
 pub use qos_class::pod_qos;
 pub use scheduler_name::{KnownSchedulers, check_scheduler, keeps_scheduler};
@@ -39,6 +42,10 @@ pub use validate::{validate, validate_update};
 pub struct AdmissionRequest<'a> {
     /// The uid of the request, which decides by chance about profiles with a probability.
     pub uid: &'a str,
+    /// The name of the user that sends the request. The API server has authenticated it, so keys of a component are believed by it.
+    pub user: &'a str,
+    /// The name of the user that `tidepool controllers` runs as.
+    pub controllers: &'a str,
     /// The labels of the namespace; none if the namespace is not known.
     pub namespace: Option<&'a Labels>,
     /// The LimitRanges of the namespace.
@@ -90,6 +97,11 @@ pub fn mutate(
     settings: &AdmissionSettings,
 ) -> Result<Mutation, Refused> {
     fields::check_shape(request.pod).map_err(Refused::one)?;
+    let without = profile::without_forged(request.pod);
+    let request = &AdmissionRequest {
+        pod: without.as_ref().unwrap_or(request.pod),
+        ..*request
+    };
     let mut change = Mutation {
         pod: request.pod.clone(),
         reasons: Vec::new(),

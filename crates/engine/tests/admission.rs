@@ -155,8 +155,9 @@ fn pod(random: &mut Random) -> Value {
     if random.one_in(30) {
         spec["resources"] = json!({"limits": {"cpu": "1"}});
     }
-    json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"generateName": "web-", "namespace": "shop", "labels": labels, "annotations": annotations}, "spec": spec})
+    // The API server's record of the request: the webhook's own annotations are not in it, so a second call believes them.
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", "namespace": "shop", "labels": labels,
+        "annotations": annotations, "managedFields": [{}]}, "spec": spec})
 }
 
 fn profile(random: &mut Random, name: &str) -> ColocationProfile {
@@ -377,6 +378,8 @@ impl World {
     fn request<'a>(&'a self, uid: &'a str, pod: &'a Value) -> AdmissionRequest<'a> {
         AdmissionRequest {
             uid,
+            user: "alice",
+            controllers: "",
             namespace: Some(&self.namespace),
             limit_ranges: &self.ranges,
             pod,

@@ -151,6 +151,8 @@ fn judge(case: &AdmissionCase) -> OurResult {
 fn request<'a>(labels: &'a Labels, pod: &'a Value) -> AdmissionRequest<'a> {
     AdmissionRequest {
         uid: "uid",
+        user: "alice",
+        controllers: "",
         namespace: Some(labels),
         limit_ranges: &[],
         pod,
@@ -210,7 +212,14 @@ fn parts(pod: &Value) -> BTreeMap<String, Value> {
     let extended = annotations.remove(keys::EXTENDED_RESOURCES);
     let extended = extended.and_then(|text| serde_json::from_str::<Value>(text.as_str()?).ok());
     let extended = extended.unwrap_or_default();
-    for (name, container) in extended["containers"].as_object().into_iter().flatten() {
+    let exists = |name: &str| {
+        let containers = pod["spec"]["containers"].as_array();
+        let mut containers = containers.into_iter().flatten();
+        containers.any(|container| container["name"] == name)
+    };
+    let of_containers = extended["containers"].as_object().into_iter().flatten();
+    // Koordinator leaves what the author of a pod without tier resources wrote; ours removes it.
+    for (name, container) in of_containers.filter(|(name, _)| exists(name)) {
         parts.insert(format!("extended resources of {name}"), amounts(container));
     }
     parts.insert(

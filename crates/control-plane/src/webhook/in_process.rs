@@ -14,6 +14,9 @@ use super::objects::AdmissionObjects;
 use super::pods::{self, PodAdmission};
 use super::server::{Reviewer, respond};
 
+/// The embedded cluster has one user, which is every component, too.
+const EMBEDDED_USER: &str = "system:admin";
+
 /// Answers reviews until it is dropped.
 pub struct InProcessWebhook {
     paths: Vec<(&'static str, Reviewer)>,
@@ -28,7 +31,9 @@ impl InProcessWebhook {
         let objects = AdmissionObjects::watch(client, &watches);
         watches.start(&TaskTracker::new(), &cancel);
         watches.synced(&cancel).await;
-        let admission = Arc::new(PodAdmission::new(objects, NAMESPACE.to_owned()));
+        let controllers = EMBEDDED_USER.to_owned();
+        let admission = PodAdmission::new(objects, NAMESPACE.to_owned(), controllers);
+        let admission = Arc::new(admission);
         Self {
             paths: pods::paths(&admission),
             _stop_watches: cancel.drop_guard(),

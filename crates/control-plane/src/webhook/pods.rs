@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use engine::admission::keys::MIRROR;
 use engine::admission::{
-    AdmissionRequest, Refused, check_scheduler, json_patch, keeps_scheduler, mutate, validate,
-    validate_profile, validate_update,
+    AdmissionRequest, Refused, check_scheduler, is_kubelet_of, json_patch, keeps_scheduler, mutate,
+    validate, validate_profile, validate_update,
 };
 use futures::FutureExt;
 
@@ -21,9 +22,6 @@ pub const VALIDATE_WORKLOADS: &str = "/validate-workloads";
 /// For pods that are created on a node, without a scheduler.
 pub const VALIDATE_NODE_NAMES: &str = "/validate-node-names";
 
-/// The annotation of the API object of a static pod, which its kubelet creates.
-const MIRROR: &str = "kubernetes.io/config.mirror";
-
 /// The configurations do not send pods of these namespaces; if one is sent, it passes.
 const NEVER: [&str; 2] = ["kube-system", "kube-node-lease"];
 
@@ -31,6 +29,8 @@ const NEVER: [&str; 2] = ["kube-system", "kube-node-lease"];
 pub struct PodAdmission {
     objects: AdmissionObjects,
     own_namespace: String,
+    /// The user that `tidepool controllers` runs as.
+    controllers: String,
 }
 
 /// The paths that a server answers, with their reviewers.
@@ -66,10 +66,11 @@ pub fn node_name_path(
 }
 
 impl PodAdmission {
-    pub fn new(objects: AdmissionObjects, own_namespace: String) -> Self {
+    pub fn new(objects: AdmissionObjects, own_namespace: String, controllers: String) -> Self {
         Self {
             objects,
             own_namespace,
+            controllers,
         }
     }
 
@@ -122,7 +123,9 @@ impl PodAdmission {
         let (spec, metadata) = (&review.object["spec"], &review.object["metadata"]);
         let has_node = spec["nodeName"].as_str().is_some_and(|it| !it.is_empty());
         let is_new = review.operation == "CREATE" && review.sub_resource.is_none();
-        let is_mirror = metadata["annotations"].get(MIRROR).is_some();
+        // Anybody can write the annotation, but only the kubelet of the node has its name.
+        let is_mirror = metadata["annotations"].get(MIRROR).is_some()
+            && is_kubelet_of(&review.object, &review.user_info.username);
         if !self.is_ours(review) || !is_new || !has_node || is_mirror {
             return Ok(ReviewAnswer::default());
         }
@@ -193,6 +196,8 @@ impl PodAdmission {
         let labels = self.objects.namespace_labels(&review.namespace);
         let request = AdmissionRequest {
             uid: &review.uid,
+            user: &review.user_info.username,
+            controllers: &self.controllers,
             namespace: labels.as_ref(),
             limit_ranges: snapshot.limit_ranges(&review.namespace),
             pod: &review.object,

@@ -215,6 +215,37 @@ async fn reviews_and_bodies_that_are_none() {
         "pods of kube-system pass: {text}"
     );
 
+    // The name of the caller reaches the decision.
+    let mirror = json!({"metadata": {"name": "p", "annotations": {"kubernetes.io/config.mirror": "h"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c"}]}});
+    for (user, want) in [
+        ("system:node:n", r#""allowed":true"#),
+        ("system:node:m", "belongs to the kubelet of node n"),
+        ("alice", "belongs to the kubelet of node n"),
+    ] {
+        let mut review = review(&mirror);
+        review["request"]["userInfo"] = json!({"username": user});
+        let (_, text) = send("/validate-pods", review.to_string().into_bytes()).await;
+        assert!(text.contains(want), "{user}: {text}");
+    }
+    // And the name of the controllers that is known to the webhook.
+    for (user, want) in [
+        (
+            "system:serviceaccount:tidepool-system:tidepool-controllers",
+            r#""allowed":true"#,
+        ),
+        ("alice", "the controller of ResourcePolicies"),
+    ] {
+        let mut review = review(&mirror);
+        review["request"]["userInfo"] = json!({"username": user});
+        review["request"]["operation"] = json!("UPDATE");
+        review["request"]["oldObject"] = mirror.clone();
+        review["request"]["object"]["metadata"]["annotations"]["tidepool.io/policy-unit"] =
+            json!("p/u=1");
+        let (_, text) = send("/validate-pods", review.to_string().into_bytes()).await;
+        assert!(text.contains(want), "{user}: {text}");
+    }
+
     let valid = review(&batch_pod()).to_string().into_bytes();
     let mut older = review(&batch_pod());
     older["apiVersion"] = json!("admission.k8s.io/v1beta1");

@@ -8,7 +8,8 @@ use super::keys::EXTENDED_RESOURCES;
 use super::resources::{ResourceField, object_in};
 use crate::model::{Quantity, TierAccount};
 
-/// Writes the annotation if app containers name resources of Koordinator's tiers and it does not say so yet.
+/// Writes the annotation if app containers name resources of Koordinator's tiers and it does not say so yet. Without such resources
+/// it would be the author's word only, and goes.
 pub(super) fn annotate(change: &mut Mutation) {
     let mut containers = Map::new();
     for container in change.pod["spec"]["containers"]
@@ -38,6 +39,7 @@ pub(super) fn annotate(change: &mut Mutation) {
         }
     }
     if containers.is_empty() {
+        remove(change);
         return;
     }
     containers.sort_keys();
@@ -52,6 +54,19 @@ pub(super) fn annotate(change: &mut Mutation) {
         object_in(metadata, "annotations").insert(EXTENDED_RESOURCES.to_owned(), text);
         let reason =
             format!("the annotation {EXTENDED_RESOURCES} has the tier resources of each container");
+        change.reasons.push(reason);
+    }
+}
+
+fn remove(change: &mut Mutation) {
+    let annotations = change.pod.pointer_mut("/metadata/annotations");
+    let removed = annotations
+        .and_then(Value::as_object_mut)
+        .and_then(|all| all.shift_remove(EXTENDED_RESOURCES));
+    if removed.is_some() {
+        let reason = format!(
+            "the annotation {EXTENDED_RESOURCES} goes: no container names resources of a tier"
+        );
         change.reasons.push(reason);
     }
 }

@@ -97,6 +97,33 @@ pub(super) fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     pod["metadata"]["annotations"][key].as_str()
 }
 
+/// Whether the author of a new pod wrote this annotation, and not a webhook. Before it calls webhooks, the API server records in
+/// managedFields what the request has; the author can add to that, but remove nothing. Without a record it counts as the author's.
+pub(super) fn is_of_author(pod: &Value, key: &str) -> bool {
+    let records = pod["metadata"]["managedFields"].as_array();
+    let Some(records) = records.filter(|records| !records.is_empty()) else {
+        return true;
+    };
+    let field = format!("f:{key}");
+    let mut records = records.iter();
+    records.any(|it| !it["fieldsV1"]["f:metadata"]["f:annotations"][&field].is_null())
+}
+
+/// Takes the annotation off a pod, also in the record of what its author wrote.
+pub(super) fn remove_of_author(pod: &mut Value, key: &str) {
+    let remove = |map: Option<&mut Value>, key: &str| {
+        map.and_then(Value::as_object_mut)
+            .and_then(|map| map.shift_remove(key))
+    };
+    remove(pod.pointer_mut("/metadata/annotations"), key);
+    let records = pod.pointer_mut("/metadata/managedFields");
+    let records = records.and_then(Value::as_array_mut);
+    for record in records.into_iter().flatten() {
+        let fields = record.pointer_mut("/fieldsV1/f:metadata/f:annotations");
+        remove(fields, &format!("f:{key}"));
+    }
+}
+
 /// The accounts of the tier resources that the pod names.
 pub(super) fn accounts(pod: &Value) -> Vec<TierAccount> {
     let mut accounts = Vec::new();

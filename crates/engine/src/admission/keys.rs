@@ -1,4 +1,15 @@
 //! Labels and annotations that admission reads and writes.
+//!
+//! Annotations of pods that one component writes and another believes, with what refuses those of anybody else (`owned_keys` and
+//! deploy/policies.yaml, with the same rules) or makes them useless:
+//!
+//! | annotation | owner | believed by | written by anybody else |
+//! |---|---|---|---|
+//! | `tidepool.io/numa-zones` | scheduler, with the Binding | scheduler, gate, agent, tier controller | refused; the Binding replaces what is there; no more zones count than the request can need |
+//! | `tidepool.io/policy-unit` | scheduler, with the Binding; controller of ResourcePolicies | controller of ResourcePolicies | refused; the Binding replaces it; a forged one only has the pod's own cost corrected |
+//! | `tidepool.io/profiles` | mutating webhook, on create | mutating webhook, called again | replaced on create, refused later |
+//! | `node.koordinator.sh/extended-resource-spec` | mutating webhook, on create | Koordinator's agent | replaced on create, refused later |
+//! | `kubernetes.io/config.*` | kubelet of the pod's node | agent, controllers, webhook | refused |
 
 /// Label: Koordinator's QoS class.
 pub const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";
@@ -20,6 +31,10 @@ pub const ENHANCEMENTS: [&str; 3] = [
 pub const EXTENDED_RESOURCES: &str = "node.koordinator.sh/extended-resource-spec";
 /// Annotation: the profiles that were applied, in order; a skipped one has `-` before its name.
 pub const PROFILES: &str = "tidepool.io/profiles";
+/// Annotations of mirror pods, which the kubelet creates for static pods, begin with this.
+pub const KUBELET_PREFIX: &str = "kubernetes.io/config.";
+/// Annotation of a mirror pod.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Annotation of a profile: pods that it matches keep their resources.
 pub const SKIP_RESOURCES: &str = "config.koordinator.sh/skip-update-resources";
 /// Annotation: the scheduler of a pod, from before `spec.schedulerName`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::fields::{annotation, check_shape, describe};
+use super::fields::{annotation, check_shape, describe, is_of_author, remove_of_author};
 use super::keys::{KOORDINATOR_CLASS, PROFILES, SUB_PRIORITY};
 use super::resources::object_in;
 use super::{AdmissionRequest, AdmissionSettings, Mutation, Refused, merge};
@@ -127,7 +127,19 @@ impl AppliedProfiles {
     }
 }
 
-/// Applies the profiles that match the pod as it was sent. An earlier decision, which the pod's annotation names, stays.
+/// The pod without a decision about profiles that its author wrote; `None` if there is none.
+pub(super) fn without_forged(pod: &Value) -> Option<Value> {
+    annotation(pod, PROFILES)?;
+    is_of_author(pod, PROFILES).then(|| {
+        let mut pod = pod.clone();
+        // What the webhook writes instead is not the author's when the webhook is called again.
+        remove_of_author(&mut pod, PROFILES);
+        pod
+    })
+}
+
+/// Applies the profiles that match the pod as it was sent. An earlier decision of the webhook, which the pod's annotation names,
+/// stays: see [`without_forged`].
 pub(super) fn apply(
     request: &AdmissionRequest<'_>,
     settings: &AdmissionSettings,

@@ -13,7 +13,6 @@ use crate::schedulers::{DEFAULT_SCHEDULER, is_scheduler_name, read_registered, u
 /// The name of kube-scheduler before Kubernetes 1.6.
 const OLD_DEFAULT: &str = "kube-scheduler";
 const DAEMON_SET: &str = "DaemonSet";
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What the ConfigMap of the registry says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -140,10 +139,10 @@ fn template_of(object: &Value) -> Option<&Value> {
     places.into_iter().find(|template| template.is_object())
 }
 
-/// One that is bound already, or that a kubelet made.
+/// One that is bound already. That a kubelet made it needs no question: then it has a node, and anybody can write the annotation.
 fn needs_no_scheduler(pod: &Value) -> bool {
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-    !node.is_empty() || annotation(pod, MIRROR).is_some()
+    !node.is_empty()
 }
 
 fn named(pod: &Value) -> &str {
@@ -219,6 +218,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::admission::keys::MIRROR;
     use crate::admission::{AdmissionRequest, AdmissionSettings, ColocationProfile, mutate};
 
     fn known() -> KnownSchedulers {
@@ -232,7 +232,8 @@ mod tests {
 
     /// spec.schedulerName, annotation, and whatever else is to be merged.
     fn pod(spec: &str, written: &str, more: Value) -> Value {
-        let mut pod = json!({"kind": "Pod", "metadata": {"name": "p", "labels": {}, "annotations": {}},
+        // As the API server sends it: with a record of the fields of the request.
+        let mut pod = json!({"kind": "Pod", "metadata": {"name": "p", "labels": {}, "annotations": {}, "managedFields": [{}]},
             "spec": {"schedulerName": spec, "containers": [{"name": "c"}]}});
         if !written.is_empty() {
             pod["metadata"]["annotations"][SCHEDULER_ANNOTATION] = written.into();
@@ -257,7 +258,9 @@ mod tests {
         let daemon =
             json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}});
         let bound = json!({"spec": {"nodeName": "n"}});
-        let mirror = json!({"metadata": {"annotations": {MIRROR: "x"}}});
+        let mirror = json!({"metadata": {"annotations": {MIRROR: "x"}}, "spec": {"nodeName": "n"}});
+        // Anybody can write it.
+        let called_mirror = json!({"metadata": {"annotations": {MIRROR: "x"}}});
         let team = [(NAMESPACE_SCHEDULER, "team")];
         for (case, pod, profile, namespace, cluster, want) in [
             (
@@ -380,6 +383,14 @@ mod tests {
                 true,
                 default,
             ),
+            (
+                "a pod that is only called one",
+                pod(default, "", called_mirror),
+                None,
+                &team,
+                true,
+                "team",
+            ),
         ] {
             let profiles = profile.into_iter().map(|name| ColocationProfile {
                 scheduler_name: Some(name.into()),
@@ -396,6 +407,8 @@ mod tests {
             let namespace = labels(namespace);
             let request = AdmissionRequest {
                 uid: "u",
+                user: "alice",
+                controllers: "",
                 namespace: Some(&namespace),
                 limit_ranges: &[],
                 pod: &pod,

@@ -35,6 +35,8 @@ fn koordinator(class: &str, band: &str, resources: Value) -> Value {
 fn request(pod: &Value) -> AdmissionRequest<'_> {
     AdmissionRequest {
         uid: "uid",
+        user: "alice",
+        controllers: "controllers",
         namespace: None,
         limit_ranges: &[],
         pod,
@@ -549,7 +551,9 @@ fn profiles_apply_in_order_and_are_named() {
         }),
         profile("broken", |it| it.faults = vec!["a selector".to_owned()]),
     ]);
-    let pod = pod(json!({}), burstable());
+    let mut pod = pod(json!({}), burstable());
+    // The API server records the fields of the request before it calls webhooks.
+    pod["metadata"]["managedFields"] = json!([{"fieldsV1": {"f:metadata": {"f:labels": {}}}}]);
     let found = mutate(&request(&pod), &settings).unwrap();
     let metadata = &found.pod["metadata"];
     assert_eq!(
@@ -587,6 +591,66 @@ fn profiles_apply_in_order_and_are_named() {
     )
     .unwrap();
     assert_eq!(again.pod, found.pod);
+}
+
+/// Else a pod would choose which profiles apply to it, or tell Koordinator's agent amounts that it does not request.
+#[test]
+fn the_webhook_replaces_what_the_author_wrote_into_its_annotations() {
+    let matches = || profile("a", |it| it.scheduler_name = Some("s".to_owned()));
+    let missing = || profile("a", |it| it.priority_class_name = Some("gone".to_owned()));
+    let record = |fields: Value| json!([{"fieldsV1": {"f:metadata": {"f:annotations": fields}}}]);
+    let (forged, tiers) = ("f:tidepool.io/profiles", keys::EXTENDED_RESOURCES);
+    // (case, profile, record of the request, profiles that were applied)
+    for (case, profile, managed_fields, want) in [
+        ("no record", Some(matches()), json!(null), json!("a")),
+        ("an empty record", Some(matches()), json!([]), json!("a")),
+        (
+            "a record with the key",
+            Some(matches()),
+            record(json!({forged: {}})),
+            json!("a"),
+        ),
+        (
+            "no profile matches",
+            None,
+            record(json!({forged: {}})),
+            json!(null),
+        ),
+        (
+            "a profile that cannot apply",
+            Some(missing()),
+            json!(null),
+            json!(null),
+        ),
+        (
+            "called again",
+            Some(matches()),
+            record(json!({"f:x": {}})),
+            json!("-a"),
+        ),
+    ] {
+        let settings = AdmissionSettings {
+            profiles: profile.into_iter().collect(),
+            ..settings()
+        };
+        let mut pod = pod(json!({}), json!({}));
+        pod["metadata"]["annotations"] =
+            json!({keys::PROFILES: "-a", tiers: "{\"containers\":{}}"});
+        pod["metadata"]["managedFields"] = managed_fields;
+        let found = mutate(&request(&pod), &settings).unwrap();
+        let annotations = &found.pod["metadata"]["annotations"];
+        assert_eq!(annotations[keys::PROFILES], want, "{case}");
+        if found.warnings.is_empty() {
+            assert_eq!(annotations[tiers], json!(null), "{case}");
+        }
+        // As after another webhook; the API server keeps a record of any pod.
+        let mut next = found.pod.clone();
+        if next["metadata"]["managedFields"][0].is_null() {
+            next["metadata"]["managedFields"] = record(json!({}));
+        }
+        let again = mutate(&request(&next), &settings).unwrap();
+        assert_eq!(again.pod, next, "{case}: again");
+    }
 }
 
 #[test]

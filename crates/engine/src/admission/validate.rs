@@ -14,7 +14,7 @@ use super::limit_range::needing_limit;
 use super::qos_class::{native_users, pod_qos, qos_name};
 use super::resources::{Native, ResourceField, check_tier, read};
 use super::translate::{check_account, check_pair, foreign_account};
-use super::{AdmissionRequest, Refused};
+use super::{AdmissionRequest, Refused, owned_keys};
 use crate::model::{QosClass, QosLabels, Quantity, TierAccount};
 use crate::node::PodQos;
 
@@ -22,6 +22,13 @@ use crate::node::PodQos;
 pub fn validate(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
     let pod = request.pod;
     check_shape(pod).map_err(Refused::one)?;
+    Refused::unless_empty(owned_keys::faults_of_new(request))?;
+    judge(request)
+}
+
+/// What it finds in the pod itself, whoever wrote it.
+fn judge(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
+    let pod = request.pod;
     let mut faults = enhancement_faults(pod);
     let labels = qos_labels(pod);
     let class = match labels.strict() {
@@ -55,7 +62,7 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
 pub fn validate_update(request: &AdmissionRequest<'_>, old: &Value) -> Result<(), Refused> {
     let new = request.pod;
     check_shape(new).map_err(Refused::one)?;
-    let mut faults = Vec::new();
+    let mut faults = owned_keys::faults_of_change(request, old);
     let mut compare = |field: &str, old: Option<&str>, new: Option<&str>| {
         if old != new {
             let show =
@@ -88,7 +95,7 @@ pub fn validate_update(request: &AdmissionRequest<'_>, old: &Value) -> Result<()
     // A pod that was admitted while the webhook was away must stay editable: only a resize is judged again.
     match resources(old) == resources(new) {
         true => Ok(()),
-        false => validate(request),
+        false => judge(request),
     }
 }
 
