@@ -21,6 +21,11 @@ pub(crate) fn namespace() -> Vec<Value> {
     serde_saphyr::from_multiple(include_str!("../../../deploy/namespace.yaml")).unwrap()
 }
 
+/// The objects of deploy/policies.yaml.
+pub(crate) fn policies() -> Vec<Value> {
+    serde_saphyr::from_multiple(include_str!("../../../deploy/policies.yaml")).unwrap()
+}
+
 /// The objects of deploy/scheduler.yaml.
 pub(crate) fn manifests() -> Vec<Value> {
     serde_saphyr::from_multiple(include_str!("../../../deploy/scheduler.yaml")).unwrap()
@@ -63,6 +68,7 @@ pub(crate) fn start_as(
     })
     .unwrap();
     apply(&control_plane, namespace());
+    apply(&control_plane, policies());
     apply(&control_plane, manifests());
     control_plane
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use e2e::{Api, ControlPlane, Kubeconfig, Process, eventually};
+use e2e::{Api, ControlPlane, Kubeconfig, Kubectl, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed::{self, NAMESPACE};
@@ -62,6 +62,7 @@ impl Gated {
         let file = "scheduling.sigs.x-k8s.io_resourcepolicies.yaml";
         let api = deployed::serve_definition(&control_plane, &crds.join(file), POLICIES);
         deployed::apply(&control_plane, deployed::namespace());
+        deployed::apply(&control_plane, deployed::policies());
         let gated = Self {
             api,
             control_plane,
@@ -378,7 +379,34 @@ fn pods_that_are_created_on_a_node_need_the_permission() {
     stranger.create(&pod("ordinary", json!({}))).unwrap();
     let mut mirror = on_node("mirror");
     mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
-    stranger.create(&mirror).unwrap();
+    let error = format!("{:#}", stranger.create(&mirror).unwrap_err());
+    assert!(
+        error.contains("no permission to bind pods of scheduler `tidepool`"),
+        "{error}"
+    );
+    // The kubelet of the node may create it, and no other pod.
+    let kubelet = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "kubelet"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "stranger"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:node:n1"}]});
+    api.create(&kubelet).unwrap();
+    let kubelet = fixture
+        .control_plane
+        .certificate_kubeconfig("system:node:n1", "system:nodes");
+    let kubelet = Kubectl::with_text(fixture.control_plane.binaries(), &kubelet.unwrap()).unwrap();
+    for (object, is_refused) in [(mirror, false), (on_node("pretender"), true)] {
+        let file = kubelet.directory().join("pod.json");
+        std::fs::write(file, object.to_string()).unwrap();
+        let run = kubelet
+            .run(&["create", "-f", "pod.json"], PATIENCE)
+            .unwrap();
+        assert_eq!(
+            run.stderr.contains("no permission to bind"),
+            is_refused,
+            "{run:?}"
+        );
+        assert_eq!(run.code == Some(0), !is_refused, "{run:?}");
+    }
     grant(api, "stranger", "tidepool");
     // Decisions are remembered for some seconds.
     eventually("the permission counts", PATIENCE, || {

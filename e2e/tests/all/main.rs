@@ -24,6 +24,7 @@ mod many_schedulers;
 mod modes;
 mod nodes;
 mod permissions;
+mod pod_annotations;
 mod policies;
 mod policy_costs;
 mod policy_permissions;

@@ -19,6 +19,7 @@ fn kubectl_accepts_the_manifests() {
         let mut arguments = vec!["apply", "--dry-run=server", "--validate=strict"];
         let files = [
             "namespace",
+            "policies",
             "scheduler",
             "scheduler-primary",
             "controllers",

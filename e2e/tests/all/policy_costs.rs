@@ -360,13 +360,19 @@ fn an_edit_writes_each_changed_cost_once() {
             scope.spawn(move || {
                 for index in (thread..pods).step_by(threads) {
                     let (kind, cost) = on(index);
+                    let name = format!("p-{index}");
+                    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                        "metadata": {"name": name, "labels": {"app": "web", "pod-template-hash": "6d4cf56db6"}},
+                        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+                    api.create(&pod).unwrap();
+                    // As the scheduler does.
                     let annotations =
                         json!({COST: cost.to_string(), MARK: format!("web/{kind}={cost}")});
-                    let pod = json!({"apiVersion": "v1", "kind": "Pod",
-                        "metadata": {"name": format!("p-{index}"), "annotations": annotations,
-                            "labels": {"app": "web", "pod-template-hash": "6d4cf56db6"}},
-                        "spec": {"nodeName": kind, "containers": [{"name": "c", "image": "i"}]}});
-                    api.create(&pod).unwrap();
+                    let binding = json!({"apiVersion": "v1", "kind": "Binding",
+                        "metadata": {"name": name, "annotations": annotations},
+                        "target": {"kind": "Node", "name": kind}});
+                    api.post(&format!("{PODS}/{name}/binding"), &binding)
+                        .unwrap();
                 }
             });
         }

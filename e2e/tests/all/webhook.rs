@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::webhook_fixture::{Fixture, PATIENCE, mid, pod, resources};
 use crate::webhook_server::{Answer, TlsServer};
 
+const PROFILES: &str = "tidepool.io/profiles";
 const CONTROLLERS: [&str; 4] = [
     "deployment-controller",
     "replicaset-controller",
@@ -328,6 +329,18 @@ fn updates(fixture: &Fixture) {
         "{refused}"
     );
     patch(json!({"metadata": {"labels": {"app": "x"}}})).unwrap();
+    // Also without deploy/policies.yaml, and for an administrator.
+    for key in [
+        PROFILES,
+        "node.koordinator.sh/extended-resource-spec",
+        "tidepool.io/numa-zones",
+        "tidepool.io/policy-unit",
+        "kubernetes.io/config.hash",
+    ] {
+        let refused = patch(json!({"metadata": {"annotations": {key: "x"}}})).unwrap_err();
+        let want = format!("annotation {key} of pod mid-be belongs to ");
+        assert!(refused.contains(&want), "{refused}");
+    }
 }
 
 fn dry_runs(fixture: &Fixture) {
@@ -453,6 +466,7 @@ fn other_webhooks(fixture: &Fixture) {
         });
         let requests = &stored["spec"]["containers"][1]["resources"]["requests"];
         assert_eq!(requests["kubernetes.io/mid-cpu"], "50", "{name}: {stored}");
+        forged_profiles(fixture, name);
         assert_eq!(stored["status"]["qosClass"], "BestEffort", "{name}");
         fixture.api.delete(&format!("{path}/{name}")).unwrap();
         eventually("the other webhook is gone", PATIENCE, || {
@@ -463,6 +477,38 @@ fn other_webhooks(fixture: &Fixture) {
             }
         });
     }
+}
+
+/// The webhook, which may be called again after the other one, tells its own decision from what the author wrote.
+fn forged_profiles(fixture: &Fixture, case: &str) {
+    let path = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
+    let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
+        "metadata": {"name": "suffix"},
+        "spec": {"selector": {"matchLabels": {"forged": "yes"}}, "labelSuffixes": {"team": "-x"}}});
+    fixture.create_at(path, &profile);
+    for (written, want) in [
+        (json!({}), "suffix"),
+        (json!({PROFILES: "-suffix"}), "suffix"),
+    ] {
+        let mut pod = mid("forged");
+        for (key, value) in [("forged", "yes"), ("team", "a")] {
+            pod["metadata"]["labels"][key] = json!(value);
+        }
+        pod["metadata"]["annotations"] = written;
+        eventually("the profile is applied once", PATIENCE, || {
+            let pod = fixture.dry_run("default", &pod)?;
+            let metadata = &pod["metadata"];
+            let found = (
+                &metadata["annotations"][PROFILES],
+                &metadata["labels"]["team"],
+            );
+            match found == (&json!(want), &json!("a-x")) {
+                true => Ok(()),
+                false => Err(format!("{case}: {pod}")),
+            }
+        });
+    }
+    fixture.api.delete(&format!("{path}/suffix")).unwrap();
 }
 
 /// The replicas did all of this with the permissions of the manifests.

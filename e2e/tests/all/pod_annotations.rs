@@ -1,0 +1,428 @@
+//! The annotations of pods that one component writes and others believe, on the real API server with deploy/policies.yaml: who may
+//! write them, through the pod and through its subresources.
+
+use e2e::{Api, User, eventually};
+use serde_json::{Value, json};
+
+use crate::deployed::{self, NAMESPACE};
+use crate::shared_cluster::{SHORT, node, pod, text};
+
+const ZONES: &str = "tidepool.io/numa-zones";
+const UNIT: &str = "tidepool.io/policy-unit";
+const PROFILES: &str = "tidepool.io/profiles";
+const TIERS: &str = "node.koordinator.sh/extended-resource-spec";
+const HASH: &str = "kubernetes.io/config.hash";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+const ALICE: &str = "alice";
+const KUBELET: &str = "system:node:n1";
+const OTHER_KUBELET: &str = "system:node:n2";
+const CONTROLLERS: &str = "controllers";
+const ADMIN: &str = "admin";
+
+/// What is sent: a new pod, or a change through the pod or one of its subresources.
+enum Write {
+    New(Value),
+    Change(&'static str, Value),
+}
+use Write::{Change, New};
+
+fn annotated(name: &str, node: &str, annotations: Value) -> Write {
+    let mut pod = pod(name, json!({}));
+    if !node.is_empty() {
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    pod["metadata"]["annotations"] = annotations;
+    New(pod)
+}
+
+fn change(place: &'static str, annotations: Value) -> Write {
+    Change(place, json!({"metadata": {"annotations": annotations}}))
+}
+
+/// With every permission on pods but that to bind them, which is more than `edit` and `admin` give.
+fn allow(api: &Api, subjects: Value) {
+    let resources = [
+        "pods",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+        "pods/status",
+    ];
+    let verbs = ["create", "delete", "get", "patch", "update"];
+    for object in [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "authors"},
+            "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}]}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "authors"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "authors"},
+            "subjects": subjects}),
+    ] {
+        api.create(&object).unwrap();
+    }
+}
+
+#[test]
+fn only_its_owner_writes_an_annotation_that_components_believe() {
+    let user = |name: &str| User {
+        name: name.to_owned(),
+        groups: Vec::new(),
+    };
+    let names = [ALICE, KUBELET, OTHER_KUBELET];
+    let control_plane = deployed::start_as(names.map(user).into(), &[], &[]);
+    let api = Api::new(&control_plane.admin()).unwrap();
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "tidepool-controllers", "namespace": NAMESPACE}});
+    api.create(&account).unwrap();
+    let mut subjects: Vec<Value> = names
+        .map(|name| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}))
+        .into();
+    subjects.push(
+        json!({"kind": "ServiceAccount", "name": "tidepool-controllers", "namespace": NAMESPACE}),
+    );
+    allow(&api, subjects.into());
+    let apis: Vec<(&str, Api)> = names
+        .map(|name| (name, Api::new(&control_plane.kubeconfig(name)).unwrap()))
+        .into_iter()
+        .chain([
+            (CONTROLLERS, {
+                let user = deployed::account(&control_plane, NAMESPACE, "tidepool-controllers");
+                Api::new(&user).unwrap()
+            }),
+            (ADMIN, Api::new(&control_plane.admin()).unwrap()),
+        ])
+        .collect();
+    api.create(&node("n1", "zone", json!({}))).unwrap();
+    let send = |user: &str, write: &Write| {
+        let (_, api) = apis.iter().find(|(name, _)| *name == user).unwrap();
+        let sent = match write {
+            New(pod) => api.create(pod),
+            Change(place, patch) => {
+                api.patch(&format!("/api/v1/namespaces/default/pods/{place}"), patch)
+            }
+        };
+        sent.map(|_| ()).map_err(|error| format!("{error:#}"))
+    };
+    // From before the policy.
+    send(ALICE, &annotated("old", "", json!({ZONES: "0,1"}))).unwrap();
+    deployed::apply(&control_plane, deployed::policies());
+    let mut tries = 0;
+    eventually("the policy counts", SHORT, || {
+        tries += 1;
+        let forged = annotated(&format!("try-{tries}"), "", json!({ZONES: "0"}));
+        match send(ALICE, &forged) {
+            Err(_) => Ok(()),
+            Ok(()) => Err("the pod was created".to_owned()),
+        }
+    });
+    for name in ["bound", "waiting"] {
+        send(
+            ALICE,
+            &annotated(name, "", json!({PROFILES: "a", TIERS: "{}"})),
+        )
+        .unwrap();
+    }
+    let binding = json!({"apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": "bound", "annotations": {ZONES: "0", UNIT: "p/u=1"}},
+        "target": {"kind": "Node", "name": "n1"}});
+    api.post("/api/v1/namespaces/default/pods/bound/binding", &binding)
+        .unwrap();
+
+    let scheduler = "tidepool.io/numa-zones of pod NAME belongs to the scheduler, which sets it with the Binding: nobody else";
+    let unit = "tidepool.io/policy-unit of pod NAME belongs to the scheduler and the controller of ResourcePolicies: nobody else";
+    let profiles = "tidepool.io/profiles of pod NAME belongs to the admission webhook: nobody else";
+    let tiers = "extended-resource-spec of pod NAME belongs to the admission webhook: nobody else";
+    let kubelet =
+        "kubernetes.io/config.* of pod NAME belong to the kubelet of node n1: nobody else";
+    let none =
+        "kubernetes.io/config.* of pod NAME belong to the kubelet of a static pod: nobody else";
+    let mirror = || json!({MIRROR: "h", HASH: "h"});
+    for (case, user, write, name, want) in [
+        (
+            "zones of a new pod",
+            ALICE,
+            annotated("a", "", json!({ZONES: "0,1"})),
+            "a",
+            scheduler,
+        ),
+        (
+            "from an administrator",
+            ADMIN,
+            annotated("a", "", json!({ZONES: "0,1"})),
+            "a",
+            scheduler,
+        ),
+        (
+            "of a pod with a node",
+            ALICE,
+            annotated("a", "n1", json!({ZONES: "0"})),
+            "a",
+            scheduler,
+        ),
+        (
+            "no zones",
+            ALICE,
+            annotated("empty", "", json!({ZONES: ""})),
+            "empty",
+            "",
+        ),
+        (
+            "zones of a pod that waits",
+            ALICE,
+            change("waiting", json!({ZONES: "0"})),
+            "waiting",
+            scheduler,
+        ),
+        (
+            "from before the policy, unchanged",
+            ALICE,
+            change("old", json!({"note": "x"})),
+            "old",
+            "",
+        ),
+        (
+            "changed",
+            ALICE,
+            change("old", json!({ZONES: "0"})),
+            "old",
+            scheduler,
+        ),
+        (
+            "taken off",
+            ALICE,
+            change("old", json!({ZONES: null})),
+            "old",
+            "",
+        ),
+        (
+            "more zones of a bound pod",
+            ALICE,
+            change("bound", json!({ZONES: "0,1"})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "none",
+            ALICE,
+            change("bound", json!({ZONES: null})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "empty ones",
+            ALICE,
+            change("bound", json!({ZONES: ""})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "through its status",
+            ALICE,
+            change("bound/status", json!({ZONES: "0,1"})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "from a kubelet",
+            KUBELET,
+            change("bound/status", json!({ZONES: "0,1"})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "from the controllers",
+            CONTROLLERS,
+            change("bound", json!({ZONES: "0,1"})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "from an administrator",
+            ADMIN,
+            change("bound", json!({ZONES: "0,1"})),
+            "bound",
+            scheduler,
+        ),
+        (
+            "a unit of a new pod",
+            ALICE,
+            annotated("a", "", json!({UNIT: "p/u=9"})),
+            "a",
+            unit,
+        ),
+        (
+            "of a bound pod",
+            ALICE,
+            change("bound", json!({UNIT: "p/u=9"})),
+            "bound",
+            unit,
+        ),
+        (
+            "through its status",
+            ALICE,
+            change("bound/status", json!({UNIT: "p/u=9"})),
+            "bound",
+            unit,
+        ),
+        (
+            "from the controllers",
+            CONTROLLERS,
+            change("bound", json!({UNIT: "p/u=2"})),
+            "bound",
+            "",
+        ),
+        (
+            "other profiles",
+            ALICE,
+            change("bound", json!({PROFILES: "b"})),
+            "bound",
+            profiles,
+        ),
+        (
+            "no profiles",
+            ALICE,
+            change("bound", json!({PROFILES: null})),
+            "bound",
+            profiles,
+        ),
+        (
+            "through its status",
+            ALICE,
+            change("bound/status", json!({PROFILES: "b"})),
+            "bound",
+            profiles,
+        ),
+        (
+            "other tier resources",
+            ALICE,
+            change("bound", json!({TIERS: "{\"containers\":{}}"})),
+            "bound",
+            tiers,
+        ),
+        (
+            "a hash of a new pod",
+            ALICE,
+            annotated("a", "", json!({HASH: "h"})),
+            "a",
+            none,
+        ),
+        (
+            "a mirror pod of a user",
+            ALICE,
+            annotated("a", "n1", mirror()),
+            "a",
+            kubelet,
+        ),
+        (
+            "of another kubelet",
+            OTHER_KUBELET,
+            annotated("a", "n1", mirror()),
+            "a",
+            kubelet,
+        ),
+        (
+            "of its kubelet",
+            KUBELET,
+            annotated("mirror", "n1", mirror()),
+            "mirror",
+            "",
+        ),
+        (
+            "another hash of it",
+            ALICE,
+            change("mirror", json!({HASH: "x"})),
+            "mirror",
+            kubelet,
+        ),
+        (
+            "without a hash",
+            ALICE,
+            change("mirror", json!({HASH: null})),
+            "mirror",
+            kubelet,
+        ),
+        (
+            "a hash of a bound pod",
+            ALICE,
+            change("bound", json!({HASH: "x"})),
+            "bound",
+            kubelet,
+        ),
+        (
+            "through its status",
+            ALICE,
+            change("bound/status", json!({HASH: "x"})),
+            "bound",
+            kubelet,
+        ),
+        (
+            "from the controllers",
+            CONTROLLERS,
+            change("bound", json!({HASH: "x"})),
+            "bound",
+            kubelet,
+        ),
+        (
+            "from another kubelet",
+            OTHER_KUBELET,
+            change("bound", json!({HASH: "x"})),
+            "bound",
+            kubelet,
+        ),
+        (
+            "a key that begins alike",
+            ALICE,
+            change("bound", json!({"kubernetes.io/configured": "x"})),
+            "bound",
+            "",
+        ),
+        (
+            "a status",
+            KUBELET,
+            Change("bound/status", json!({"status": {"phase": "Running"}})),
+            "bound",
+            "",
+        ),
+    ] {
+        let found = send(user, &write).err().unwrap_or_default();
+        match want {
+            "" => assert_eq!(found, "", "{case}"),
+            want => {
+                let want = want.replace("NAME", name);
+                assert!(found.contains(&want), "{case}: {found}");
+            }
+        }
+    }
+    // Other subresources take what is theirs of the pod and no annotations, whatever they answer.
+    for place in ["bound/resize", "bound/ephemeralcontainers"] {
+        for annotations in [
+            json!({ZONES: "0,1"}),
+            json!({UNIT: "p/u=9"}),
+            json!({HASH: "x"}),
+        ] {
+            let _ = send(ALICE, &change(place, annotations));
+        }
+    }
+    let bound = api.get("/api/v1/namespaces/default/pods/bound").unwrap();
+    let want = json!({ZONES: "0", UNIT: "p/u=2", PROFILES: "a", TIERS: "{}", "kubernetes.io/configured": "x"});
+    assert_eq!(bound["metadata"]["annotations"], want);
+    let gone = change("bound", json!({UNIT: null}));
+    send(ALICE, &gone).unwrap();
+    check_user_roles(&api);
+}
+
+/// A Binding may have any annotation: no role of Kubernetes gives users the permission to create one.
+fn check_user_roles(api: &Api) {
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    for role in ["view", "edit", "admin"] {
+        let path = format!("{roles}/system:aggregate-to-{role}");
+        let role = api.get(&path).unwrap();
+        for rule in role["rules"].as_array().unwrap() {
+            let has = |field: &str, names: &[&str]| {
+                let all = rule[field].as_array().into_iter().flatten();
+                all.map(text).any(|it| names.contains(&&*it))
+            };
+            let binds = has("resources", &["pods/binding", "bindings", "*"])
+                && has("verbs", &["create", "*"]);
+            assert!(!binds, "{path}: {rule}");
+        }
+    }
+}
