@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Instant,
 };
 
 use futures::StreamExt;
@@ -16,6 +17,8 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
+
+use crate::outage::Outage;
 
 /// The namespace and name of an object; a cluster-scoped object has an empty namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -197,21 +200,26 @@ impl<K: Object> Cache<K> {
         cancel: CancellationToken,
     ) {
         let mut events = watcher(api, config).default_backoff().boxed();
-        let mut failing = false;
+        let mut outage = Outage::default();
         while let Some(Some(event)) = cancel.run_until_cancelled(events.next()).await {
             match event {
                 Ok(event) => {
                     // Every attempt begins with this event.
-                    failing &= matches!(event, watcher::Event::Init);
+                    if !matches!(event, watcher::Event::Init)
+                        && let Some(after) = outage.ends(Instant::now())
+                    {
+                        tracing::info!(kind = %K::kind(&()), ?after, "watching again");
+                    }
                     self.apply(event);
                 }
                 // A watch breaks now and then; that a list or a new watch is refused can last.
                 Err(
                     error @ (watcher::Error::InitialListFailed(_)
                     | watcher::Error::WatchStartFailed(_)),
-                ) if !failing => {
-                    failing = true;
-                    tracing::warn!(kind = %K::kind(&()), %error, "cannot watch; retrying");
+                ) => {
+                    if let Some(since) = outage.fails(&error.to_string(), Instant::now()) {
+                        tracing::warn!(kind = %K::kind(&()), %error, %since, "cannot watch; retrying");
+                    }
                 }
                 Err(error) => {
                     tracing::debug!(kind = %K::kind(&()), %error, "watch broke; resuming");

@@ -18,6 +18,7 @@
 //! | `events` | Kubernetes events of a controller |
 //! | `expectations` | own writes that a cache does not show yet |
 //! | `hash` | a stable hash |
+//! | `outage` | when to log a failure that goes on |
 //! | `queue` | keys that wait for work, with backoff |
 //! | `requests` | writes to the API server, and the meaning of errors |
 //! | `watches` | lists and watches of all kinds of a component |
@@ -26,6 +27,7 @@ mod cache;
 mod events;
 mod expectations;
 mod hash;
+mod outage;
 mod queue;
 mod requests;
 mod watches;
@@ -35,6 +37,7 @@ pub use self::{
     events::{EventRecorder, EventType},
     expectations::Expectations,
     hash::fnv1a,
+    outage::Outage,
     queue::{QueueStats, Requeue, WorkQueue},
     requests::{
         Error, EvictionAnswer, Part, Requests, is_already_exists, is_forbidden, is_not_found,

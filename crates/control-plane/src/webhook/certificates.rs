@@ -3,28 +3,37 @@
 //! By default the replicas share a CA and a certificate in a Secret. Each replica reads it again and again; when it is time for a
 //! renewal, all of them try, and the one whose update of the Secret wins decides. A new CA is first added to the CA bundle of
 //! the webhook configurations, then used; the one before stays in the bundle for the life of a certificate. So API servers
-//! trust every certificate that any replica serves. The other way is files, for example from cert-manager.
+//! trust every certificate that any replica serves. A replica whose clock differs from that of the API server writes nothing: with
+//! its certificates, no replica could serve. The other way is files, for example from cert-manager.
 
 mod authority;
 mod bundle;
+mod clock;
 mod plan;
 mod validity;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use http::header::DATE;
+use http::{HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
+use kube::client::Body;
+use kube::core::Status;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use reconcile::Outage;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::serve::{ServeError, ServingCertificate, TlsFiles, Validity};
 use bundle::Bundles;
+use clock::WrongClock;
 pub use plan::CertificatePeriods;
 use plan::{CertificateState, advance};
 
@@ -66,6 +75,12 @@ const AGAIN: Duration = Duration::from_millis(20);
 /// In a row; then it waits as after any error.
 const MOST_CONFLICTS: u32 = 20;
 
+/// For all requests of one round.
+const ROUND: Duration = Duration::from_secs(20);
+
+/// Bytes of an answer with the Secret: API servers store at most half of it.
+const LARGEST_SECRET: usize = 3 << 20;
+
 /// The key of the Secret with everything; the others are for people and other programs.
 const STATE: &str = "state.json";
 
@@ -73,6 +88,10 @@ const STATE: &str = "state.json";
 enum KeepError {
     #[error("{}", reconcile::message_of(.0))]
     Request(#[from] kube::Error),
+    #[error("the API server did not answer within {ROUND:?}")]
+    Silent,
+    #[error(transparent)]
+    Clock(#[from] WrongClock),
     /// Something else was written meanwhile, or by this replica: look again.
     #[error("conflict: {0}")]
     Conflict(String),
@@ -99,6 +118,8 @@ struct CertificateStatus {
     served: Option<Validity>,
     /// Why the served certificate is not the one in the Secret.
     problem: Option<String>,
+    /// Times of certificates mean nothing then.
+    has_wrong_clock: bool,
 }
 
 impl CertificateKeeper {
@@ -126,6 +147,9 @@ impl CertificateKeeper {
     /// A check of readiness: the certificate is the current one and does not end soon.
     pub fn check(&self) -> Result<(), String> {
         let status = self.status();
+        if let (true, Some(problem)) = (status.has_wrong_clock, &status.problem) {
+            return Err(problem.clone());
+        }
         let served = status.served.as_ref().ok_or_else(|| {
             let why = status.problem.as_deref().unwrap_or("it is not read yet");
             format!("there is no certificate: {why}")
@@ -189,10 +213,12 @@ impl CertificateKeeper {
     }
 
     async fn manage(&self, managed: &ManagedCertificate) {
-        let mut logged = None;
+        let mut outage = Outage::default();
         let mut conflicts = 0;
         loop {
-            let result = self.keep(managed).await;
+            let round = tokio::time::timeout(ROUND, self.keep(managed)).await;
+            let result = round.unwrap_or(Err(KeepError::Silent));
+            let has_wrong_clock = matches!(result, Err(KeepError::Clock(_)));
             let problem = match result {
                 Ok(()) => None,
                 Err(KeepError::Conflict(why)) if conflicts < MOST_CONFLICTS => {
@@ -203,22 +229,37 @@ impl CertificateKeeper {
                 }
                 Err(error) => Some(format!("cannot keep the certificate up to date: {error}")),
             };
-            if problem.is_some() && problem != logged {
-                tracing::warn!("{}", problem.as_deref().unwrap_or_default());
+            match &problem {
+                None => {
+                    if let Some(time) = outage.ends(Instant::now()) {
+                        tracing::info!(after = ?time, "the certificate is kept up to date again");
+                    }
+                }
+                Some(problem) => {
+                    if let Some(since) = outage.fails(problem, Instant::now()) {
+                        tracing::warn!(%since, "{problem}");
+                    }
+                }
             }
             conflicts = 0;
-            logged.clone_from(&problem);
-            self.status().problem = problem;
+            {
+                let mut status = self.status();
+                (status.problem, status.has_wrong_clock) = (problem, has_wrong_clock);
+            }
             tokio::time::sleep(managed.periods.check).await;
         }
     }
 
     /// One round: reads the Secret, makes API servers trust what is in it, serves it, and renews what is due.
     async fn keep(&self, managed: &ManagedCertificate) -> Result<(), KeepError> {
-        let secrets = Api::<Secret>::namespaced(self.client.clone(), &managed.namespace);
-        let stored = secrets.get_opt(&managed.name).await?;
+        let (stored, date) = self.read(managed).await?;
         let state = stored.as_ref().and_then(read_state);
         let now = jiff::Timestamp::now();
+        if let Err(wrong) = clock::check(date.as_ref(), now) {
+            // The other replicas write, and this one serves the same.
+            state.as_ref().map_or(Ok(()), |state| self.adopt(state))?;
+            return Err(wrong.into());
+        }
         let mut is_trusted = false;
         if let Some(state) = &state {
             let bundles = Bundles::new(&self.client, &managed.name, managed.configurations);
@@ -246,6 +287,7 @@ impl CertificateKeeper {
         ];
         let data = data.map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
         secret.data = Some(data.into());
+        let secrets = Api::<Secret>::namespaced(self.client.clone(), &managed.namespace);
         let parameters = PostParams::default();
         let written = match secret.metadata.resource_version {
             None => secrets.create(&parameters, &secret).await,
@@ -263,6 +305,35 @@ impl CertificateKeeper {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The Secret, if there is one, and the time at the API server. kube's own methods do not show the head of an answer.
+    async fn read(
+        &self,
+        managed: &ManagedCertificate,
+    ) -> Result<(Option<Secret>, Option<HeaderValue>), kube::Error> {
+        let (namespace, name) = (&managed.namespace, &managed.name);
+        let request = http::Request::get(format!("/api/v1/namespaces/{namespace}/secrets/{name}"))
+            .body(Body::empty())
+            .map_err(kube::Error::HttpError)?;
+        let (head, body) = self.client.send(request).await?.into_parts();
+        let body = Limited::new(body, LARGEST_SECRET).collect().await;
+        let body = body.map_err(kube::Error::Service)?.to_bytes();
+        let secret = match head.status {
+            StatusCode::NOT_FOUND => None,
+            status if status.is_success() => {
+                Some(serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?)
+            }
+            status => {
+                let text = String::from_utf8_lossy(&body);
+                let known = serde_json::from_slice(&body);
+                let answer = known.unwrap_or_else(|_| {
+                    Status::failure(&text, status.as_str()).with_code(status.as_u16())
+                });
+                return Err(kube::Error::Api(Box::new(answer)));
+            }
+        };
+        Ok((secret, head.headers.get(DATE).cloned()))
     }
 
     /// Serves the certificate of the Secret.

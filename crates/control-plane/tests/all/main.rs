@@ -29,3 +29,4 @@ mod tier_controller;
 mod tls;
 mod volumes;
 mod webhook;
+mod webhook_clock;

@@ -42,7 +42,7 @@ fn options(certificates: CertificateOptions) -> WebhookOptions {
     }
 }
 
-fn managed(renewal: Option<Duration>) -> CertificateOptions {
+pub(crate) fn managed(renewal: Option<Duration>) -> CertificateOptions {
     let periods = CertificatePeriods {
         renew_certificate: renewal,
         renew_authority: renewal.map(|renewal| 2 * renewal),
@@ -83,7 +83,7 @@ impl Drop for RunningWebhook {
 }
 
 /// The objects of the manifest that the webhook writes or reads.
-async fn install(fixture: &Fixture) {
+pub(crate) async fn install(fixture: &Fixture) {
     define(fixture).await;
     for object in objects(MANIFEST) {
         let plural = match object["kind"].as_str().unwrap() {

@@ -1,6 +1,6 @@
 //! Makes a CA, and certificates that it signs.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::serve::provider;
 
 /// Clocks differ: a certificate is valid a little before it is made.
-const BEFORE: i64 = 3600;
+const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 /// A certificate with its key, in PEM, and when it was made and ends.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +87,11 @@ impl KeyedCertificate {
         })
     }
 
+    /// Whether API servers accept it at this time. One that begins later was made by a clock that was wrong.
+    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
+        start(self.made) <= now && now < self.ends
+    }
+
     pub(super) fn certified_key(&self) -> Result<CertifiedKey, rustls::Error> {
         let unreadable =
             |what: &str| rustls::Error::General(format!("the {what} in the Secret is not PEM"));
@@ -96,6 +101,10 @@ impl KeyedCertificate {
             PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|_| unreadable("key"))?;
         CertifiedKey::from_der(vec![certificate], key, &provider())
     }
+}
+
+fn start(made: Timestamp) -> Timestamp {
+    made.checked_sub(BEFORE).unwrap_or(Timestamp::MIN)
 }
 
 fn authority_parameters(
@@ -123,7 +132,7 @@ fn set_names(
         |seconds: i64| OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| rcgen::Error::Time);
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, name);
-    parameters.not_before = date(made.as_second() - BEFORE)?;
+    parameters.not_before = date(start(made).as_second())?;
     parameters.not_after = date(ends.as_second())?;
     Ok(())
 }

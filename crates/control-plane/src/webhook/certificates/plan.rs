@@ -93,7 +93,7 @@ pub(super) fn advance(
     let sign = |authority: &KeyedCertificate| {
         authority.sign(&managed.hosts, now, after(periods.certificate))
     };
-    let Some(state) = state.filter(|state| state.authority.ends > now) else {
+    let Some(state) = state.filter(|state| state.authority.is_valid(now)) else {
         let authority = new_authority()?;
         return Ok(Some(CertificateState {
             certificate: sign(&authority)?,
@@ -109,10 +109,11 @@ pub(super) fn advance(
         made.checked_add(age).unwrap_or(Timestamp::MAX) <= now
     };
     match &state.next {
+        Some(next) if !next.is_valid(now) => new.next = Some(new_authority()?),
         Some(next) if is_trusted && is_due(next.made, Duration::MAX, Some(periods.settle)) => {
             new.old.push(OldAuthority {
                 certificate: state.authority.certificate.clone(),
-                until: after(periods.certificate),
+                until: after(periods.certificate).min(state.authority.ends),
             });
             let excess = new.old.len().saturating_sub(MOST_OLD);
             new.old.drain(..excess);
@@ -132,8 +133,8 @@ pub(super) fn advance(
         None => {}
     }
     let leaf = &new.certificate;
-    let is_other = leaf.hosts != managed.hosts;
-    if is_other || is_due(leaf.made, periods.certificate, periods.renew_certificate) {
+    let is_useless = leaf.hosts != managed.hosts || !leaf.is_valid(now);
+    if is_useless || is_due(leaf.made, periods.certificate, periods.renew_certificate) {
         new.certificate = sign(&new.authority)?;
     }
     Ok((new != *state).then_some(new))
@@ -211,6 +212,45 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(other.certificate.hosts, ["other"]);
+    }
+
+    /// A clock was a year ahead, and then it was right again.
+    #[test]
+    fn what_begins_in_the_future_is_made_anew_at_once() {
+        let good = step(None, day(0), false).unwrap();
+        let future = step(None, day(365), false).unwrap();
+        let hour_ahead = CertificateState {
+            certificate: good
+                .authority
+                .sign(&managed().hosts, day(1), day(91))
+                .unwrap(),
+            ..good.clone()
+        };
+        let now = Timestamp::from_second(day(1).as_second() - 3600).unwrap();
+        assert_eq!(
+            step(Some(&hour_ahead), now, true),
+            None,
+            "API servers accept a certificate from an hour before it was made"
+        );
+        let healed = step(Some(&future), day(1), true).unwrap();
+        assert!(healed.authority.is_valid(day(1)) && healed.certificate.is_valid(day(1)));
+
+        let late = CertificateState {
+            certificate: future.certificate.clone(),
+            ..good.clone()
+        };
+        let healed = step(Some(&late), day(1), true).unwrap();
+        assert_eq!(healed.authority, good.authority, "the CA is good");
+        assert!(healed.certificate.is_valid(day(1)));
+
+        let late = CertificateState {
+            next: Some(future.authority.clone()),
+            ..good.clone()
+        };
+        let healed = step(Some(&late), day(1), true).unwrap();
+        assert_eq!(healed.certificate, good.certificate);
+        assert!(healed.next.as_ref().unwrap().is_valid(day(1)));
+        assert_eq!(step(Some(&healed), day(1), true), None, "it settles first");
     }
 
     #[test]
