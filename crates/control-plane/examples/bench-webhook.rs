@@ -11,6 +11,7 @@ use apiserver::{Cluster, Options};
 use control_plane::webhook::objects::AdmissionObjects;
 use control_plane::webhook::pods::{PodAdmission, paths};
 use control_plane::webhook::server::respond;
+use engine::admission::SystemNamespaces;
 use kube::Client;
 use reconcile::Watches;
 use rustix::time::{ClockId, clock_gettime};
@@ -55,7 +56,7 @@ async fn main() {
         .await;
     }
     let watches = Watches::default();
-    let objects = AdmissionObjects::watch(&client, &watches);
+    let objects = AdmissionObjects::watch(&client, &watches, SystemNamespaces::default());
     let cancel = CancellationToken::new();
     watches.start(&TaskTracker::new(), &cancel);
     watches.synced(&cancel).await;

@@ -12,22 +12,27 @@
 //! | [`pods`] | the answers about pods, workloads and profiles |
 //! | [`settings`] | the answers about the settings of tiers and agents |
 //! | [`objects`] | watched objects that the answers depend on |
+//! | `intake` | takes in reviews within a bound on memory |
+//! | `unanswered` | counts and logs reviews without an answer |
 //! | `in_process` | the webhook of a cluster in the same process |
 
 pub mod bind_permission;
 pub mod certificates;
 mod in_process;
+mod intake;
 pub mod objects;
 pub mod pods;
 pub mod review;
 pub mod server;
 pub mod settings;
+mod unanswered;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use engine::admission::SystemNamespaces;
 use prometheus_client::registry::Registry;
 use reconcile::Watches;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -60,6 +65,8 @@ pub struct WebhookOptions {
     pub bind_authorization: BindAuthorization,
     /// Pods of this namespace are admitted as they are, like those of `kube-system`.
     pub namespace: String,
+    /// Where pods of class system are admitted, besides these namespaces.
+    pub system_namespaces: SystemNamespaces,
     /// Health and metrics; none for no such server.
     pub serve: Option<Serve>,
     /// The time between the signal to stop and the end, in which API servers learn that this replica is not ready.
@@ -88,6 +95,7 @@ pub struct Webhook {
     certificates: CertificateOptions,
     bind_authorization: BindAuthorization,
     namespace: String,
+    system_namespaces: SystemNamespaces,
     shutdown_delay: Duration,
     listener: AdmissionListener,
     health: Option<Listening>,
@@ -104,6 +112,7 @@ impl Webhook {
             certificates: options.certificates,
             bind_authorization: options.bind_authorization,
             namespace: options.namespace,
+            system_namespaces: options.system_namespaces,
             shutdown_delay: options.shutdown_delay,
             listener,
             health: options.serve.map(Serve::listen).transpose()?,
@@ -121,7 +130,7 @@ impl Webhook {
         let cancel = CancellationToken::new();
         let _stop_tasks = cancel.clone().drop_guard();
         let watches = Watches::default();
-        let objects = AdmissionObjects::watch(&client, &watches);
+        let objects = AdmissionObjects::watch(&client, &watches, self.system_namespaces);
         let keeper = CertificateKeeper::new(client, self.certificates)?;
         let state = WebhookState(Arc::new(WebhookStateInner {
             watches,

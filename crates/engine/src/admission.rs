@@ -21,6 +21,7 @@ mod profile;
 mod qos_class;
 mod resources;
 mod scheduler_name;
+mod system_namespace;
 mod translate;
 mod validate;
 
@@ -35,6 +36,7 @@ pub use owned_keys::is_kubelet_of;
 pub use profile::{ColocationProfile, KeyMap, Probability, validate_profile};
 pub use qos_class::pod_qos;
 pub use scheduler_name::{KnownSchedulers, check_scheduler, keeps_scheduler};
+pub use system_namespace::{SystemNamespaces, check_system};
 pub use validate::{validate, validate_update};
 
 /// A pod to admit, and what it depends on in its namespace.
@@ -60,6 +62,7 @@ pub struct AdmissionSettings {
     pub profiles: Vec<ColocationProfile>,
     pub priority_classes: BTreeMap<Name, PriorityClass>,
     pub schedulers: KnownSchedulers,
+    pub system_namespaces: SystemNamespaces,
 }
 
 /// An admitted pod.
@@ -74,10 +77,21 @@ pub struct Mutation {
 
 /// Why a pod is refused; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("; "))]
+#[error("{}", self.text())]
 pub struct Refused(pub Vec<String>);
 
+/// Faults in a message: a pod can have thousands of containers.
+const MOST_SHOWN: usize = 20;
+
 impl Refused {
+    fn text(&self) -> String {
+        let shown = &self.0[..self.0.len().min(MOST_SHOWN)];
+        match self.0.len() - shown.len() {
+            0 => shown.join("; "),
+            more => format!("{}; and {more} more faults", shown.join("; ")),
+        }
+    }
+
     fn one(fault: impl Into<String>) -> Self {
         Self(vec![fault.into()])
     }
@@ -133,7 +147,7 @@ pub fn mutate(
         translate::translate(request.limit_ranges, &mut change)
             .map_err(|refused| applied.blame(refused))?;
     }
-    extended_resources::annotate(&mut change);
+    extended_resources::annotate(&mut change)?;
     Ok(change)
 }
 
@@ -157,6 +171,12 @@ pub fn admit(
         pod: &change.pod,
         ..*request
     })?;
+    let namespace = change.pod["metadata"]["namespace"].as_str();
+    check_system(
+        &change.pod,
+        namespace.unwrap_or_default(),
+        &settings.system_namespaces,
+    )?;
     let warnings = check_scheduler(&change.pod, request.namespace, &settings.schedulers)?;
     change.warnings.extend(warnings);
     Ok(change)

@@ -10,6 +10,7 @@ use control_plane::client::Connect;
 use control_plane::webhook::bind_permission::BindAuthorization;
 use control_plane::webhook::certificates::Configuration;
 use control_plane::webhook::{HEALTH_PORT, NAME, NAMESPACE, PORT, Webhook, WebhookOptions};
+use engine::admission::SystemNamespaces;
 
 use crate::certificates::CertificateFlags;
 use crate::component::{self, STOPPED_TWICE, ServingFlags, StopSignals};
@@ -47,6 +48,10 @@ pub(crate) struct Flags {
     /// refuses the pods.
     #[arg(long, value_name = "MODE", default_value_t)]
     bind_authorization: BindAuthorization,
+    /// Namespaces where pods of class system (SYSTEM, system_cores) are admitted, with commas between them. Pods of kube-system are
+    /// never judged.
+    #[arg(long, value_name = "NAMES", default_value_t)]
+    system_namespaces: SystemNamespaces,
     #[command(flatten)]
     certificates: CertificateFlags,
     #[command(flatten)]
@@ -80,6 +85,7 @@ async fn serve(flags: &Flags) -> anyhow::Result<()> {
         ),
         bind_authorization: flags.bind_authorization,
         namespace: flags.namespace.clone(),
+        system_namespaces: flags.system_namespaces.clone(),
         serve: flags.serving.serve(flags.secure_port, HEALTH_PORT),
         shutdown_delay: flags.shutdown_delay,
     };

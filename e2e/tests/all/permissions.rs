@@ -29,6 +29,7 @@ fn kubectl_accepts_the_manifests() {
             "gate-strict",
             "webhook",
             "webhook-node-names",
+            "webhook-node-names-strict",
         ];
         let files = files.map(|it| format!("{directory}/{it}.yaml"));
         for file in &files {

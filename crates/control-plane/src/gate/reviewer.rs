@@ -16,10 +16,11 @@ use crate::election::leadership::Leadership;
 use crate::scheduler::write::requests::Call;
 use crate::webhook::bind_permission::BindPermission;
 use crate::webhook::review::{NoAnswer, RefusalReason, Review, ReviewAnswer};
-use crate::webhook::server::LARGEST_BODY;
 
 /// The API server sends no binds of these namespaces; if one is sent, it passes.
 const NEVER: &str = "kube-system";
+/// Bytes of a pod: the API server stores 1.5 MiB, and JSON escapes some characters with six bytes.
+const LARGEST_POD: usize = 16 << 20;
 
 /// Answers reviews while this process leads.
 pub(super) struct Reviewer {
@@ -195,7 +196,7 @@ pub(super) async fn get_pod(
     name: &str,
 ) -> Result<Option<GatePod>, String> {
     let mut call = Call::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"));
-    call.largest = Some(LARGEST_BODY);
+    call.largest = Some(LARGEST_POD);
     match call.send(api).await {
         Ok(bytes) => read_pod(&bytes),
         Err(Refusal::Refused {

@@ -34,6 +34,9 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(300);
 const SHUTDOWN: Duration = Duration::from_secs(10);
 const STREAMS: u32 = 32;
+/// Bytes of a body that arrive before somebody reads it, so many for each stream: bodies that wait must not stop others.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = (STREAMS + 1) * STREAM_WINDOW;
 /// Bytes of the head of a request: twice the longest token.
 const LONGEST_HEAD: usize = 32 << 10;
 /// After a failed accept, which is most likely a lack of file descriptors.
@@ -133,6 +136,8 @@ async fn serve(
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(LONGEST_HEAD as u32)
         .keep_alive_interval(Some(PING_EVERY))
         .keep_alive_timeout(PING_EVERY);

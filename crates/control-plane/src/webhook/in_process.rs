@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use engine::admission::SystemNamespaces;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use reconcile::Watches;
@@ -28,7 +29,7 @@ impl InProcessWebhook {
     pub async fn start(client: &kube::Client) -> Self {
         let cancel = CancellationToken::new();
         let watches = Watches::default();
-        let objects = AdmissionObjects::watch(client, &watches);
+        let objects = AdmissionObjects::watch(client, &watches, SystemNamespaces::default());
         watches.start(&TaskTracker::new(), &cancel);
         watches.synced(&cancel).await;
         let controllers = EMBEDDED_USER.to_owned();
@@ -47,7 +48,7 @@ impl InProcessWebhook {
             *response.status_mut() = StatusCode::NOT_FOUND;
             return response;
         };
-        let (status, kind, body, _) = respond(reviewer, body).await;
+        let (status, kind, body) = respond(reviewer, body).await;
         *response.status_mut() = status;
         *response.body_mut() = body.into();
         let headers = response.headers_mut();

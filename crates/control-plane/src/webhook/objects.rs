@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::wire;
-use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange};
+use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange, SystemNamespaces};
 use engine::model::Labels;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -76,6 +76,7 @@ pub struct AdmissionObjects {
     profiles: Arc<Cache<StoredProfile>>,
     /// At most the registry of schedulers.
     schedulers: Arc<Cache<core::ConfigMap>>,
+    system_namespaces: SystemNamespaces,
     snapshot: RwLock<Arc<AdmissionSnapshot>>,
     /// The snapshot is older than the caches.
     is_stale: Arc<AtomicBool>,
@@ -83,7 +84,11 @@ pub struct AdmissionObjects {
 
 impl AdmissionObjects {
     /// Adds the watches, which the caller starts.
-    pub fn watch(client: &kube::Client, watches: &Watches) -> Self {
+    pub fn watch(
+        client: &kube::Client,
+        watches: &Watches,
+        system_namespaces: SystemNamespaces,
+    ) -> Self {
         let is_stale = Arc::new(AtomicBool::new(true));
         fn add<K: Object>(
             api: Api<K>,
@@ -114,6 +119,7 @@ impl AdmissionObjects {
             classes: all(client, watches, &is_stale),
             profiles: all(client, watches, &is_stale),
             schedulers: add(registry, its_name, watches, &is_stale),
+            system_namespaces,
             snapshot: RwLock::default(),
             is_stale,
         }
@@ -178,6 +184,7 @@ impl AdmissionObjects {
                 profiles: profiles.collect(),
                 priority_classes: classes.collect(),
                 schedulers: self.known_schedulers(),
+                system_namespaces: self.system_namespaces.clone(),
             },
             limit_ranges,
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use engine::admission::keys::MIRROR;
 use engine::admission::{
-    AdmissionRequest, Refused, check_scheduler, is_kubelet_of, json_patch, keeps_scheduler, mutate,
-    validate, validate_profile, validate_update,
+    AdmissionRequest, Refused, check_scheduler, check_system, is_kubelet_of, json_patch,
+    keeps_scheduler, mutate, validate, validate_profile, validate_update,
 };
 use futures::FutureExt;
 
@@ -104,9 +104,13 @@ impl PodAdmission {
         }
         self.with_request(review, |request, settings| {
             let result = match &review.operation[..] {
-                "CREATE" => validate(request).and_then(|()| {
-                    check_scheduler(request.pod, request.namespace, &settings.schedulers)
-                }),
+                "CREATE" => validate(request)
+                    .and_then(|()| {
+                        check_system(request.pod, &review.namespace, &settings.system_namespaces)
+                    })
+                    .and_then(|()| {
+                        check_scheduler(request.pod, request.namespace, &settings.schedulers)
+                    }),
                 "UPDATE" => validate_update(request, &review.old_object).map(|()| Vec::new()),
                 _ => Ok(Vec::new()),
             };

@@ -2,8 +2,10 @@
 
 use k8s_openapi::ByteString;
 use serde::{Deserialize, de::IgnoredAny};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::intake::{MOST_VALUES, SMALL_BODY};
 use crate::serve::Caller;
 
 const VERSION: &str = "admission.k8s.io/v1";
@@ -95,6 +97,8 @@ pub enum AdmissionReviewError {
     Kind { found: String },
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
+    #[error("{text}")]
+    TooManyValues { uid: String, text: String },
 }
 
 /// Kubernetes limits the texts of warnings that one response carries, and shortens those that are longer.
@@ -122,8 +126,25 @@ impl<R> ReviewBody<R> {
     }
 }
 
+/// A request whose objects are not decoded.
+#[derive(Deserialize)]
+struct SealedRequest<'a> {
+    #[serde(default)]
+    uid: String,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow, rename = "oldObject")]
+    old_object: Option<&'a RawValue>,
+}
+
 /// Reads the request of a review.
 pub fn read(body: &[u8]) -> Result<Review, AdmissionReviewError> {
+    if body.len() > SMALL_BODY {
+        let count = values_in(body);
+        if count > MOST_VALUES {
+            check_values(body, count)?;
+        }
+    }
     let invalid = |error: serde_json::Error| AdmissionReviewError::Json(error.to_string());
     // In one pass: a large object is decoded once.
     let envelope: ReviewBody<Review> = serde_json::from_slice(body).map_err(|error| {
@@ -136,6 +157,59 @@ pub fn read(body: &[u8]) -> Result<Review, AdmissionReviewError> {
     match review.uid.is_empty() {
         true => Err(AdmissionReviewError::NoRequest),
         false => Ok(review),
+    }
+}
+
+/// Each part of a body with so many values must have few enough: they take far more memory than their text.
+fn check_values(body: &[u8], all: usize) -> Result<(), AdmissionReviewError> {
+    // Also one that is wrong only at its end must not be decoded.
+    let sealed: ReviewBody<SealedRequest<'_>> = serde_json::from_slice(body)
+        .map_err(|error| AdmissionReviewError::Json(error.to_string()))?;
+    let request = sealed.request()?;
+    let count = |part: Option<&RawValue>| part.map_or(0, |it| values_in(it.get().as_bytes()));
+    let (object, old) = (count(request.object), count(request.old_object));
+    let rest = all.saturating_sub(object + old);
+    for (name, count) in [
+        ("object", object),
+        ("old object", old),
+        ("rest of the request", rest),
+    ] {
+        if count > MOST_VALUES {
+            let text = format!(
+                "the {name} has {count} values in JSON: one with more than {MOST_VALUES} cannot be judged; use fewer \
+                 containers, or shorter lists"
+            );
+            let uid = request.uid;
+            return Err(AdmissionReviewError::TooManyValues { uid, text });
+        }
+    }
+    Ok(())
+}
+
+/// At least the number of values in a JSON text: each but the first comes after a bracket, a comma, or a key that does.
+fn values_in(json: &[u8]) -> usize {
+    let (mut count, mut rest) = (1, json);
+    while let Some((byte, more)) = rest.split_first() {
+        rest = match byte {
+            b'"' => after_string(more),
+            b',' | b'[' | b'{' => {
+                count += 1;
+                more
+            }
+            _ => more,
+        };
+    }
+    count
+}
+
+/// What comes after the end of a string.
+fn after_string(mut rest: &[u8]) -> &[u8] {
+    loop {
+        match memchr::memchr2(b'"', b'\\', rest) {
+            Some(end) if rest[end] == b'"' => return &rest[end + 1..],
+            Some(escape) => rest = rest.get(escape + 2..).unwrap_or_default(),
+            None => return &[],
+        }
     }
 }
 
@@ -212,6 +286,51 @@ mod tests {
             (warnings.len(), warnings[0].as_str().unwrap().len()),
             (16, 256)
         );
+    }
+
+    #[test]
+    fn values_are_counted_without_decoding() {
+        for (text, want) in [
+            ("", 1),
+            ("1", 1),
+            ("[]", 2),
+            ("[0,0,0]", 4),
+            (r#"{"a":{},"b":"x"}"#, 4),
+            (r#"{"a,[":"{\"\\","b":1}"#, 3),
+            (r#""an open string,,,,\"#, 1),
+        ] {
+            assert_eq!(values_in(text.as_bytes()), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn objects_with_very_many_values_are_refused() {
+        let list = |count: usize| json!({"list": vec![0; count]});
+        let (much, too_much) = (list(MOST_VALUES - 10), list(MOST_VALUES + 1));
+        for (case, object, old, want) in [
+            ("an update", &much, &much, None),
+            (
+                "the object",
+                &too_much,
+                &much,
+                Some("the object has 150003 values"),
+            ),
+            (
+                "the old one",
+                &much,
+                &too_much,
+                Some("the old object has 150003 values"),
+            ),
+        ] {
+            let request = json!({"uid": "u", "object": object, "oldObject": old});
+            match (read(&body(request)), want) {
+                (Ok(review), None) => assert_eq!(review.uid, "u"),
+                (Err(AdmissionReviewError::TooManyValues { uid, text }), Some(want)) => {
+                    assert!(uid == "u" && text.contains(want), "{case}: {text}");
+                }
+                (other, _) => panic!("{case}: {other:?}"),
+            }
+        }
     }
 
     #[test]

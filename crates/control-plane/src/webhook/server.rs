@@ -2,29 +2,31 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::review::{self, NoAnswer, Review, ReviewAnswer};
+use super::intake::{Intake, Part, ReviewText};
+use super::review::{self, AdmissionReviewError, NoAnswer, Review, ReviewAnswer};
+use super::unanswered::{Unanswered, UnansweredReviews};
 use crate::serve::{JSON, LastResponse, ServingCertificate, TEXT, accept_tls};
 
-/// The API server stores no object above it.
-pub const LARGEST_BODY: usize = 3 << 20;
+/// API servers wait for 30 s at most.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(25);
 
 /// Answers the reviews of one path.
 pub type Reviewer = Arc<dyn Fn(Review) -> ReviewFuture + Send + Sync>;
@@ -65,76 +67,142 @@ impl AdmissionListener {
         metrics: ReviewMetrics,
     ) -> std::io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let intake = Arc::new(Intake::default());
+        metrics.follow(&intake);
         let app = paths
             .into_iter()
             .fold(Router::new(), |app, (path, reviewer)| {
-                let state = (path, reviewer, metrics.clone());
-                app.route(path, post(handle).with_state(state))
+                let served = Served {
+                    path,
+                    reviewer,
+                    metrics: metrics.clone(),
+                    intake: intake.clone(),
+                    answered_within: ANSWERED_WITHIN,
+                };
+                app.route(path, post(handle).with_state(Arc::new(served)))
             });
-        let app = app.layer(DefaultBodyLimit::max(LARGEST_BODY));
         accept_tls(listener, certificate, app)
             .await
             .map_err(std::io::Error::other)
     }
 }
 
-async fn handle(
-    State((path, reviewer, metrics)): State<(&'static str, Reviewer, ReviewMetrics)>,
-    body: Bytes,
-) -> Response {
+/// A path, and what answers it.
+struct Served {
+    path: &'static str,
+    reviewer: Reviewer,
+    metrics: ReviewMetrics,
+    intake: Arc<Intake>,
+    answered_within: Duration,
+}
+
+async fn handle(State(served): State<Arc<Served>>, request: Request) -> Response {
     let begun = Instant::now();
-    let (code, kind, body, outcome) = respond(&reviewer, &body).await;
-    metrics.count(path, outcome, begun);
+    let open = served.metrics.unanswered.begin(served.path);
+    let limit = served.answered_within;
+    let answer = tokio::time::timeout(limit, answer(&served, request)).await;
+    let answer = answer.unwrap_or(Err(Unanswered::Timeout(limit)));
+    open.end(answer.as_ref().err());
+    served.metrics.count(served.path, outcome(&answer), begun);
+    let is_of_this_replica = matches!(&answer, Err(why) if why.is_of_this_replica());
+    let (code, kind, body) = response(answer);
     let mut response = (code, [(CONTENT_TYPE, kind)], Body::from(body)).into_response();
-    if outcome == UNANSWERED {
-        // Another replica may answer, and API servers keep their connections for long.
+    if is_of_this_replica {
         response.extensions_mut().insert(LastResponse);
     }
     response
 }
 
-/// The outcome of a review that this replica cannot answer.
-const UNANSWERED: &str = "unanswered";
+/// Reads a review and answers it.
+async fn answer(served: &Arc<Served>, request: Request) -> Result<Answered, Unanswered> {
+    let length = request.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|it| it.to_str().ok()?.parse().ok());
+    let text = served.intake.read(request.into_body(), length).await?;
+    let parsed = served.intake.take_parsed(&text).await?;
+    if !text.is_large() {
+        return judge(served, text, parsed).await;
+    }
+    // It would occupy a thread of the runtime for too long. It keeps its memory to its end, also if the client has gone.
+    let served = served.clone();
+    let runtime = tokio::runtime::Handle::current();
+    let judged =
+        tokio::task::spawn_blocking(move || runtime.block_on(judge(&served, text, parsed)));
+    judged.await.unwrap_or(Err(Unanswered::Panic))
+}
 
-/// The response to a body, and how it counts.
-pub async fn respond(
+/// `parsed` is the memory that this takes.
+async fn judge(served: &Served, text: ReviewText, parsed: Part) -> Result<Answered, Unanswered> {
+    let review = review::read(&text.bytes);
+    drop(text);
+    let answered = answer_review(&served.reviewer, review).await;
+    drop(parsed);
+    answered
+}
+
+/// The body of an answer, and how it counts.
+struct Answered {
+    body: Vec<u8>,
+    outcome: &'static str,
+}
+
+impl Answered {
+    fn new(uid: &str, answer: &ReviewAnswer) -> Self {
+        let outcome = match answer {
+            ReviewAnswer {
+                refusal: Some(_), ..
+            } => "refused",
+            ReviewAnswer { patch, .. } if !patch.is_empty() => "changed",
+            _ => "allowed",
+        };
+        let body = review::write(uid, answer);
+        Self { body, outcome }
+    }
+}
+
+async fn answer_review(
     reviewer: &Reviewer,
-    body: &[u8],
-) -> (StatusCode, &'static str, Vec<u8>, &'static str) {
-    let review = match review::read(body) {
+    review: Result<Review, AdmissionReviewError>,
+) -> Result<Answered, Unanswered> {
+    let review = match review {
         Ok(review) => review,
-        Err(error) => {
-            let text = error.to_string().into_bytes();
-            return (StatusCode::BAD_REQUEST, TEXT, text, "invalid");
+        Err(AdmissionReviewError::TooManyValues { uid, text }) => {
+            tracing::info!(uid, "refused: {text}");
+            return Ok(Answered::new(&uid, &ReviewAnswer::refuse(text)));
         }
+        Err(error) => return Err(Unanswered::Invalid(error.to_string())),
     };
     let (uid, namespace) = (review.uid.clone(), review.namespace.clone());
     // A defect must not end the server; the API server then acts by its failure policy.
     let answer = async { reviewer(review).await };
     match AssertUnwindSafe(answer).catch_unwind().await {
-        Ok(Ok(answer)) => {
-            let outcome = match &answer {
-                ReviewAnswer {
-                    refusal: Some(_), ..
-                } => "refused",
-                ReviewAnswer { patch, .. } if !patch.is_empty() => "changed",
-                _ => "allowed",
-            };
-            let body = review::write(&uid, &answer);
-            (StatusCode::OK, JSON, body, outcome)
-        }
-        Ok(Err(NoAnswer(why))) => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            TEXT,
-            why.into_bytes(),
-            UNANSWERED,
-        ),
+        Ok(Ok(answer)) => Ok(Answered::new(&uid, &answer)),
+        Ok(Err(NoAnswer(why))) => Err(Unanswered::Unable(why)),
         Err(_) => {
             tracing::error!(uid, namespace, "cannot answer a review: it caused a panic");
-            let text = b"the webhook cannot answer this review".to_vec();
-            (StatusCode::INTERNAL_SERVER_ERROR, TEXT, text, "panic")
+            Err(Unanswered::Panic)
         }
     }
+}
+
+fn outcome(answer: &Result<Answered, Unanswered>) -> &'static str {
+    match answer {
+        Ok(answered) => answered.outcome,
+        Err(Unanswered::Invalid(_)) => "invalid",
+        Err(Unanswered::Panic) => "panic",
+        Err(_) => "unanswered",
+    }
+}
+
+fn response(answer: Result<Answered, Unanswered>) -> (StatusCode, &'static str, Vec<u8>) {
+    match answer {
+        Ok(answered) => (StatusCode::OK, JSON, answered.body),
+        Err(why) => (why.status(), TEXT, why.to_string().into_bytes()),
+    }
+}
+
+/// The response to a body, for a server in the same process: it has bounds of its own.
+pub async fn respond(reviewer: &Reviewer, body: &[u8]) -> (StatusCode, &'static str, Vec<u8>) {
+    response(answer_review(reviewer, review::read(body)).await)
 }
 
 type ByPath<M> = Family<[(&'static str, &'static str); 1], M, fn() -> M>;
@@ -145,6 +213,9 @@ type ByOutcome = Family<[(&'static str, &'static str); 2], Counter>;
 pub struct ReviewMetrics {
     answers: ByOutcome,
     seconds: ByPath<Histogram>,
+    unanswered: UnansweredReviews,
+    /// Once it serves.
+    intake: Arc<OnceLock<Arc<Intake>>>,
 }
 
 impl Default for ReviewMetrics {
@@ -153,11 +224,17 @@ impl Default for ReviewMetrics {
         Self {
             answers: Family::default(),
             seconds: Family::new_with_constructor(histogram),
+            unanswered: UnansweredReviews::default(),
+            intake: Arc::default(),
         }
     }
 }
 
 impl ReviewMetrics {
+    fn follow(&self, intake: &Arc<Intake>) {
+        let _ = self.intake.set(intake.clone());
+    }
+
     fn count(&self, path: &'static str, outcome: &'static str, begun: Instant) {
         let labels = [("path", path), ("outcome", outcome)];
         self.answers.get_or_create(&labels).inc();
@@ -170,13 +247,198 @@ impl ReviewMetrics {
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "tidepool_admission_reviews",
-            "Answered reviews by path and outcome",
+            "Reviews by path and outcome",
             self.answers.clone(),
         );
         registry.register(
             "tidepool_admission_review_duration_seconds",
             "Time to answer a review, without the network",
             self.seconds.clone(),
+        );
+        self.unanswered.register(registry);
+        let (now, most) = self.intake.get().map(|it| it.held()).unwrap_or_default();
+        for (name, help, bytes) in [
+            (
+                "tidepool_admission_review_bytes",
+                "Memory that is set aside for reviews",
+                now,
+            ),
+            (
+                "tidepool_admission_review_bytes_max",
+                "The most memory that was set aside for reviews so far",
+                most,
+            ),
+        ] {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+            registry.register(name, help, gauge);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn served(reviewer: Reviewer) -> Arc<Served> {
+        Arc::new(Served {
+            path: "/test",
+            reviewer,
+            metrics: ReviewMetrics::default(),
+            intake: Arc::default(),
+            answered_within: Duration::from_secs(120),
+        })
+    }
+
+    fn review(object: &Value) -> Bytes {
+        let request = json!({"uid": "u", "object": object});
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
+        review.to_string().into()
+    }
+
+    fn request(length: usize, body: Body) -> Request {
+        let request = http::Request::post("/test").header(CONTENT_LENGTH, length);
+        request.body(body).unwrap()
+    }
+
+    async fn send(served: &Arc<Served>, body: Bytes) -> StatusCode {
+        let request = request(body.len(), body.into());
+        handle(State(served.clone()), request).await.status()
+    }
+
+    fn metrics(served: &Served) -> String {
+        let mut registry = Registry::default();
+        served.metrics.follow(&served.intake);
+        served.metrics.register(&mut registry);
+        crate::serve::encode_metrics(&registry)
+    }
+
+    /// A pod with 3 MiB of `<`, which the API server writes with six bytes each.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_large_reviews_take_bounded_memory_and_small_ones_do_not_wait() {
+        const LARGE: usize = 200;
+        let judged = Arc::new(AtomicUsize::new(0));
+        let reviewer = immediate({
+            let judged = judged.clone();
+            move |review| {
+                let text = review.object["text"].as_str().unwrap_or_default();
+                if text.len() == 3 << 20 {
+                    judged.fetch_add(1, Ordering::Relaxed);
+                }
+                ReviewAnswer::default()
+            }
+        });
+        let served = served(reviewer);
+        let text = r"\u003c".repeat(3 << 20);
+        let large = review(&json!({"text": "TEXT"}));
+        let large = String::from_utf8(large.to_vec()).unwrap();
+        let large = Bytes::from(large.replace("TEXT", &text));
+        assert!(large.len() > 18 << 20);
+        let all: Vec<_> = (0..LARGE)
+            .map(|_| {
+                let (served, large) = (served.clone(), large.clone());
+                tokio::spawn(async move { send(&served, large).await })
+            })
+            .collect();
+        let small = review(&json!({"text": "small"}));
+        let mut answered = 0;
+        while judged.load(Ordering::Relaxed) < LARGE {
+            assert_eq!(send(&served, small.clone()).await, 200);
+            answered += 1;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        for one in all {
+            assert_eq!(one.await.unwrap(), 200);
+        }
+        let (held, most) = served.intake.held();
+        println!(
+            "{answered} small reviews meanwhile, at most {} MiB",
+            most >> 20
+        );
+        assert_eq!(held, 0);
+        assert!((150 << 20..=256 << 20).contains(&most), "{most}");
+        // Each large one takes a turn of its own; a small one is answered in between.
+        assert!(answered >= LARGE / 2, "{answered} small reviews");
+        assert!(metrics(&served).contains("tidepool_admission_review_bytes 0"));
+    }
+
+    #[tokio::test]
+    async fn each_review_without_an_answer_is_counted_by_its_reason() {
+        let reviewer: Reviewer = Arc::new(|review: Review| {
+            async move {
+                match review.object.as_str() {
+                    Some("panic") => panic!("as the test wants"),
+                    Some("unable") => Err(NoAnswer("no idea".to_owned())),
+                    Some("never") => std::future::pending().await,
+                    _ => Ok(ReviewAnswer::default()),
+                }
+            }
+            .boxed()
+        });
+        let mut served = Arc::into_inner(served(reviewer)).unwrap();
+        served.answered_within = Duration::from_millis(500);
+        let mut intake = Intake::default();
+        intake.arrives_within = Duration::from_millis(100);
+        served.intake = Arc::new(intake);
+        let served = Arc::new(served);
+        let slow =
+            || Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let broken = || {
+            let error = std::io::Error::other("reset");
+            Body::from_stream(futures::stream::iter([Err::<Bytes, _>(error)]))
+        };
+        let answer = async |request| handle(State(served.clone()), request).await;
+        for (reason, request, want) in [
+            ("too_large", request(33 << 20, slow()), 413),
+            ("slow", request(10, slow()), 408),
+            ("closed", request(10, broken()), 400),
+            ("invalid", request(4, "null".into()), 400),
+        ] {
+            assert_eq!(answer(request).await.status(), want, "{reason}");
+        }
+        for (reason, want) in [("panic", 500), ("unable", 503), ("never", 503)] {
+            let body = review(&json!(reason));
+            assert_eq!(send(&served, body).await, want, "{reason}");
+        }
+        let gone = send(&served, review(&json!("never")));
+        let gone = tokio::time::timeout(Duration::from_millis(10), gone).await;
+        assert!(gone.is_err(), "the client closes the connection");
+        assert_eq!(send(&served, review(&json!("fine"))).await, 200);
+        let metrics = metrics(&served);
+        for (reason, count) in [
+            ("too_large", 1),
+            ("slow", 1),
+            ("closed", 2),
+            ("invalid", 1),
+            ("panic", 1),
+            ("unable", 1),
+            ("timeout", 1),
+        ] {
+            let line = format!(
+                r#"tidepool_admission_unanswered_reviews_total{{path="/test",reason="{reason}"}} {count}"#
+            );
+            assert!(metrics.contains(&line), "{line}: {metrics}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_with_very_many_values_is_refused() {
+        let served = served(immediate(|_| panic!("it is not judged")));
+        let body = review(&json!({"list": vec![0; 200_000]}));
+        let request = request(body.len(), body.into());
+        let response = handle(State(served.clone()), request).await;
+        assert_eq!(response.status(), 200);
+        let body = axum::body::to_bytes(response.into_body(), 1 << 20).await;
+        let answer: Value = serde_json::from_slice(&body.unwrap()).unwrap();
+        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("the object has 200002 values in JSON"),
+            "{message}"
         );
     }
 }

@@ -16,6 +16,7 @@ use control_plane::webhook::certificates::{
 use control_plane::webhook::server::{immediate, respond};
 use control_plane::webhook::settings;
 use control_plane::webhook::{NAME, Webhook, WebhookOptions};
+use engine::admission::SystemNamespaces;
 use futures::FutureExt;
 use http::StatusCode;
 use http_body_util::BodyExt;
@@ -37,6 +38,7 @@ fn options(certificates: CertificateOptions) -> WebhookOptions {
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         certificates,
         namespace: NAMESPACE.to_owned(),
+        system_namespaces: SystemNamespaces::default(),
         serve: None,
         shutdown_delay: Duration::ZERO,
     }
@@ -251,7 +253,9 @@ async fn reviews_and_bodies_that_are_none() {
     older["apiVersion"] = json!("admission.k8s.io/v1beta1");
     let table = json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table", "rows": []});
     let mut long = batch_pod();
-    long["metadata"]["annotations"] = json!({"long": "x".repeat(3 << 20)});
+    long["metadata"]["annotations"] = json!({"long": "x".repeat(20 << 20)});
+    let mut longest = batch_pod();
+    longest["metadata"]["annotations"] = json!({"long": "x".repeat(32 << 20)});
     for (case, body, want, words) in [
         (
             "another version",
@@ -262,7 +266,18 @@ async fn reviews_and_bodies_that_are_none() {
         ("a table", table.to_string().into_bytes(), 400, "`Table`"),
         ("half of it", valid[..valid.len() / 2].to_vec(), 400, "EOF"),
         ("nothing", Vec::new(), 400, "EOF"),
-        ("3 MiB", review(&long).to_string().into_bytes(), 413, ""),
+        (
+            "20 MiB",
+            review(&long).to_string().into_bytes(),
+            200,
+            r#""patchType":"JSONPatch""#,
+        ),
+        (
+            "32 MiB",
+            review(&longest).to_string().into_bytes(),
+            413,
+            "at most 33554432 are allowed",
+        ),
         (
             "no pod",
             review(&json!({"kind": "Table"})).to_string().into_bytes(),
@@ -288,7 +303,7 @@ async fn settings_are_refused_at_the_write() {
         assert_eq!(request.uri().path(), settings::VALIDATE_SETTINGS);
         let reviewer = reviewer.clone();
         async move {
-            let (status, kind, body, _) = respond(&reviewer, request.body()).await;
+            let (status, kind, body) = respond(&reviewer, request.body()).await;
             let response = http::Response::builder().status(status);
             let response = response.header("content-type", kind).body(body.into());
             response.unwrap()
@@ -430,4 +445,16 @@ async fn certificates_from_files() {
         bundle(&fixture).await.is_empty(),
         "the configurations are not touched"
     );
+}
+
+#[test]
+fn the_strict_configuration_differs_only_in_what_a_missing_answer_means() {
+    let mut plain = objects(include_str!("../../../../deploy/webhook-node-names.yaml"));
+    let strict = objects(include_str!(
+        "../../../../deploy/webhook-node-names-strict.yaml"
+    ));
+    assert_eq!(plain[0]["webhooks"][0]["failurePolicy"], "Ignore");
+    plain[0]["webhooks"][0]["failurePolicy"] = json!("Fail");
+    plain[0]["webhooks"][0]["timeoutSeconds"] = json!(5);
+    assert_eq!(plain, strict);
 }

@@ -1,5 +1,7 @@
 //! What the API server fills into a pod: requests from limits, and the defaults of LimitRanges.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::fields::{CONTAINER_LISTS, annotation, list_mut, name};
@@ -54,7 +56,7 @@ fn fill_container(
                 }
             }
             if !set.is_empty() {
-                let kind = kind.field().trim_end_matches('s');
+                let kind = singular(kind);
                 notes.push(format!("{} {kind} for {prefix} {name}", set.join(", ")));
             }
         }
@@ -74,28 +76,62 @@ fn set_missing(
     is_missing
 }
 
-/// Whether the server filled this in from a LimitRange, by its annotation on the pod.
-pub(super) fn was_filled(
-    pod: &Value,
-    list: &str,
-    container: &str,
-    kind: ResourceField,
-    native: Native,
-) -> bool {
-    let Some(text) = annotation(pod, LIMIT_RANGER) else {
-        return false;
-    };
-    let notes = text
-        .strip_prefix("LimitRanger plugin set: ")
-        .unwrap_or(text);
-    let prefix = match list == CONTAINER_LISTS[0] {
-        true => "init container",
-        false => "container",
-    };
-    let kind = kind.field().trim_end_matches('s');
-    let end = format!(" {kind} for {prefix} {container}");
-    notes.split("; ").any(|note| {
-        let resources = note.strip_suffix(&end);
-        resources.is_some_and(|resources| resources.split(", ").any(|it| it == native.name()))
-    })
+/// What the server filled in from a LimitRange, by its annotation on the pod.
+pub(super) struct FilledIn<'a>(HashSet<Filled<'a>>);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Filled<'a> {
+    resource: &'a str,
+    /// Such as ` request for container NAME`.
+    place: &'a str,
+}
+
+impl<'a> FilledIn<'a> {
+    /// In one pass: the annotation has a note for each container.
+    pub(super) fn of(pod: &'a Value) -> Self {
+        let text = annotation(pod, LIMIT_RANGER).unwrap_or_default();
+        let notes = text
+            .strip_prefix("LimitRanger plugin set: ")
+            .unwrap_or(text)
+            .split("; ");
+        let filled = notes.flat_map(|note| {
+            let kinds = [ResourceField::Requests, ResourceField::Limits];
+            let starts = kinds
+                .into_iter()
+                .filter_map(|kind| note.find(&format!(" {} for ", singular(kind))));
+            let (resources, place) = note.split_at(starts.min().unwrap_or(note.len()));
+            resources
+                .split(", ")
+                .map(move |resource| Filled { resource, place })
+        });
+        Self(filled.collect())
+    }
+
+    pub(super) fn has(
+        &self,
+        list: &str,
+        container: &str,
+        kind: ResourceField,
+        native: Native,
+    ) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let prefix = match list == CONTAINER_LISTS[0] {
+            true => "init container",
+            false => "container",
+        };
+        let place = format!(" {} for {prefix} {container}", singular(kind));
+        self.0.contains(&Filled {
+            resource: native.name(),
+            place: &place,
+        })
+    }
+}
+
+fn singular(kind: ResourceField) -> &'static str {
+    match kind {
+        ResourceField::Requests => "request",
+        ResourceField::Limits => "limit",
+    }
 }

@@ -2,15 +2,18 @@
 
 use serde_json::{Map, Value};
 
-use super::Mutation;
 use super::fields::{annotation, name};
 use super::keys::EXTENDED_RESOURCES;
 use super::resources::{ResourceField, object_in};
+use super::{Mutation, Refused};
 use crate::model::{Quantity, TierAccount};
+
+/// Bytes of all annotations of an object, for the API server.
+const LONGEST: usize = 256 << 10;
 
 /// Writes the annotation if app containers name resources of Koordinator's tiers and it does not say so yet. Without such resources
 /// it would be the author's word only, and goes.
-pub(super) fn annotate(change: &mut Mutation) {
+pub(super) fn annotate(change: &mut Mutation) -> Result<(), Refused> {
     let mut containers = Map::new();
     for container in change.pod["spec"]["containers"]
         .as_array()
@@ -40,22 +43,31 @@ pub(super) fn annotate(change: &mut Mutation) {
     }
     if containers.is_empty() {
         remove(change);
-        return;
+        return Ok(());
     }
+    let count = containers.len();
     containers.sort_keys();
     let wanted = serde_json::json!({"containers": containers});
     let known = annotation(&change.pod, EXTENDED_RESOURCES);
     let known = known.and_then(|text| serde_json::from_str::<Value>(text).ok());
     if known.is_some_and(|known| is_same(&known, &wanted)) {
-        return;
+        return Ok(());
+    }
+    let text = wanted.to_string();
+    if text.len() > LONGEST {
+        return Err(Refused::one(format!(
+            "the pod has {count} containers with tier resources, which need {} bytes in the annotation {EXTENDED_RESOURCES}: at most \
+             {LONGEST} are allowed; use fewer containers",
+            text.len()
+        )));
     }
     if let Some(metadata) = change.pod["metadata"].as_object_mut() {
-        let text = wanted.to_string().into();
-        object_in(metadata, "annotations").insert(EXTENDED_RESOURCES.to_owned(), text);
+        object_in(metadata, "annotations").insert(EXTENDED_RESOURCES.to_owned(), text.into());
         let reason =
             format!("the annotation {EXTENDED_RESOURCES} has the tier resources of each container");
         change.reasons.push(reason);
     }
+    Ok(())
 }
 
 fn remove(change: &mut Mutation) {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::MOST_SHOWN;
 use super::fields::{CONTAINER_LISTS, containers};
 use super::resources::Native;
 use crate::model::Quantity;
@@ -70,6 +71,11 @@ pub(super) fn native_users(pod: &Value) -> Vec<String> {
                 found.push(super::fields::name(container).to_owned());
             }
         }
+    }
+    let more = found.len().saturating_sub(MOST_SHOWN);
+    if more > 0 {
+        found.truncate(MOST_SHOWN);
+        found.push(format!("and {more} more"));
     }
     found
 }

@@ -824,3 +824,68 @@ fn updates_keep_the_class() {
         "a pod that was admitted before stays editable"
     );
 }
+
+/// A LimitRange filled in what each of the containers lacks, and noted it.
+#[test]
+fn a_pod_with_thousands_of_containers_is_answered_in_time() {
+    const COUNT: usize = 8_000;
+    let native =
+        json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
+    let tier = json!({"requests": {"cpu": "1", "memory": "1Gi",
+        "resource.katalyst.kubewharf.io/reclaimed_millicpu": "1k"},
+        "limits": {"resource.katalyst.kubewharf.io/reclaimed_millicpu": "1k"}});
+    let many = |mut pod: Value, resources: &Value| {
+        let container =
+            |i: usize| json!({"name": format!("c{i}"), "image": "i", "resources": resources});
+        let notes = (0..COUNT).map(|i| format!("cpu, memory request for container c{i}"));
+        let notes: Vec<String> = notes.collect();
+        let notes = format!("LimitRanger plugin set: {}", notes.join("; "));
+        pod["metadata"]["annotations"][keys::LIMIT_RANGER] = json!(notes);
+        let containers: Vec<Value> = (0..COUNT).map(container).collect();
+        pod["spec"]["containers"] = containers.into();
+        pod
+    };
+    let mid = koordinator("BE", "koord-mid", json!({}));
+    let contradiction = koordinator("LSR", "koord-prod", json!({}));
+    for (case, pod, want) in [
+        (
+            "reclaimed",
+            many(katalyst("reclaimed_cores", json!({})), &native),
+            None,
+        ),
+        (
+            "defaults of a LimitRange beside tier resources",
+            many(katalyst("reclaimed_cores", json!({})), &tier),
+            None,
+        ),
+        (
+            "mid",
+            many(mid.clone(), &native),
+            Some("the pod has 8000 containers with tier resources, which need "),
+        ),
+        (
+            "a fault in each container",
+            many(mid, &json!({"requests": {"cpu": "x"}})),
+            Some("and 7980 more faults"),
+        ),
+        (
+            "native containers of a wrong QoS class",
+            many(contradiction, &json!({"requests": {"cpu": "1"}})),
+            Some("and 7980 more"),
+        ),
+    ] {
+        let begun = std::time::Instant::now();
+        let result = admit(&request(&pod), &settings());
+        let took = begun.elapsed();
+        assert!(took < std::time::Duration::from_secs(1), "{case}: {took:?}");
+        match (result, want) {
+            (Ok(_), None) => {}
+            (Err(refused), Some(want)) => {
+                let text = refused.to_string();
+                assert!(text.contains(want) && text.len() < 10_000, "{case}: {text}");
+            }
+            (Ok(_), Some(_)) => panic!("{case}: it is admitted"),
+            (Err(refused), None) => panic!("{case}: {refused}"),
+        }
+    }
+}

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::defaults::was_filled;
+use super::defaults::FilledIn;
 use super::fields::{CONTAINER_LISTS, accounts, describe, list_mut, name, qos_labels};
 use super::limit_range::{LimitRange, needing_limit, refusing_zero};
 use super::resources::{Native, ResourceField, WrittenQuantity, check_tier, read, set};
@@ -25,6 +25,7 @@ pub(super) fn translate(ranges: &[LimitRange], change: &mut Mutation) -> Result<
     let original = change.pod.clone();
     let tier = Tiering {
         pod: &original,
+        filled: FilledIn::of(&original),
         class,
         account,
         ranges,
@@ -87,6 +88,7 @@ pub(super) fn foreign_account(
 struct Tiering<'a> {
     /// As it was.
     pod: &'a Value,
+    filled: FilledIn<'a>,
     class: QosClass,
     account: TierAccount,
     ranges: &'a [LimitRange],
@@ -113,8 +115,7 @@ impl Tiering<'_> {
         // What a LimitRange filled in is no wish of the user: it only counts where the user wished nothing.
         let own = |kind: ResourceField| -> Result<Option<WrittenQuantity>, String> {
             let written = read(container, kind, native.name())?;
-            let is_default =
-                names_tier && was_filled(self.pod, list, name(container), kind, native);
+            let is_default = names_tier && self.filled.has(list, name(container), kind, native);
             Ok(written.filter(|_| !is_default))
         };
         let (request, limit) = (own(ResourceField::Requests)?, own(ResourceField::Limits)?);

@@ -113,6 +113,12 @@ fn refusals_and_bad_input() {
             "container c has no limits.cpu",
         ),
         (
+            "the class system of a user",
+            pod("SYSTEM", "1").replace("priorityClassName: koord-mid, ", ""),
+            3,
+            "pods of class system are allowed in these namespaces only: kube-system; found namespace default",
+        ),
+        (
             "not a pod",
             "kind: Service\nspec: {}\n".to_owned(),
             2,
