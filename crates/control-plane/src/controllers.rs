@@ -265,6 +265,7 @@ impl Controllers {
             leadership: Arc::new(Leadership::new(role)),
             election: options.election.clone(),
             context: Mutex::default(),
+            unable: Mutex::default(),
             stopping: AtomicBool::new(false),
         }));
         Ok(Self {
@@ -348,7 +349,9 @@ impl ControllersWork {
             why = failing_for(deadline, || context.check_usable()) => why,
         };
         self.state.set_context(None);
-        format!("watches have failed for {deadline:?}: {why}")
+        let why = format!("watches have failed for {deadline:?}: {why}");
+        self.state.set_unable(Some(why.clone()));
+        why
     }
 }
 
@@ -362,6 +365,7 @@ impl LeaderWork for ControllersWork {
     /// Without the Lease there are no watches to look at. Another replica has time to take it.
     async fn able(&self) {
         tokio::time::sleep(self.pause).await;
+        self.state.set_unable(None);
     }
 }
 
@@ -387,6 +391,8 @@ struct ControllersState {
     election: Option<Election>,
     /// While this process leads.
     context: Mutex<Option<Arc<Context>>>,
+    /// Why this process gave up the Lease; for a moment, since it watches nothing then.
+    unable: Mutex<Option<String>>,
     stopping: AtomicBool,
 }
 
@@ -401,9 +407,42 @@ impl StateServer {
         *known.unwrap_or_else(PoisonError::into_inner) = context.cloned();
     }
 
+    fn set_unable(&self, why: Option<String>) {
+        let known = self.0.unable.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
     fn election_check(&self) -> Option<Check> {
         let election = self.0.election.as_ref()?;
         Some(("leaderElection", self.0.leadership.check(election)))
+    }
+
+    /// A standby watches nothing: what it reads is the Lease.
+    fn server_check(&self) -> Option<Check> {
+        let election = self.0.election.as_ref()?;
+        Some(("api-server", self.0.leadership.check_reached(election)))
+    }
+
+    /// What the leader watches was listed, and is followed.
+    fn watch_checks(&self) -> [Check; 2] {
+        let (synced, followed) = match self.context() {
+            Some(context) => {
+                let synced = match context.unsynced() {
+                    kinds if kinds.is_empty() => Ok(()),
+                    kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
+                };
+                (synced, context.check_followed())
+            }
+            None if self.0.election.is_none() => {
+                (Err("the controllers have not started".to_owned()), Ok(()))
+            }
+            None => {
+                let unable = self.0.unable.lock();
+                let unable = unable.unwrap_or_else(PoisonError::into_inner).clone();
+                (Ok(()), unable.map_or(Ok(()), Err))
+            }
+        };
+        [("informer-sync", synced), ("watches", followed)]
     }
 }
 
@@ -419,20 +458,12 @@ impl Component for StateServer {
             true => Err("process is shutting down".to_owned()),
             false => Ok(()),
         };
-        let context = self.context();
-        let unsynced = context.as_ref().map(|it| it.unsynced());
-        let synced = match unsynced.unwrap_or_default() {
-            kinds if kinds.is_empty() => Ok(()),
-            kinds => Err(format!("not listed yet: {}", kinds.join(", "))),
-        };
-        let followed = context.map_or(Ok(()), |it| it.check_followed());
-        let election = self.election_check().into_iter();
-        let rest = [
-            ("shutdown", shutdown),
-            ("informer-sync", synced),
-            ("watches", followed),
-        ];
-        election.chain(rest).collect()
+        let election = [self.election_check(), self.server_check()];
+        let election = election.into_iter().flatten();
+        election
+            .chain([("shutdown", shutdown)])
+            .chain(self.watch_checks())
+            .collect()
     }
 
     fn metrics(&self) -> String {

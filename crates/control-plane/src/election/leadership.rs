@@ -1,7 +1,7 @@
 //! Whether this process may write to the cluster, and for how long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -23,6 +23,14 @@ pub(crate) struct Leadership {
     role: watch::Sender<Role>,
     /// The holder of the Lease, as last seen.
     leader: Mutex<Option<Leader>>,
+    /// When the API server answered about the Lease last, and why it has not since.
+    answered: Mutex<LastAnswer>,
+}
+
+#[derive(Debug, Default)]
+struct LastAnswer {
+    at: Option<Instant>,
+    failure: Option<String>,
 }
 
 impl Leadership {
@@ -38,6 +46,7 @@ impl Leadership {
             renewed: AtomicU64::new(0),
             role: watch::Sender::new(role),
             leader: Mutex::default(),
+            answered: Mutex::default(),
         }
     }
 
@@ -104,6 +113,43 @@ impl Leadership {
             return Err(format!("the Lease was last renewed {age:?} ago"));
         }
         Ok(())
+    }
+
+    /// The API server answered about the Lease.
+    pub(super) fn answered(&self) {
+        *self.last_answer() = LastAnswer {
+            at: Some(Instant::now()),
+            failure: None,
+        };
+    }
+
+    /// It did not.
+    pub(super) fn unanswered(&self, why: String) {
+        self.last_answer().failure = Some(why);
+    }
+
+    /// A check of readiness: this candidate reaches the API server, so that it can take over.
+    pub(crate) fn check_reached(&self, election: &Election) -> Result<(), String> {
+        let last = self.last_answer();
+        let silence = last.at.unwrap_or(self.begun).elapsed();
+        // A candidate asks once in up to 2.2 periods, and waits for an answer.
+        let longest = 2 * election.renew_deadline;
+        let why = last.failure.as_deref().unwrap_or("no answer yet");
+        let lease = format!("Lease {}/{}", election.namespace, election.name);
+        match last.at {
+            Some(_) if silence <= longest => Ok(()),
+            Some(_) => Err(format!(
+                "the API server has not answered about {lease} for {} s: {why}",
+                silence.as_secs()
+            )),
+            None => Err(format!(
+                "the API server has not answered about {lease}: {why}"
+            )),
+        }
+    }
+
+    fn last_answer(&self) -> MutexGuard<'_, LastAnswer> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn micros(&self, at: Instant) -> u64 {

@@ -304,8 +304,17 @@ impl Candidate {
 
     async fn attempt(&mut self) -> LeaseAttempt {
         match self.take_or_renew().await {
-            Ok(attempt) => attempt,
+            Ok(attempt) => {
+                self.leadership.answered();
+                attempt
+            }
             Err(refusal) => {
+                match &refusal {
+                    // Not a success, but an answer.
+                    Refusal::Refused { .. } => self.leadership.answered(),
+                    Refusal::Unknown(why) => self.leadership.unanswered(why.clone()),
+                    Refusal::NotLeader => {}
+                }
                 // Another candidate wrote it, or the response was lost: read it again.
                 if let Some((record, _)) = &mut self.observed {
                     record.forget_version();

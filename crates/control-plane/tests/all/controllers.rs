@@ -147,7 +147,7 @@ async fn the_leader_runs_the_controllers_and_hands_over() {
     for check in ["leaderElection", "shutdown", "informer-sync", "watches"] {
         assert!(text.contains(&format!("[+]{check} ok")), "{text}");
     }
-    assert_eq!(get(standby, "/readyz").await, (200, "ok".to_owned()));
+    is_ready(standby).await;
     assert_eq!(get(server, "/livez").await, (200, "ok".to_owned()));
     let (_, metrics) = get(server, "/metrics").await;
     for line in [
@@ -177,7 +177,7 @@ async fn without_controllers_it_still_leads_and_serves() {
         let _ = stopped.await;
     }));
     becomes(&fixture.client, "me").await;
-    assert_eq!(get(server, "/readyz").await.0, 200);
+    is_ready(server).await;
     drop(stop);
     running.await.unwrap().unwrap();
     becomes(&fixture.client, "").await;
@@ -241,7 +241,77 @@ async fn a_controller_without_a_permission_waits_alone() {
         }
     })
     .await;
-    eventually("all is well", || async {
+    is_ready(server).await;
+}
+
+/// A candidate, a standby, a leader and a replica without election, while the API server is silent.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_server_that_nobody_can_reach_no_replica_is_ready() {
+    let fixture = Fixture::new().await;
+    let start = |identity: &str, has_election: bool, is_silent: &Arc<AtomicBool>| {
+        let (inner, is_silent) = (fixture.client.clone(), is_silent.clone());
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (inner, is_silent) = (inner.clone(), is_silent.clone());
+            async move {
+                if is_silent.load(Ordering::Relaxed) {
+                    std::future::pending::<()>().await;
+                }
+                inner.send(request).await
+            }
+        });
+        let mut options = options(identity, &COPIES_AND_SCHEDULERS[1..]);
+        options.election = options.election.filter(|_| has_election);
+        let connect = Connect::Client(Client::new(service, NAMESPACE));
+        let controllers = Controllers::new(connect, options).unwrap();
+        let server = controllers.server().unwrap();
+        (
+            server,
+            tokio::spawn(controllers.run(std::future::pending())),
+        )
+    };
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let namespace = object(json!({"metadata": {"name": "tidepool-system"}}));
+    let made = namespaces.create(&PostParams::default(), &namespace).await;
+    made.unwrap();
+    let says = async |server, want: &str| {
+        eventually(want, || async {
+            let (code, text) = get(server, "/readyz").await;
+            match code == 500 && text.contains(want) {
+                true => Ok(()),
+                false => Err(text),
+            }
+        })
+        .await;
+    };
+    let cut = |is_cut| Arc::new(AtomicBool::new(is_cut));
+
+    let (candidate, _running) = start("candidate", true, &cut(true));
+    says(
+        candidate,
+        "the API server has not answered about Lease default/controllers: no answer",
+    )
+    .await;
+    assert_eq!(get(candidate, "/healthz").await.0, 200, "it is not killed");
+    let (alone, _running) = start("alone", false, &cut(true));
+    says(alone, "not listed yet: leases").await;
+
+    let (first, second) = (cut(false), cut(false));
+    let (leader, _leads) = start("leader", true, &first);
+    is_ready(leader).await;
+    let (standby, _waits) = start("standby", true, &second);
+    is_ready(standby).await;
+    second.store(true, Ordering::Relaxed);
+    says(
+        standby,
+        "the API server has not answered about Lease default/controllers for 4 s: no answer",
+    )
+    .await;
+    second.store(false, Ordering::Relaxed);
+    is_ready(standby).await;
+}
+
+async fn is_ready(server: SocketAddr) {
+    eventually("it is ready", || async {
         let (code, text) = get(server, "/readyz").await;
         if code == 200 { Ok(()) } else { Err(text) }
     })
