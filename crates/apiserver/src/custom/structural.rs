@@ -22,6 +22,12 @@ const STRUCTURE: [&str; 6] = [
 
 /// Checks the whole schema at `field`.
 pub(super) fn check(schema: &Value, field: &str, errors: &mut FieldErrors) {
+    let known = errors.len();
+    check_supported(schema, field, errors);
+    // With these fields a schema has no structure that could be checked.
+    if errors.len() > known {
+        return;
+    }
     match text(schema, "type") {
         "" => {
             let detail = "must not be empty at the root";
@@ -59,6 +65,39 @@ pub(super) fn check(schema: &Value, field: &str, errors: &mut FieldErrors) {
     check_node(schema, field, errors);
 }
 
+/// JSON Schema has more fields than definitions may use, at any depth.
+fn check_supported(schema: &Value, field: &str, errors: &mut FieldErrors) {
+    if !schema.is_object() {
+        return;
+    }
+    for key in [
+        "id",
+        "additionalItems",
+        "patternProperties",
+        "definitions",
+        "dependencies",
+        "$ref",
+    ] {
+        let found = at(schema, key);
+        if !found.is_null() && (key == "$ref" || !is_empty(found)) {
+            let detail = format!("{key} is not supported");
+            errors.push(FieldError::forbidden(format!("{field}.{key}"), &detail));
+        }
+    }
+    for key in ["additionalProperties", "items", "not"] {
+        check_supported(at(schema, key), &format!("{field}.{key}"), errors);
+    }
+    let properties = at(schema, "properties").as_object().into_iter().flatten();
+    for (name, part) in properties {
+        check_supported(part, &format!("{field}.properties[{name}]"), errors);
+    }
+    for list in ["allOf", "oneOf", "anyOf"] {
+        for (i, part) in items(schema, list).iter().enumerate() {
+            check_supported(part, &format!("{field}.{list}[{i}]"), errors);
+        }
+    }
+}
+
 /// A schema below the root must have a type, unless it allows two or anything.
 fn check_part(schema: &Value, field: &str, of: &str, errors: &mut FieldErrors) {
     let open = [
@@ -67,13 +106,6 @@ fn check_part(schema: &Value, field: &str, of: &str, errors: &mut FieldErrors) {
     ]
     .iter()
     .any(|flag| schema.get(*flag) == Some(&Value::Bool(true)));
-    if schema.get("$ref").is_some() {
-        errors.push(FieldError::forbidden(
-            format!("{field}.$ref"),
-            "$ref is not supported",
-        ));
-        return;
-    }
     if text(schema, "type").is_empty() && !open {
         let detail = format!("must not be empty for specified {of}");
         errors.push(FieldError::required(format!("{field}.type"), &detail));
@@ -303,8 +335,30 @@ mod tests {
                 "properties[a].additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
             ),
             (
-                with(json!({"$ref": "#/x"})),
+                json!({"type": "object", "$ref": "#/x"}),
+                "$ref: Forbidden: $ref is not supported",
+            ),
+            (
+                with(json!({"$ref": ""})),
                 "properties[a].$ref: Forbidden: $ref is not supported",
+            ),
+            (
+                with(json!({"type": "array", "items": {"$ref": "#/x"}})),
+                "properties[a].items.$ref: Forbidden: $ref is not supported",
+            ),
+            (
+                with(
+                    json!({"type": "string", "anyOf": [{"minLength": 1}, {"not": {"$ref": "#/x"}}]}),
+                ),
+                "properties[a].anyOf[1].not.$ref: Forbidden: $ref is not supported",
+            ),
+            (
+                with(json!({"type": "object", "additionalProperties": {"$ref": "#/x"}})),
+                "properties[a].additionalProperties.$ref: Forbidden: $ref is not supported",
+            ),
+            (
+                with(json!({"type": "string", "definitions": {"x": {"type": "string"}}})),
+                "properties[a].definitions: Forbidden: definitions is not supported",
             ),
             (
                 json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),

@@ -30,6 +30,11 @@ pub(super) const ALL: &[Behaviour] = &[
         status_scale_and_generation,
     ),
     behaviour("K6", "custom resources: printer columns", printer_columns),
+    behaviour(
+        "K7",
+        "custom resources: fields of JSON Schema that definitions may not use",
+        unsupported_fields,
+    ),
 ];
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -460,4 +465,28 @@ fn printer_columns(s: &mut Session) {
     s.send(Request::get(&path).accept(table));
     s.prepare(&Request::post(&path).json(&object(s, "Bare", "b", json!({}))));
     s.send(Request::get(&path).accept(table));
+}
+
+fn unsupported_fields(s: &mut Session) {
+    let reference = || json!({"$ref": "#/definitions/x"});
+    let with = |part: Value| json!({"type": "object", "properties": {"a": part}});
+    for schema in [
+        json!({"type": "object", "$ref": "#/x"}),
+        with(reference()),
+        with(json!({"type": "string", "$ref": ""})),
+        with(json!({"type": "array", "items": reference()})),
+        with(json!({"type": "object", "additionalProperties": reference()})),
+        with(json!({"type": "string", "allOf": [reference()]})),
+        with(json!({"type": "string", "oneOf": [{"minLength": 1}, reference()]})),
+        with(json!({"type": "string", "anyOf": [{"not": reference()}]})),
+        with(json!({"type": "string", "not": reference()})),
+        with(json!({"type": "string", "id": "x"})),
+        with(json!({"type": "object", "definitions": {"x": {"type": "string"}}})),
+        with(json!({"type": "object", "patternProperties": {"x": {"type": "string"}}})),
+        with(json!({"type": "object", "dependencies": {"x": ["y"]}})),
+    ] {
+        let mut definition = definition(&group(s), "refused", "Refused", schema);
+        definition["spec"]["versions"][0]["subresources"] = Value::Null;
+        s.post(DEFINITIONS, &definition);
+    }
 }
