@@ -19,10 +19,13 @@ pub(crate) const URGENT: &str = "urgent";
 pub(crate) const URGENT_PRIORITY: i64 = 1_000;
 /// Nodes per group, each with four cpus.
 const NODES: usize = 3;
-const MANIFESTS: [&str; 3] = [
+const MANIFESTS: [&str; 6] = [
     include_str!("../../../deploy/namespace.yaml"),
     include_str!("../../../deploy/scheduler.yaml"),
+    include_str!("../../../deploy/webhook.yaml"),
+    include_str!("../../../deploy/gate.yaml"),
     include_str!("../../../deploy/crds/node.katalyst.kubewharf.io_customnoderesources.yaml"),
+    include_str!("../../../deploy/crds/config.koordinator.sh_clustercolocationprofiles.yaml"),
 ];
 const KUBECTL: Duration = Duration::from_secs(120);
 
@@ -86,12 +89,18 @@ pub(crate) fn lend(api: &Api, node: &str, millis: u64) -> Result<()> {
     Ok(())
 }
 
-/// Without the Deployment, which would be pods.
+/// Without the Deployments, which would be pods; and the webhook and the gate are asked about no pod.
 fn apply_manifests(control_plane: &ControlPlane) -> Result<()> {
     let mut items: Vec<Value> = Vec::new();
     for text in MANIFESTS {
         let objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
         items.extend(objects.into_iter().filter(|it| it["kind"] != "Deployment"));
+    }
+    for item in &mut items {
+        let webhooks = item.get_mut("webhooks").and_then(Value::as_array_mut);
+        for webhook in webhooks.into_iter().flatten() {
+            webhook["namespaceSelector"] = json!({"matchLabels": {"chaos": "none"}});
+        }
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     let kubectl = control_plane.kubectl()?;

@@ -4,18 +4,21 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use e2e::ControlPlane;
+use e2e::{Api, ControlPlane};
 
 use crate::journal::Journal;
 use crate::plan::{Dice, Fault, FaultKind, Lane, Victim};
 use crate::proxy::{ChaosProxy, EventHold, Link, RequestRule, WatchEnd};
 use crate::replicas::{Order, Replicas, signal};
 use crate::takeover::{Phase, Takeover};
+use crate::webhooks::Webhooks;
 
 /// A new pod leaves its first backoff, and events reach the schedulers.
 const PHASE: Duration = Duration::from_millis(1_500);
 /// From the death of the leader to the first decisions of the next one, and some time for these.
 const TAKEOVER: Duration = Duration::from_secs(12);
+/// Seconds by which a clock of the webhook or the gate jumps: some minutes, some hours, and more than a certificate lives.
+const REVIEW_JUMPS: [i64; 6] = [-35_000_000, -7_200, -400, 400, 7_200, 35_000_000];
 
 pub(crate) struct Conductor<'a> {
     pub(crate) journal: &'a Journal,
@@ -23,6 +26,10 @@ pub(crate) struct Conductor<'a> {
     pub(crate) replicas: &'a Replicas,
     pub(crate) control_plane: &'a Mutex<ControlPlane>,
     pub(crate) takeover: &'a Takeover,
+    /// None for a run with a planted fault.
+    pub(crate) webhooks: Option<&'a Webhooks>,
+    /// Without a proxy.
+    pub(crate) api: &'a Api,
 }
 
 impl Conductor<'_> {
@@ -30,7 +37,7 @@ impl Conductor<'_> {
     pub(crate) fn run(&self, plan: &[Fault]) -> Result<()> {
         let begun = Instant::now();
         std::thread::scope(|scope| {
-            let lanes = [Lane::Network, Lane::Schedulers, Lane::Servers].map(|lane| {
+            let lanes = Lane::ALL.map(|lane| {
                 let of_lane = plan.iter().filter(|fault| fault.kind.lane() == lane);
                 let faults: Vec<Fault> = of_lane.copied().collect();
                 scope.spawn(move || match lane {
@@ -40,6 +47,7 @@ impl Conductor<'_> {
                     }
                     Lane::Schedulers => self.schedulers(&faults, begun),
                     Lane::Servers => self.servers(&faults, begun),
+                    Lane::Webhooks => self.webhooks(&faults, begun),
                 })
             });
             for lane in lanes {
@@ -156,6 +164,26 @@ impl Conductor<'_> {
                     signal(id, "CONT")?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn webhooks(&self, faults: &[Fault], begun: Instant) -> Result<()> {
+        let Some(webhooks) = self.webhooks else {
+            return Ok(());
+        };
+        for fault in faults {
+            sleep_until(begun + fault.at);
+            let numbers = match fault.victim {
+                Victim::Leader => &[0][..],
+                Victim::Standby => &[1],
+                Victim::Both => &[0, 1],
+            };
+            webhooks.jump(numbers, Dice::new(fault.dice).pick(&REVIEW_JUMPS))?;
+            self.journal.hit(fault.kind);
+            sleep_until(begun + fault.end());
+            webhooks.look(self.api);
+            webhooks.jump(numbers, 0)?;
         }
         Ok(())
     }

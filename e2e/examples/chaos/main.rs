@@ -1,5 +1,5 @@
-//! Chaos: two replicas of the scheduler on the real control plane, while network, processes and clocks fail by a plan that
-//! is a pure function of the seed. A checker then reads etcd's history and the audit log.
+//! Chaos: two replicas of the scheduler, the webhook and the gate on the real control plane, while network, processes and clocks
+//! fail by a plan that is a pure function of the seed. A checker then reads etcd's history and the audit log.
 //!
 //! `cargo xtask chaos` builds all that this needs and runs it; docs/chaos.md has the details.
 
@@ -15,6 +15,7 @@ mod settle;
 mod table;
 mod takeover;
 mod token;
+mod webhooks;
 mod workload;
 
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
-use e2e::ControlPlane;
+use e2e::{Api, ControlPlane};
 
 use checker::{Evidence, Tally, Violation};
 use conductor::Conductor;
@@ -34,6 +35,7 @@ use plan::{Fault, plan};
 use proxy::ChaosProxy;
 use replicas::{LEASE_DURATION, Launch, Replicas};
 use takeover::Takeover;
+use webhooks::Webhooks;
 use workload::Workload;
 
 /// Faults end after this time, everything is checked, and the next round begins.
@@ -157,11 +159,18 @@ fn run(flags: &Flags, seed: u64) -> Result<RunResult> {
         Some(program) => program.clone(),
         None => e2e::tidepool::binary()?,
     };
+    let shim = replicas::build_shim(control_plane.logs())?;
+    // The program with planted faults is a scheduler only.
+    let webhooks = match flags.planted {
+        Some(_) => None,
+        None => Some(Webhooks::start(&control_plane, &program, &shim)?),
+    };
     let launch = Launch {
         program: &program,
         directory: control_plane.logs(),
         token: &token,
         planted: flags.planted.as_deref(),
+        shim: &shim,
     };
     let replicas = Replicas::start(&launch, &proxy)?;
     let control_plane = Mutex::new(control_plane);
@@ -171,6 +180,8 @@ fn run(flags: &Flags, seed: u64) -> Result<RunResult> {
         replicas: &replicas,
         control_plane: &control_plane,
         takeover: &Takeover::default(),
+        webhooks: webhooks.as_ref(),
+        api: &Api::new(&admin)?,
     };
     let mut workload = Workload::new(&admin, seed)?;
     let result = play(&stage, &mut workload, rounds(flags, seed));
@@ -207,6 +218,7 @@ fn play(
         conducted?;
         planned.extend(faults);
         let mut violations = settle::settle(workload, round)?;
+        violations.extend(stage.webhooks.map_or(Vec::new(), |it| it.settle(stage.api)));
         let control_plane = stage.control_plane.lock();
         let control_plane = control_plane.unwrap_or_else(PoisonError::into_inner);
         let (tally, found) = examine(&control_plane, stage.journal, workload)?;
@@ -244,7 +256,10 @@ fn examine(
     }))
 }
 
-/// No scheduler may panic, whatever happens around it.
+/// How the names of logs begin.
+const PROCESSES: [&str; 4] = ["a-", "b-", "webhook-", "gate-"];
+
+/// No process may panic, whatever happens around it.
 fn panics(control_plane: &ControlPlane) -> Result<Vec<Violation>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(control_plane.logs())? {
@@ -254,7 +269,7 @@ fn panics(control_plane: &ControlPlane) -> Result<Vec<Violation>> {
             .file_stem()
             .context("a log has a name")?
             .to_string_lossy();
-        if !is_log || !(name.starts_with("a-") || name.starts_with("b-")) {
+        if !is_log || !PROCESSES.iter().any(|it| name.starts_with(it)) {
             continue;
         }
         let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();

@@ -65,6 +65,7 @@ pub(crate) enum FaultKind {
     StopApiServer,
     KillEtcd,
     StopEtcd,
+    JumpReviewClock,
     // The end of a round.
     RefuseBinds,
 }
@@ -75,7 +76,7 @@ impl FaultKind {
     /// What is delayed arrives within 2.5 s or never: with a Lease of 6 s and a renew deadline of 4 s (of which the last
     /// fifth is a margin) a leader sends its last write 2.8 s before another replica can take the Lease. No client can
     /// protect itself against a network that delivers a write later than that.
-    pub(crate) const ALL: [(Self, &str, u64, u64); 23] = [
+    pub(crate) const ALL: [(Self, &str, u64, u64); 24] = [
         (Self::Stall, "connection stalls", 300, 2_500),
         (Self::HalfOpen, "connection half open", 2_000, 15_000),
         (Self::Reset, "connection reset", 1, 1),
@@ -103,6 +104,12 @@ impl FaultKind {
         (Self::StopApiServer, "API server stopped", 1_000, 7_000),
         (Self::KillEtcd, "etcd killed", 100, 2_000),
         (Self::StopEtcd, "etcd stopped", 1_000, 7_000),
+        (
+            Self::JumpReviewClock,
+            "clock of webhook, gate jumps",
+            2_000,
+            6_000,
+        ),
         (Self::RefuseBinds, "binds refused", 10_000, 10_000),
     ];
 
@@ -120,6 +127,7 @@ impl FaultKind {
             Self::KillApiServer | Self::StopApiServer | Self::KillEtcd | Self::StopEtcd => {
                 Lane::Servers
             }
+            Self::JumpReviewClock => Lane::Webhooks,
             _ => Lane::Network,
         }
     }
@@ -130,6 +138,16 @@ pub(crate) enum Lane {
     Network,
     Schedulers,
     Servers,
+    Webhooks,
+}
+
+impl Lane {
+    pub(crate) const ALL: [Self; 4] = [
+        Self::Network,
+        Self::Schedulers,
+        Self::Servers,
+        Self::Webhooks,
+    ];
 }
 
 /// The replica that a fault hits. Who leads shows when the fault begins.
@@ -169,6 +187,7 @@ pub(crate) fn plan(seed: u64, round: u64, length: Duration) -> Vec<Fault> {
         (Lane::Network, 3_000),
         (Lane::Schedulers, 3_000),
         (Lane::Servers, 9_000),
+        (Lane::Webhooks, 2_000),
     ] {
         add_lane(&mut faults, lane, pause, length, &mut dice);
     }
@@ -220,7 +239,7 @@ fn add_lane(faults: &mut Vec<Fault>, lane: Lane, pause: u64, length: Duration, d
             faults.push(fault);
             at += match lane {
                 Lane::Network => dice.between(pause / 2, pause + pause / 2),
-                Lane::Schedulers | Lane::Servers => {
+                Lane::Schedulers | Lane::Servers | Lane::Webhooks => {
                     lasts + dice.between(pause / 2, pause + pause / 2)
                 }
             };
@@ -248,7 +267,7 @@ mod tests {
         for seed in 0..50 {
             let faults = plan(seed, 3, 2 * MINUTE);
             assert!(faults.iter().all(|fault| fault.end() <= 2 * MINUTE + LAST));
-            for lane in [Lane::Schedulers, Lane::Servers] {
+            for lane in [Lane::Schedulers, Lane::Servers, Lane::Webhooks] {
                 let of_lane = faults.iter().filter(|fault| fault.kind.lane() == lane);
                 let of_lane: Vec<_> = of_lane.collect();
                 let apart = |pair: &[&Fault]| pair[0].end() <= pair[1].at;

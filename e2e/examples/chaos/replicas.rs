@@ -62,6 +62,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) directory: &'a Path,
     pub(crate) token: &'a str,
     pub(crate) planted: Option<&'a str>,
+    /// The library that lets clocks jump.
+    pub(crate) shim: &'a Path,
 }
 
 impl Replicas {
@@ -69,7 +71,7 @@ impl Replicas {
         let directory = launch.directory;
         let config = directory.join("chaos.yaml");
         fs::write(&config, CONFIGURATION)?;
-        let shim = build_shim(directory)?;
+        let shim = launch.shim;
         let (mut orders, mut keepers) = (Vec::new(), Vec::new());
         for (replica, link) in proxy.links.iter().enumerate() {
             let name = ["a", "b"][replica];
@@ -178,7 +180,7 @@ impl Keeper {
 }
 
 /// Compiles the library that lets a clock jump. Rust's linker on this system is a C compiler, so there is one.
-fn build_shim(directory: &Path) -> Result<PathBuf> {
+pub(crate) fn build_shim(directory: &Path) -> Result<PathBuf> {
     let (source, library) = (directory.join("clock.c"), directory.join("clock.so"));
     fs::write(&source, CLOCK)?;
     let mut compile = Command::new("cc");
