@@ -831,7 +831,7 @@ fn a_pod_with_thousands_of_containers_is_answered_in_time() {
     const COUNT: usize = 8_000;
     let native =
         json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}});
-    let tier = json!({"requests": {"cpu": "1", "memory": "1Gi",
+    let tier = json!({"requests": {"cpu": "1",
         "resource.katalyst.kubewharf.io/reclaimed_millicpu": "1k"},
         "limits": {"resource.katalyst.kubewharf.io/reclaimed_millicpu": "1k"}});
     let many = |mut pod: Value, resources: &Value| {
