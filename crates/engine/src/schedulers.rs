@@ -4,6 +4,9 @@
 //! clock of the observer; the times that are written on it do not matter. `default-scheduler` is always registered, because
 //! kube-scheduler has no such annotation.
 //!
+//! Users who may write Leases in a namespace could register any name there. So a Lease is believed only in [`OWN_NAMESPACES`],
+//! where only administrators and components write Leases, and in the namespaces that the administrator names.
+//!
 //! Time is the duration since the observer started.
 
 mod names;
@@ -12,11 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::Name;
-use names::MOST_REGISTERED;
 pub use names::{
     DEFAULT_SCHEDULER, LeaseNames, is_scheduler_name, join_names, read_names, read_registered,
     unknown_scheduler,
 };
+use names::{MOST_OF_NAMESPACE, MOST_REGISTERED};
+
+/// The namespaces whose Leases always register schedulers: only administrators and components write there.
+pub const OWN_NAMESPACES: [&str; 2] = ["kube-system", "tidepool-system"];
 
 /// The reason of the event about a pod whose scheduler does not run.
 pub const NO_SUCH_SCHEDULER: &str = "NoSuchScheduler";
@@ -30,6 +36,9 @@ const USUAL_LEASE: Duration = Duration::from_secs(15);
 /// After the duration of the Lease, since a renewal takes its time to be seen; and after its release, until another replica
 /// takes it.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// Namespaces with Leases that do not count; more are not named.
+const MOST_NAMESPACES_NAMED: usize = 20;
 
 /// A Lease that names schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +64,11 @@ pub struct UnseenPod {
 /// All that is observed: Leases by NAMESPACE/NAME, and pods.
 #[derive(Debug, Default)]
 pub struct SchedulerRegistry {
+    /// The namespaces whose Leases count, beside [`OWN_NAMESPACES`].
+    namespaces: BTreeSet<Name>,
     leases: BTreeMap<Name, Tracked<SchedulerLease>>,
+    /// The first Lease of each other namespace that names a scheduler; it is kept, so that users cannot repeat the fault.
+    ignored: BTreeMap<Name, Name>,
     /// By scheduler name, then by uid.
     pods: BTreeMap<Name, BTreeMap<Name, Tracked<UnseenPod>>>,
     /// The scheduler name of each pod, by uid.
@@ -81,7 +94,24 @@ pub struct RegistryPlan {
 }
 
 impl SchedulerRegistry {
+    /// Leases of these namespaces count, too.
+    pub fn believing<'a>(namespaces: impl IntoIterator<Item = &'a str>) -> Self {
+        Self {
+            namespaces: namespaces.into_iter().map(Name::from).collect(),
+            ..Self::default()
+        }
+    }
+
     pub fn set_lease(&mut self, key: Name, lease: SchedulerLease, now: Duration) {
+        let namespace = namespace_of(&key);
+        // Believed, because the administrator decides who writes Leases in these namespaces.
+        if !OWN_NAMESPACES.contains(&namespace) && !self.namespaces.contains(namespace) {
+            let namespace = Name::from(namespace);
+            if self.ignored.len() < MOST_NAMESPACES_NAMED {
+                self.ignored.entry(namespace).or_insert(key);
+            }
+            return;
+        }
         let known = self.leases.get(&key);
         let at = match known {
             Some(known) if known.object.version == lease.version => known.at,
@@ -128,9 +158,11 @@ impl SchedulerRegistry {
     pub fn plan(&self, patience: Duration, most: usize, now: Duration) -> RegistryPlan {
         let mut names = BTreeSet::from([Name::from(DEFAULT_SCHEDULER)]);
         let mut served_by: BTreeMap<&Name, Vec<&Name>> = BTreeMap::new();
-        let mut faults = Vec::new();
-        let mut ignored = 0;
-        for (key, lease) in &self.leases {
+        let mut faults = self.ignored_faults();
+        let mut of_namespace: BTreeMap<&str, BTreeSet<&Name>> = BTreeMap::new();
+        let mut left_out: BTreeMap<&str, usize> = BTreeMap::new();
+        for (key, lease) in self.own_first() {
+            let namespace = namespace_of(key);
             for name in &lease.object.names.invalid {
                 faults.push(format!(
                     "Lease {key}: annotation tidepool.io/scheduler-names has {name:?}, which is not a valid scheduler name"
@@ -140,20 +172,23 @@ impl SchedulerRegistry {
             if end <= now {
                 continue;
             }
+            let own = of_namespace.entry(namespace).or_default();
             for name in &lease.object.names.valid {
-                if names.len() >= MOST_REGISTERED && !names.contains(name) {
-                    ignored += 1;
+                let is_full = own.len() >= MOST_OF_NAMESPACE && !own.contains(name);
+                if is_full || names.len() >= MOST_REGISTERED && !names.contains(name) {
+                    *left_out.entry(namespace).or_default() += 1;
                     continue;
                 }
+                own.insert(name);
                 names.insert(name.clone());
                 if !lease.object.holder.is_empty() {
                     served_by.entry(name).or_default().push(key);
                 }
             }
         }
-        if ignored > 0 {
+        for (namespace, count) in left_out {
             faults.push(format!(
-                "{ignored} scheduler names on Leases are ignored: at most {MOST_REGISTERED} are registered"
+                "{count} scheduler names on Leases of namespace {namespace} are ignored: at most {MOST_OF_NAMESPACE} of a namespace and {MOST_REGISTERED} in all are registered"
             ));
         }
         for (name, leases) in served_by.into_iter().filter(|(_, all)| all.len() > 1) {
@@ -177,6 +212,30 @@ impl SchedulerRegistry {
             faults,
         }
     }
+}
+
+impl SchedulerRegistry {
+    /// The cluster's own schedulers are registered before the limit is reached.
+    fn own_first(&self) -> impl Iterator<Item = (&Name, &Tracked<SchedulerLease>)> {
+        let is_own = |(key, _): &(&Name, &Tracked<_>)| OWN_NAMESPACES.contains(&namespace_of(key));
+        let own = self.leases.iter().filter(is_own);
+        own.chain(self.leases.iter().filter(move |it| !is_own(it)))
+    }
+
+    /// One sentence for each namespace whose Leases do not count.
+    fn ignored_faults(&self) -> Vec<String> {
+        let sentence = |(namespace, key): (&Name, &Name)| {
+            format!(
+                "Leases of namespace {namespace} register no scheduler, such as Lease {key}: pass --scheduler-namespaces={namespace} to `tidepool controllers` if only schedulers write Leases there"
+            )
+        };
+        self.ignored.iter().map(sentence).collect()
+    }
+}
+
+/// That of a Lease, whose key is NAMESPACE/NAME.
+fn namespace_of(key: &str) -> &str {
+    key.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 impl SchedulerLease {

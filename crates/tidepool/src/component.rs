@@ -161,6 +161,14 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 /// The value of a flag.
+pub(crate) fn namespace(text: &str) -> Result<String, String> {
+    match engine::model::is_dns_label(text) {
+        true => Ok(text.to_owned()),
+        false => Err("it is not the name of a namespace".to_owned()),
+    }
+}
+
+/// The value of a flag.
 pub(crate) fn duration_or_zero(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "use a duration like 20s, 5m or 1h30m".to_owned())
 }

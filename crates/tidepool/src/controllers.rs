@@ -57,9 +57,8 @@ pub(crate) struct Flags {
     policies: PolicyFlags,
     #[command(flatten)]
     tiers: TierFlags,
-    /// Time after which a pod whose scheduler does not run gets an event and a condition.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = component::duration, help_heading = "Schedulers")]
-    scheduler_not_found_after: Duration,
+    #[command(flatten)]
+    schedulers: SchedulerFlags,
     #[command(flatten)]
     serving: ServingFlags,
     /// Port to serve on; 0 disables the server [default: 10267, or a free port if it is in use].
@@ -126,6 +125,31 @@ impl PolicyFlags {
             status_interval: self.policy_status_interval,
             resync_period: self.policy_resync_period,
             writes_per_second: self.policy_writes_per_second,
+        }
+    }
+}
+
+/// Which schedulers run.
+#[derive(Args)]
+#[command(next_help_heading = "Schedulers")]
+struct SchedulerFlags {
+    /// Time after which a pod whose scheduler does not run gets an event and a condition.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = component::duration)]
+    scheduler_not_found_after: Duration,
+    /// Namespaces whose Leases register schedulers, beside kube-system and tidepool-system; name none where users may write
+    /// Leases.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = component::namespace)]
+    scheduler_namespaces: Vec<String>,
+}
+
+impl SchedulerFlags {
+    fn settings(&self) -> schedulers::RegistrySettings {
+        let namespaces = self.scheduler_namespaces.iter();
+        // The flag holds until the process ends.
+        let namespaces = namespaces.map(|it| &*it.clone().leak());
+        schedulers::RegistrySettings {
+            patience: self.scheduler_not_found_after,
+            namespaces: namespaces.collect::<Vec<&str>>().leak(),
         }
     }
 }
@@ -203,9 +227,7 @@ async fn control(flags: &Flags) -> anyhow::Result<()> {
                 .settings()
                 .map_err(|why| error(Code::BadInput, why))?,
             resource_policy: flags.policies.settings(),
-            schedulers: schedulers::RegistrySettings {
-                patience: flags.scheduler_not_found_after,
-            },
+            schedulers: flags.schedulers.settings(),
             tiers: flags
                 .tiers
                 .settings()
@@ -271,6 +293,26 @@ mod tests {
                 "invalid value 'x' for '{flag} <DURATION>': use a duration like 20s, 5m or 1h30m"
             );
             assert!(found.contains(&want), "{found}");
+        }
+    }
+
+    #[test]
+    fn namespaces_of_schedulers_are_names() {
+        let parse = |value: &str| {
+            let flag = format!("--scheduler-namespaces={value}");
+            Command::try_parse_from(["x", &flag])
+                .map(|it| it.flags.schedulers.settings().namespaces)
+        };
+        assert_eq!(
+            parse("volcano-system,kai").unwrap(),
+            ["volcano-system", "kai"]
+        );
+        for bad in ["", "a,", "Team", "a/b", "*"] {
+            let refused = parse(bad).unwrap_err().to_string();
+            assert!(
+                refused.contains("it is not the name of a namespace"),
+                "{bad}: {refused}"
+            );
         }
     }
 }

@@ -15,8 +15,10 @@ use kube::{Api, Client, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    ask::LEASE_NAMESPACES,
     causes,
     cluster::Source,
+    component,
     exit::{Code, error},
     foreign::one_line,
     output::{self, Format, columns},
@@ -24,8 +26,8 @@ use crate::{
 
 /// List the schedulers of a cluster and the pods that wait for them
 ///
-/// A scheduler registers with the annotation tidepool.io/scheduler-names on its Lease. `tidepool controllers` finds out which of
-/// them run.
+/// A scheduler registers with the annotation tidepool.io/scheduler-names on its Lease, in namespace kube-system, tidepool-system or
+/// one of --scheduler-namespaces of `tidepool controllers`, which finds out which of them run.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Flags {
@@ -35,6 +37,9 @@ pub(crate) struct Flags {
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// Namespaces whose Leases are listed, beside kube-system and tidepool-system: those that `tidepool controllers` has
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = component::namespace)]
+    scheduler_namespaces: Vec<String>,
     /// Output format
     #[arg(long, short, value_enum, default_value = "table")]
     output: Format,
@@ -44,13 +49,15 @@ const EXAMPLES: &str = "\
 Examples:
   tidepool schedulers             names, Leases, leaders, and pods that wait
   tidepool schedulers -o json     for programs
+  tidepool schedulers --scheduler-namespaces volcano-system
+                                  lists Leases of this namespace, too
   kubectl annotate lease volcano -n volcano-system tidepool.io/scheduler-names=volcano
-                                  registers a scheduler that is not Tidepool's";
+                                  registers a scheduler that is not Tidepool's, if the controllers have this namespace";
 
 /// Objects of one page.
 const PAGE: u32 = 500;
 
-/// One name on one Lease, or a name that only pods have.
+/// One name on one Lease, or a name that no Lease here has.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SchedulerRow {
     name: String,
@@ -105,16 +112,19 @@ async fn list(flags: &Flags) -> Result<Vec<SchedulerRow>> {
         }
     };
     let client = Client::try_from(config).map_err(refuse)?;
-    // Those of nodes and agents are many, and none is a scheduler's.
-    let options = ListParams::default()
-        .fields("metadata.namespace!=kube-node-lease")
-        .labels("!tidepool.io/agent");
     let mut leases: Vec<Lease> = Vec::new();
-    each(&Api::all(client.clone()), options, |lease| {
-        leases.push(lease)
-    })
-    .await
-    .map_err(refuse)?;
+    let mut namespaces = BTreeSet::from(LEASE_NAMESPACES);
+    namespaces.extend(flags.scheduler_namespaces.iter().map(String::as_str));
+    // What users write on Leases elsewhere registers nothing.
+    for namespace in namespaces {
+        // Those of agents are many, and none is a scheduler's.
+        let options = ListParams::default().labels("!tidepool.io/agent");
+        each(&Api::namespaced(client.clone(), namespace), options, |it| {
+            leases.push(it);
+        })
+        .await
+        .map_err(refuse)?;
+    }
     let mut waiting = BTreeMap::<String, u64>::new();
     let options = ListParams::default().fields("spec.nodeName=");
     each(&Api::all(client.clone()), options, |pod: Pod| {
@@ -174,6 +184,8 @@ fn rows(
     let mut rows = Vec::new();
     let mut unseen: BTreeSet<String> = waiting.keys().cloned().collect();
     unseen.insert(DEFAULT_SCHEDULER.to_owned());
+    // The controllers may have namespaces that this command was not given.
+    unseen.extend(running.into_iter().flatten().cloned());
     let is_running = |name: &str| running.map(|running| running.contains(name));
     for lease in leases {
         let names = lease.annotations().get(SCHEDULER_NAMES);

@@ -41,7 +41,10 @@ impl Cluster {
         fixture.proxy.forward_to(&[address]);
         serve_policies(&fixture.control_plane);
         deployed::apply(&fixture.control_plane, controllers());
-        let flags = ["--scheduler-not-found-after=5s"];
+        let flags = [
+            "--scheduler-not-found-after=5s",
+            "--scheduler-namespaces=kube-public",
+        ];
         let controllers = control(&fixture.control_plane, &flags);
         fixture.api.create(&node("n1", "zone", json!({}))).unwrap();
         fixture.wait_until_asked();
@@ -192,6 +195,15 @@ fn admission_sets_and_checks_the_name_of_the_scheduler() {
     cluster.names_become("default-scheduler,volcano");
     fixture.namespace("team", json!({"tidepool.io/scheduler": "volcano"}));
     fixture.namespace("strict", json!({"tidepool.io/scheduler-check": "deny"}));
+    // Leases of a user, with more names than are registered in all: none of them counts.
+    for lease in 0..17 {
+        let names: Vec<String> = (0..64).map(|it| format!("forged-{lease}-{it}")).collect();
+        let annotations = json!({"tidepool.io/scheduler-names": names.join(",")});
+        fixture.api.create(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": format!("a-{lease}"), "namespace": "team", "annotations": annotations},
+            "spec": {"holderIdentity": "them", "leaseDurationSeconds": 300}}))
+            .unwrap();
+    }
     let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
         "metadata": {"name": "profile"}, "spec": {"selector": {"matchLabels": {"profile": "yes"}}, "schedulerName": "of-profile"}});
     let profiles = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";

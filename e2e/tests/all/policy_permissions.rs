@@ -172,6 +172,7 @@ fn the_controllers_use_every_permission_that_they_have() {
         "--policy-sync-interval=50ms",
         "--policy-status-interval=50ms",
         "--scheduler-not-found-after=1s",
+        "--scheduler-namespaces=kube-public",
     ];
     let mut controllers = control_as(&control_plane, &user, &flags);
     costs_become(&api, &controllers, &[("1 web/spot=1", 1)]);

@@ -49,18 +49,21 @@ const MOST_FAULTS: usize = 1_000;
 pub struct RegistrySettings {
     /// How long a pod waits for a scheduler that does not run, before it gets an event and a condition.
     pub patience: Duration,
+    /// Namespaces whose Leases register schedulers, beside those of the cluster itself.
+    pub namespaces: &'static [&'static str],
 }
 
 impl Default for RegistrySettings {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(60),
+            namespaces: &[],
         }
     }
 }
 
 fn start(context: &Arc<Context>) -> BoxFuture<'static, ()> {
-    let state = Arc::new(RegistryState::new());
+    let state = Arc::new(RegistryState::new(context.settings.schedulers.namespaces));
     let progress = context.progress(CONTROLLER.name, &RESOURCES);
     let context = context.clone();
     async move {

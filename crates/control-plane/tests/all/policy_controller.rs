@@ -568,6 +568,7 @@ async fn what_is_granted_is_what_is_used() {
         resource_policy: quick(),
         schedulers: RegistrySettings {
             patience: Duration::from_secs(1),
+            namespaces: &["default"],
         },
         ..Settings::default()
     };

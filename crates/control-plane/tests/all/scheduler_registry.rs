@@ -30,6 +30,7 @@ fn start(fixture: &Fixture) -> oneshot::Sender<()> {
         settings: Settings {
             schedulers: schedulers::RegistrySettings {
                 patience: Duration::from_secs(5),
+                namespaces: &["default"],
             },
             ..Settings::default()
         },
@@ -117,6 +118,18 @@ async fn the_names_of_running_schedulers_are_kept_in_a_config_map() {
     agent["metadata"]["labels"] = json!({"tidepool.io/agent": "true"});
     put_lease(&fixture, "default", "agent", agent).await;
     put_lease(&fixture, "kube-node-lease", "node", held("node")).await;
+    let namespaces: Api<Namespace> = Api::all(fixture.client.clone());
+    let team = object(json!({"metadata": {"name": "team"}}));
+    namespaces
+        .create(&PostParams::default(), &team)
+        .await
+        .unwrap();
+    // Those of users in other namespaces register nothing, however many they are.
+    for lease in 0..17 {
+        let names: Vec<String> = (0..64).map(|it| format!("forged-{lease}-{it}")).collect();
+        let forged = held(&format!("{},tidepool", names.join(",")));
+        put_lease(&fixture, "team", &format!("forged-{lease}"), forged).await;
+    }
     put_lease(&fixture, "default", "foreign", held("volcano, no name,,-x")).await;
     names_become(&fixture, "default-scheduler,tidepool,volcano").await;
     names_become(&fixture, "default-scheduler,tidepool").await;

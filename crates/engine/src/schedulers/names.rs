@@ -9,8 +9,10 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Names of one Lease beyond this are ignored.
 const MOST_NAMES: usize = 64;
-/// Users of any namespace can annotate a Lease, and the names must fit into a ConfigMap.
+/// The names must fit into a ConfigMap.
 pub(super) const MOST_REGISTERED: usize = 1_000;
+/// One namespace must not take the place of all others.
+pub(super) const MOST_OF_NAMESPACE: usize = 250;
 /// Names that a message lists.
 const MOST_LISTED: usize = 8;
 /// The longest part of a foreign name in a message.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::lease::{CERTIFICATE, POD, SCHEDULER_NAMES, SERVER};
+use engine::schedulers::OWN_NAMESPACES;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, Config, ResourceExt, api::ListParams};
 
@@ -11,7 +12,7 @@ use crate::{causes, component::is_name, foreign::one_line};
 
 /// The namespaces of the Leases that count without a flag: that of `tidepool scheduler`, and that of the manifests. Users
 /// that may write a Lease elsewhere must not receive the credentials of an administrator.
-pub(crate) const LEASE_NAMESPACES: [&str; 2] = ["kube-system", "tidepool-system"];
+pub(crate) const LEASE_NAMESPACES: [&str; 2] = OWN_NAMESPACES;
 
 /// The leader of a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,10 +70,12 @@ pub(super) async fn leader(config: &Config, flags: &Flags) -> Result<Leader, Mis
         Some(namespace) => vec![namespace.as_str()],
         None => LEASE_NAMESPACES.to_vec(),
     };
+    // An agent writes its Lease there, too; it is no scheduler.
+    let options = ListParams::default().labels("!tidepool.io/agent");
     let (mut leaders, mut refused) = (Vec::new(), None);
     for namespace in &namespaces {
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        match leases.list(&ListParams::default()).await {
+        match leases.list(&options).await {
             Ok(found) => leaders.extend(found.items.into_iter().filter_map(|it| read(it).ok())),
             // One namespace may be enough.
             Err(why @ kube::Error::Api(_)) => refused = refused.or(Some(why)),

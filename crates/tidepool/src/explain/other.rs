@@ -108,9 +108,11 @@ fn end_of(pod: &Pod) -> Option<String> {
 /// The Leases of schedulers; `None` if they cannot be listed.
 async fn leases(client: &Client) -> Option<Vec<Lease>> {
     let mut all = Vec::new();
+    // Those of agents are many, and none is a scheduler's.
+    let options = ListParams::default().labels("!tidepool.io/agent");
     for namespace in LEASE_NAMESPACES {
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        all.extend(leases.list(&ListParams::default()).await.ok()?.items);
+        all.extend(leases.list(&options).await.ok()?.items);
     }
     Some(all)
 }

@@ -53,7 +53,6 @@ pub(super) struct StoredNames {
     pub(super) names: Option<String>,
 }
 
-#[derive(Default)]
 struct RegistryContents {
     registry: SchedulerRegistry,
     stored: Option<StoredNames>,
@@ -66,9 +65,14 @@ pub(super) struct RegistryState {
 }
 
 impl RegistryState {
-    pub(super) fn new() -> Self {
+    /// Leases of these namespaces register schedulers, too.
+    pub(super) fn new(namespaces: &[&str]) -> Self {
+        let registry = SchedulerRegistry::believing(namespaces.iter().copied());
         Self {
-            contents: Mutex::default(),
+            contents: Mutex::new(RegistryContents {
+                registry,
+                stored: None,
+            }),
             started: Instant::now(),
         }
     }
