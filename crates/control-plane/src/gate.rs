@@ -382,6 +382,10 @@ impl Component for GateState {
         self.election_check().into_iter().chain(rest).collect()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.0.keeper.warning().into_iter().collect()
+    }
+
     fn metrics(&self) -> String {
         let mut registry = Registry::default();
         let reviewer = &self.0.reviewer;

@@ -69,6 +69,11 @@ pub trait Component: Clone + Send + Sync + 'static {
     /// The checks of `/readyz`.
     fn ready(&self) -> Vec<Check>;
 
+    /// What an administrator should know although the component is ready; the answer of `/readyz` has it, too.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The answer of `/metrics`; see [`encode_metrics`].
     fn metrics(&self) -> String;
 

@@ -10,6 +10,7 @@
 //! | [`certificates`] | the certificate of the server, its renewal, and the CA bundle in webhook configurations |
 //! | [`bind_permission`] | who may bind the pods of a scheduler |
 //! | [`pods`] | the answers about pods, workloads and profiles |
+//! | [`evictions`] | the answers about Evictions that agents create |
 //! | [`settings`] | the answers about the settings of tiers and agents |
 //! | [`objects`] | watched objects that the answers depend on |
 //! | `intake` | takes in reviews within a bound on memory |
@@ -18,6 +19,7 @@
 
 pub mod bind_permission;
 pub mod certificates;
+pub mod evictions;
 mod in_process;
 mod intake;
 pub mod objects;
@@ -158,6 +160,7 @@ impl Webhook {
         let metrics = state.0.metrics.clone();
         let mut paths = pods::paths(&admission);
         paths.push(pods::node_name_path(&admission, &state.0.permission));
+        paths.push(evictions::path(self.connect.exchange()?));
         let serve = async {
             // Before the first lists are complete, a pod would be judged without its profiles.
             state.0.watches.synced(&cancel).await;
@@ -209,6 +212,10 @@ impl Component for WebhookState {
             ("informer-sync", synced),
             ("certificate", self.0.keeper.check()),
         ]
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.0.keeper.warning().into_iter().collect()
     }
 
     fn metrics(&self) -> String {

@@ -11,6 +11,7 @@
 
 mod defaults;
 mod diff;
+mod eviction;
 mod extended_resources;
 mod fields;
 pub mod keys;
@@ -31,6 +32,7 @@ use serde_json::Value;
 
 use crate::model::{Labels, Name, PriorityClass};
 pub use diff::json_patch;
+pub use eviction::{AgentEviction, EvictedPod};
 pub use limit_range::{LimitKind, LimitRange, LimitRangeItem};
 pub use owned_keys::is_kubelet_of;
 pub use profile::{ColocationProfile, KeyMap, Probability, validate_profile};

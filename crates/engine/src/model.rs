@@ -27,7 +27,8 @@ pub use crate::kinds::models::*;
 pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
 pub use names::{
-    is_dns_label, is_label_value, is_qualified_name, label_value_faults, qualified_name_faults,
+    is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name, label_value_faults,
+    qualified_name_faults,
 };
 pub use node::{Image, Images, Node, NodeSpec, fingerprint};
 pub use node_selector::{

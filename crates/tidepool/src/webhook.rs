@@ -41,7 +41,7 @@ pub(crate) struct Flags {
     /// Time between the signal to stop and the end; API servers learn meanwhile that this replica is not ready.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = component::duration_or_zero)]
     shutdown_delay: Duration,
-    /// Name of the Secret, of the Service and of both webhook configurations.
+    /// Name of the Secret, of the Service and of both webhook configurations; those for nodes and evictions add a suffix.
     #[arg(long, value_name = "NAME", default_value = NAME)]
     webhook_name: String,
     /// Callers that create pods with spec.nodeName and may not bind pods of their scheduler: Audit counts and logs them, Enforce
@@ -81,6 +81,7 @@ async fn serve(flags: &Flags) -> anyhow::Result<()> {
                 Configuration::Mutating,
                 Configuration::Validating,
                 Configuration::NodeNames,
+                Configuration::Evictions,
             ],
         ),
         bind_authorization: flags.bind_authorization,

@@ -170,6 +170,9 @@ impl Cluster {
             .local_addr()?
             .port();
         let objects: Vec<Value> = serde_saphyr::from_multiple(GATE)?;
+        let secret = objects.iter().find(|it| it["kind"] == "Secret");
+        self.api
+            .create(secret.context("deploy/gate.yaml has a Secret")?)?;
         let configuration = objects
             .into_iter()
             .find(|it| it["kind"] == "ValidatingWebhookConfiguration");

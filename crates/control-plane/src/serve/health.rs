@@ -67,6 +67,17 @@ pub(super) fn report(
     (StatusCode::OK, "ok".to_owned())
 }
 
+/// The report with a line for each warning.
+pub(super) fn with_warnings(mut text: String, warnings: &[String]) -> String {
+    for warning in warnings {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text += &format!("warn: {warning}\n");
+    }
+    text
+}
+
 /// One check by name.
 pub(super) fn report_one(name: &str, checks: &[Check]) -> (StatusCode, String) {
     match checks.iter().find(|(known, _)| *known == name) {
@@ -110,6 +121,22 @@ mod tests {
         ] {
             let report = report("readyz", &checks, &HealthQuery::new(query));
             assert_eq!((report.0.as_u16(), &*report.1), (code, text), "{case}");
+        }
+    }
+
+    #[test]
+    fn warnings_follow_the_report() {
+        for (report, warnings, want) in [
+            ("ok", vec![], "ok"),
+            ("ok", vec!["a", "b"], "ok\nwarn: a\nwarn: b\n"),
+            (
+                "readyz check failed\n",
+                vec!["a"],
+                "readyz check failed\nwarn: a\n",
+            ),
+        ] {
+            let warnings: Vec<String> = warnings.into_iter().map(str::to_owned).collect();
+            assert_eq!(with_warnings(report.to_owned(), &warnings), want);
         }
     }
 

@@ -49,7 +49,11 @@ pub(super) fn routes<C: Component>(component: C, callers: Callers) -> Router {
         let all = async move |State(component): State<C>, RawQuery(query): RawQuery| {
             let query = HealthQuery::new(&query.unwrap_or_default());
             let (code, text) = health::report(name, &checks(&component), &query);
-            answer(code, TEXT, text)
+            let warnings = match name {
+                "readyz" => component.warnings(),
+                _ => Vec::new(),
+            };
+            answer(code, TEXT, health::with_warnings(text, &warnings))
         };
         let one = async move |State(component): State<C>, Path(check): Path<String>| {
             let (code, text) = health::report_one(&check, &checks(&component));

@@ -1,7 +1,7 @@
 //! The certificate of a webhook server.
 //!
-//! By default the replicas share a CA and a certificate in a Secret. Each replica reads it again and again; when it is time for a
-//! renewal, all of them try, and the one whose update of the Secret wins decides. A new CA is first added to the CA bundle of
+//! By default the replicas share a CA and a certificate in a Secret, which is there without data before they start. Each replica
+//! reads it again and again; when it is time for a renewal, all of them try, and the one whose update of the Secret wins decides. A new CA is first added to the CA bundle of
 //! the webhook configurations, then used; the one before stays in the bundle for the life of a certificate. So API servers
 //! trust every certificate that any replica serves. A replica whose clock differs from that of the API server writes nothing: with
 //! its certificates, no replica could serve. The other way is files, for example from cert-manager.
@@ -68,6 +68,8 @@ pub enum Configuration {
     Validating,
     /// A validating one of its own for pods that are created on a node: it is optional.
     NodeNames,
+    /// The same for Evictions that agents create.
+    Evictions,
 }
 
 /// After the Secret changed, until it is read again.
@@ -92,6 +94,11 @@ enum KeepError {
     Silent,
     #[error(transparent)]
     Clock(#[from] WrongClock),
+    /// The replicas have no permission to create it: `create` cannot be limited to a name.
+    #[error(
+        "Secret {namespace}/{name} does not exist; restore it with `kubectl create secret generic {name} -n {namespace}`"
+    )]
+    NoSecret { namespace: String, name: String },
     /// Something else was written meanwhile, or by this replica: look again.
     #[error("conflict: {0}")]
     Conflict(String),
@@ -120,6 +127,8 @@ struct CertificateStatus {
     problem: Option<String>,
     /// Times of certificates mean nothing then.
     has_wrong_clock: bool,
+    /// That is the problem: what is served stays good until it expires.
+    has_no_secret: bool,
 }
 
 impl CertificateKeeper {
@@ -156,9 +165,16 @@ impl CertificateKeeper {
         })?;
         validity::check(served, jiff::Timestamp::now())?;
         match &status.problem {
-            None => Ok(()),
-            Some(problem) => Err(problem.clone()),
+            Some(problem) if !status.has_no_secret => Err(problem.clone()),
+            _ => Ok(()),
         }
+    }
+
+    /// What an administrator should know although the certificate is good: without the Secret it is not renewed.
+    pub fn warning(&self) -> Option<String> {
+        let status = self.status();
+        let problem = status.problem.clone();
+        problem.filter(|_| status.has_no_secret && status.served.is_some())
     }
 
     /// Until the served certificate expires.
@@ -219,6 +235,7 @@ impl CertificateKeeper {
             let round = tokio::time::timeout(ROUND, self.keep(managed)).await;
             let result = round.unwrap_or(Err(KeepError::Silent));
             let has_wrong_clock = matches!(result, Err(KeepError::Clock(_)));
+            let has_no_secret = matches!(result, Err(KeepError::NoSecret { .. }));
             let problem = match result {
                 Ok(()) => None,
                 Err(KeepError::Conflict(why)) if conflicts < MOST_CONFLICTS => {
@@ -244,7 +261,9 @@ impl CertificateKeeper {
             conflicts = 0;
             {
                 let mut status = self.status();
-                (status.problem, status.has_wrong_clock) = (problem, has_wrong_clock);
+                status.problem = problem;
+                status.has_wrong_clock = has_wrong_clock;
+                status.has_no_secret = has_no_secret;
             }
             tokio::time::sleep(managed.periods.check).await;
         }
@@ -253,7 +272,13 @@ impl CertificateKeeper {
     /// One round: reads the Secret, makes API servers trust what is in it, serves it, and renews what is due.
     async fn keep(&self, managed: &ManagedCertificate) -> Result<(), KeepError> {
         let (stored, date) = self.read(managed).await?;
-        let state = stored.as_ref().and_then(read_state);
+        let Some(mut secret) = stored else {
+            return Err(KeepError::NoSecret {
+                namespace: managed.namespace.clone(),
+                name: managed.name.clone(),
+            });
+        };
+        let state = read_state(&secret);
         let now = jiff::Timestamp::now();
         if let Err(wrong) = clock::check(date.as_ref(), now) {
             // The other replicas write, and this one serves the same.
@@ -275,9 +300,6 @@ impl CertificateKeeper {
         let Some(next) = advance(state.as_ref(), now, is_trusted, managed)? else {
             return Ok(());
         };
-        let mut secret = stored.unwrap_or_default();
-        secret.metadata.namespace = Some(managed.namespace.clone());
-        secret.metadata.name = Some(managed.name.clone());
         secret.metadata.managed_fields = None;
         let data = [
             (STATE, serde_json::to_string(&next)?),
@@ -289,12 +311,8 @@ impl CertificateKeeper {
         secret.data = Some(data.into());
         let secrets = Api::<Secret>::namespaced(self.client.clone(), &managed.namespace);
         let parameters = PostParams::default();
-        let written = match secret.metadata.resource_version {
-            None => secrets.create(&parameters, &secret).await,
-            // The resourceVersion makes it fail if another replica was faster.
-            Some(_) => secrets.replace(&managed.name, &parameters, &secret).await,
-        };
-        match written {
+        // The resourceVersion makes it fail if another replica was faster.
+        match secrets.replace(&managed.name, &parameters, &secret).await {
             Ok(_) => {
                 tracing::info!(secret = managed.name, "{}", next.describe());
                 // The next round trusts it, then serves it.

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::permissions::objects;
 use crate::reclaimed::define;
 use crate::support::{Fixture, NAMESPACE, eventually, object, pod};
-use crate::webhook::{call, caller, get, post};
+use crate::webhook::{call, caller, create_secret, get, post};
 
 const MANIFEST: &str = include_str!("../../../../deploy/gate.yaml");
 const CONFIGURATIONS: &str =
@@ -49,6 +49,7 @@ async fn start(fixture: &Fixture, election: Option<Election>) -> RunningGate {
     post(fixture, CONFIGURATIONS, configuration.unwrap()).await;
     let namespace = json!({"metadata": {"name": "tidepool-system"}});
     post(fixture, "/api/v1/namespaces", &namespace).await;
+    create_secret(fixture, "tidepool-system", NAME).await;
     let certificates = CertificateOptions::Managed(ManagedCertificate {
         namespace: "tidepool-system".to_owned(),
         name: NAME.to_owned(),

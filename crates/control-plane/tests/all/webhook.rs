@@ -11,7 +11,7 @@ use control_plane::controllers::tiers::COLOCATION;
 use control_plane::serve::TlsFiles;
 use control_plane::webhook::bind_permission::BindAuthorization;
 use control_plane::webhook::certificates::{
-    CertificateOptions, CertificatePeriods, Configuration, ManagedCertificate,
+    CertificateKeeper, CertificateOptions, CertificatePeriods, Configuration, ManagedCertificate,
 };
 use control_plane::webhook::server::{immediate, respond};
 use control_plane::webhook::settings;
@@ -25,6 +25,7 @@ use kube::Client;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use crate::permissions::{granted, objects, of_kind, recording};
 use crate::reclaimed::define;
@@ -55,7 +56,11 @@ pub(crate) fn managed(renewal: Option<Duration>) -> CertificateOptions {
     CertificateOptions::Managed(ManagedCertificate {
         namespace: NAMESPACE.to_owned(),
         name: NAME.to_owned(),
-        configurations: &[Configuration::Mutating, Configuration::Validating],
+        configurations: &[
+            Configuration::Mutating,
+            Configuration::Validating,
+            Configuration::Evictions,
+        ],
         hosts: vec!["127.0.0.1".to_owned()],
         periods,
     })
@@ -100,6 +105,14 @@ pub(crate) async fn install(fixture: &Fixture) {
         };
         post(fixture, &format!("/apis/{plural}"), &object).await;
     }
+    create_secret(fixture, NAMESPACE, NAME).await;
+}
+
+/// Without data, as the manifests have it.
+pub(crate) async fn create_secret(fixture: &Fixture, namespace: &str, name: &str) {
+    let secret = json!({"metadata": {"name": name}});
+    let path = format!("/api/v1/namespaces/{namespace}/secrets");
+    post(fixture, &path, &secret).await;
 }
 
 pub(crate) async fn post(fixture: &Fixture, path: &str, object: &Value) -> Value {
@@ -293,6 +306,109 @@ async fn reviews_and_bodies_that_are_none() {
     assert_eq!(status, StatusCode::NOT_FOUND);
 }
 
+/// What the webhook answers to an Eviction of pod `p` by the agent of a node.
+async fn evict(client: &Client, uid: &Value, node: &str) -> Result<Value, String> {
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "uid", "operation": "CREATE", "namespace": NAMESPACE, "name": "p", "subResource": "eviction",
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "userInfo": {"username": "agent", "extra": {"authentication.kubernetes.io/node-name": [node]}},
+        "object": {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": uid}}}}});
+    let body = review.to_string().into_bytes();
+    let (status, text) = call(client, "/validate-evictions", body).await?;
+    match status.as_u16() {
+        200 => serde_json::from_str(&text).map_err(|error| error.to_string()),
+        code => Ok(json!({"code": code, "text": text})),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evictions_of_agents_are_judged_by_the_pod_as_it_is() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    fixture.add_node("n", "4", 110).await;
+    let mut pod = crate::support::pod("p", "1");
+    pod["spec"]["nodeName"] = json!("n");
+    // The API server writes more than the 3 MiB that it stores: six bytes for each of these.
+    pod["spec"]["containers"][0]["env"] = json!([{"name": "LONG", "value": "<".repeat(600_000)}]);
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let uid = post(&fixture, &pods, &pod).await["metadata"]["uid"].clone();
+    let webhook = RunningWebhook::start(fixture.client.clone(), managed(None));
+    let client = eventually("the webhook answers", || async {
+        let client = caller(webhook.address, &bundle(&fixture).await);
+        evict(&client, &uid, "n").await?;
+        Ok::<_, String>(client)
+    })
+    .await;
+    for (case, uid, node, want) in [
+        ("its own pod", &uid, "n", ""),
+        ("of another node", &uid, "m", "this pod is on node n"),
+        ("another uid", &json!("other"), "n", "another uid"),
+        ("no uid", &Value::Null, "n", "must have the uid"),
+    ] {
+        let answer = evict(&client, uid, node).await.unwrap();
+        let response = &answer["response"];
+        assert_eq!(
+            response["allowed"],
+            json!(want.is_empty()),
+            "{case}: {answer}"
+        );
+        let message = response["status"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(want), "{case}: {answer}");
+    }
+    // The API server is slow: this replica does not answer, and the failure policy decides.
+    let reads = apiserver::faults::Matching::new("get", "pods");
+    fixture
+        .faults
+        .next(1, reads, apiserver::faults::Fault::InternalError);
+    let answer = evict(&client, &uid, "n").await.unwrap();
+    assert_eq!(answer["code"], json!(503), "{answer}");
+}
+
+/// A replica without the Secret says how to restore it, and creates none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_secret_is_named() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}");
+    let delete = async || {
+        let request = http::Request::delete(&path).body(Vec::new()).unwrap();
+        let _: Value = fixture.client.request(request).await.unwrap();
+    };
+    delete().await;
+    let keeper = |client: Client| CertificateKeeper::new(client, managed(None)).unwrap();
+    let keeper = keeper(fixture.client.clone());
+    tokio::spawn(keeper.clone().run(CancellationToken::new()));
+    let missing = format!(
+        "Secret {NAMESPACE}/{NAME} does not exist; restore it with `kubectl create secret generic {NAME} -n {NAMESPACE}`"
+    );
+    eventually("it is not ready", || async {
+        match keeper.check() {
+            Err(why) if why.contains(&missing) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    assert_eq!(keeper.warning(), None);
+    create_secret(&fixture, NAMESPACE, NAME).await;
+    let ready = || async { keeper.check() };
+    eventually("it is ready", ready).await;
+    // What is served is good without the Secret.
+    delete().await;
+    eventually("it warns", || async {
+        keeper
+            .warning()
+            .filter(|it| it.contains(&missing))
+            .ok_or("no warning")
+    })
+    .await;
+    assert_eq!(keeper.check(), Ok(()));
+    create_secret(&fixture, NAMESPACE, NAME).await;
+    eventually("the warning ends", || async {
+        keeper.warning().map_or(Ok(()), Err)
+    })
+    .await;
+}
+
 /// The cluster calls the webhook as deploy/webhook.yaml says.
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_are_refused_at_the_write() {
@@ -342,7 +458,16 @@ async fn what_is_granted_is_what_is_used() {
     let fixture = Fixture::new().await;
     install(&fixture).await;
     let (client, used) = recording(&fixture);
-    let _webhook = RunningWebhook::start(client, managed(Some(Duration::from_millis(300))));
+    let webhook = RunningWebhook::start(client, managed(Some(Duration::from_millis(300))));
+    eventually("the webhook reads the pod of an Eviction", || async {
+        let client = caller(webhook.address, &bundle(&fixture).await);
+        let answer = evict(&client, &json!("a"), "n").await?;
+        match answer["response"]["allowed"] == json!(true) {
+            true => Ok(()),
+            false => Err(answer.to_string()),
+        }
+    })
+    .await;
     let manifest = objects(MANIFEST);
     let is_ours = |role: &&Value| role["metadata"]["name"] == NAME;
     let roles = of_kind(&manifest, "ClusterRole").chain(of_kind(&manifest, "Role"));

@@ -13,7 +13,9 @@ impl Configuration {
     fn plural(self) -> &'static str {
         match self {
             Self::Mutating => "mutatingwebhookconfigurations",
-            Self::Validating | Self::NodeNames => "validatingwebhookconfigurations",
+            Self::Validating | Self::NodeNames | Self::Evictions => {
+                "validatingwebhookconfigurations"
+            }
         }
     }
 
@@ -22,6 +24,7 @@ impl Configuration {
         match self {
             Self::Mutating | Self::Validating => component.to_owned(),
             Self::NodeNames => format!("{component}-node-names"),
+            Self::Evictions => format!("{component}-evictions"),
         }
     }
 }
