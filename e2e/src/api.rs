@@ -87,7 +87,8 @@ impl Api {
         text.with_context(|| format!("GET {path}"))
     }
 
-    fn send(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
+    /// A patch is a merge patch; without a body it is null.
+    pub fn send(&self, method: Method, path: &str, body: &Value) -> Result<Value> {
         let media_type = match method {
             Method::PATCH => "application/merge-patch+json",
             _ => "application/json",

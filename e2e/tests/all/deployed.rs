@@ -74,12 +74,18 @@ pub(crate) fn start_as(
 }
 
 /// As `kubectl apply` does, except for Deployments: they would be pods for the schedulers under test.
-pub(crate) fn apply(control_plane: &ControlPlane, mut objects: Vec<Value>) {
+pub(crate) fn apply(control_plane: &ControlPlane, objects: Vec<Value>) {
+    apply_with(control_plane, objects, &[]);
+}
+
+/// The same with more flags of kubectl.
+pub(crate) fn apply_with(control_plane: &ControlPlane, mut objects: Vec<Value>, flags: &[&str]) {
     objects.retain(|object| object["kind"] != "Deployment");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     let kubectl = control_plane.kubectl().unwrap();
     std::fs::write(kubectl.directory().join("list.json"), list.to_string()).unwrap();
-    let applied = kubectl.run(&["apply", "-f", "list.json"], SHORT).unwrap();
+    let arguments = [&["apply", "-f", "list.json"], flags].concat();
+    let applied = kubectl.run(&arguments, SHORT).unwrap();
     assert_eq!(applied.code, Some(0), "{applied:?}");
 }
 

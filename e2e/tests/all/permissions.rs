@@ -28,6 +28,8 @@ fn kubectl_accepts_the_manifests() {
             "gate",
             "gate-strict",
             "webhook",
+            "webhook-evictions",
+            "webhook-evictions-strict",
             "webhook-node-names",
             "webhook-node-names-strict",
         ];

@@ -72,14 +72,16 @@ pub(crate) struct Fixture {
     pub(crate) control_plane: ControlPlane,
     pub(crate) api: Api,
     pub(crate) proxy: Proxy,
+    timeout: Option<u32>,
 }
 
 /// The objects of the webhook's manifests.
 pub(crate) fn manifests() -> Vec<Value> {
     let webhook = include_str!("../../../deploy/webhook.yaml");
     let node_names = include_str!("../../../deploy/webhook-node-names.yaml");
+    let evictions = include_str!("../../../deploy/webhook-evictions.yaml");
     let objects = |text| serde_saphyr::from_multiple::<Value>(text).unwrap();
-    [objects(webhook), objects(node_names)].concat()
+    [webhook, node_names, evictions].map(objects).concat()
 }
 
 impl Fixture {
@@ -98,30 +100,48 @@ impl Fixture {
         let definition = "deploy/crds/config.koordinator.sh_clustercolocationprofiles.yaml";
         let api = deployed::serve_definition(&control_plane, &root.join(definition), PROFILES);
         deployed::apply(&control_plane, deployed::namespace());
-        let mut objects = manifests();
-        for object in &mut objects {
-            let Some(webhooks) = object.get_mut("webhooks").and_then(Value::as_array_mut) else {
-                continue;
-            };
-            for webhook in webhooks {
-                let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
-                let url = format!("https://{}{path}", proxy.address);
-                webhook["clientConfig"] = json!({"url": url});
-                if let Some(timeout) = timeout {
-                    webhook["timeoutSeconds"] = json!(timeout);
-                }
-            }
-        }
-        deployed::apply(&control_plane, objects);
-        Self {
+        let fixture = Self {
             control_plane,
             api,
             proxy,
+            timeout,
+        };
+        fixture.apply(manifests(), &[]);
+        fixture
+    }
+
+    /// As `kubectl apply` does with these flags; the API server reaches the webhook through the proxy.
+    pub(crate) fn apply(&self, mut objects: Vec<Value>, flags: &[&str]) {
+        let all = objects.iter_mut().filter_map(|it| it.get_mut("webhooks"));
+        for webhook in all.filter_map(Value::as_array_mut).flatten() {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
+            let url = format!("https://{}{path}", self.proxy.address);
+            webhook["clientConfig"] = json!({"url": url});
+            if let Some(timeout) = self.timeout {
+                webhook["timeoutSeconds"] = json!(timeout);
+            }
         }
+        deployed::apply_with(&self.control_plane, objects, flags);
     }
 
     /// One replica with the permissions of the manifests; returns it when it answers.
     pub(crate) fn webhook(&self, name: &str, flags: &[&str]) -> (Process, SocketAddr) {
+        let process = self.start_webhook(name, flags);
+        let address = eventually("the webhook answers", PATIENCE, || {
+            let log = process.log();
+            let (_, rest) = log
+                .split_once("answering reviews on https://")
+                .ok_or(log.clone())?;
+            let address = rest.lines().next().unwrap_or_default().trim();
+            address
+                .parse()
+                .map_err(|error| format!("{error}: {address}"))
+        });
+        (process, address)
+    }
+
+    /// The same, which may never answer.
+    pub(crate) fn start_webhook(&self, name: &str, flags: &[&str]) -> Process {
         let user = deployed::account(&self.control_plane, NAMESPACE, "tidepool-webhook");
         let kubeconfig = self.control_plane.logs().join(format!("{name}.kubeconfig"));
         std::fs::write(&kubeconfig, user.to_yaml()).unwrap();
@@ -138,18 +158,7 @@ impl Fixture {
         ];
         arguments.extend(always.iter().chain(flags).map(|&flag| flag.to_owned()));
         let binary = e2e::tidepool::binary().unwrap();
-        let process = self.control_plane.run(name, &binary, &arguments).unwrap();
-        let address = eventually("the webhook answers", PATIENCE, || {
-            let log = process.log();
-            let (_, rest) = log
-                .split_once("answering reviews on https://")
-                .ok_or(log.clone())?;
-            let address = rest.lines().next().unwrap_or_default().trim();
-            address
-                .parse()
-                .map_err(|error| format!("{error}: {address}"))
-        });
-        (process, address)
+        self.control_plane.run(name, &binary, &arguments).unwrap()
     }
 
     /// Waits until the API server asks the webhook: it reads configurations a moment later.

@@ -9,8 +9,11 @@ mod fake;
 mod full_disk;
 mod fuzz;
 mod numa;
+mod permissions;
 mod pods;
 mod report;
+#[path = "../../../control-plane/tests/all/rights.rs"]
+mod rights;
 mod settings;
 mod support;
 mod write;

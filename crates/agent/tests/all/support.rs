@@ -30,7 +30,7 @@ pub(crate) fn text(agent: &Agent) -> String {
 pub(crate) struct TestCluster {
     pub(crate) client: Client,
     pub(crate) faults: Faults,
-    _cluster: Cluster,
+    pub(crate) cluster: Cluster,
 }
 
 impl TestCluster {
@@ -42,7 +42,7 @@ impl TestCluster {
         let cluster = Self {
             client,
             faults,
-            _cluster: cluster,
+            cluster,
         };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tidepool-system"}});
         cluster.create("/api/v1/namespaces", &namespace).await;

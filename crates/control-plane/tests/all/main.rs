@@ -21,6 +21,7 @@ mod policies;
 mod policy_controller;
 mod preemption;
 mod reclaimed;
+mod rights;
 mod scheduler_registry;
 mod scheduling;
 mod streaming;

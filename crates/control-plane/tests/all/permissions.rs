@@ -9,7 +9,7 @@ use apiserver::faults::{Fault, Matching};
 use control_plane::client::Connect;
 use control_plane::election::Election;
 use control_plane::scheduler::{Mode, Running};
-use http::{Method, Request};
+use http::Request;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::reclaimed::define;
+pub(crate) use crate::rights::{Right, granted, objects, of_kind};
+use crate::rights::{right, texts};
 use crate::support::{Fixture, NAMESPACE, eventually, object, options};
 use crate::volumes::{bind_claim, claim_and_pod, claims, volume, volumes};
 
@@ -24,73 +26,6 @@ const SCHEDULER: &str = include_str!("../../../../deploy/scheduler.yaml");
 const PRIMARY: &str = include_str!("../../../../deploy/scheduler-primary.yaml");
 
 const CONTROLLERS: &str = include_str!("../../../../deploy/controllers.yaml");
-
-/// Group, resource with its subresource, verb.
-pub(crate) type Right = (String, String, String);
-
-pub(crate) fn objects(text: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(text).unwrap()
-}
-
-pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
-    objects.iter().filter(move |object| object["kind"] == kind)
-}
-
-fn texts(value: &Value) -> Vec<String> {
-    let items = value.as_array().into_iter().flatten();
-    items
-        .map(|item| item.as_str().unwrap().to_owned())
-        .collect()
-}
-
-pub(crate) fn granted(roles: &[&Value]) -> BTreeSet<Right> {
-    let mut rights = BTreeSet::new();
-    for rule in roles
-        .iter()
-        .flat_map(|role| role["rules"].as_array().unwrap())
-    {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                for verb in texts(&rule["verbs"]) {
-                    rights.insert((group.clone(), resource.clone(), verb));
-                }
-            }
-        }
-    }
-    rights
-}
-
-/// What a request needs.
-fn right(method: &Method, path: &str, query: &str) -> Option<Right> {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let (group, rest) = match &parts[..] {
-        ["api", "v1", rest @ ..] => ("", rest),
-        ["apis", group, _, rest @ ..] => (*group, rest),
-        // Open to everybody.
-        _ => return None,
-    };
-    let rest = match rest {
-        ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
-        rest => rest,
-    };
-    let named = rest.len() > 1;
-    let resource = match rest {
-        [resource, _, sub] => format!("{resource}/{sub}"),
-        [resource, ..] => (*resource).to_owned(),
-        [] => return None,
-    };
-    let verb = match *method {
-        Method::GET if query.contains("watch=1") || query.contains("watch=true") => "watch",
-        Method::GET if named => "get",
-        Method::GET => "list",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE => "delete",
-        _ => return None,
-    };
-    Some((group.to_owned(), resource, verb.to_owned()))
-}
 
 /// A client that writes down what it is used for.
 pub(crate) fn recording(fixture: &Fixture) -> (Client, Arc<Mutex<BTreeSet<Right>>>) {
@@ -245,13 +180,113 @@ fn the_role_covers_the_lease_that_the_configuration_names() {
     }
 }
 
+/// The files of `deploy/`, by name.
+fn manifests() -> Vec<(String, Vec<Value>)> {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+    let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let files = files.filter(|file| file.path().extension().is_some_and(|it| it == "yaml"));
+    let mut manifests: Vec<_> = files
+        .map(|file| {
+            let name = file.file_name().into_string().unwrap();
+            (
+                name,
+                objects(&std::fs::read_to_string(file.path()).unwrap()),
+            )
+        })
+        .collect();
+    manifests.sort_by(|a, b| a.0.cmp(&b.0));
+    manifests
+}
+
+/// A new manifest, or another ServiceAccount with permissions, needs such a test.
+#[test]
+fn every_manifest_with_permissions_has_a_test_that_they_are_used() {
+    let accounts = |objects: &[Value]| {
+        let subjects = objects
+            .iter()
+            .flat_map(|it| it["subjects"].as_array().into_iter().flatten());
+        let ours = subjects.filter(|it| it["kind"] == "ServiceAccount");
+        let names: BTreeSet<String> = ours
+            .map(|it| it["name"].as_str().unwrap().to_owned())
+            .collect();
+        names.into_iter().collect::<Vec<_>>().join(",")
+    };
+    let found: Vec<(String, String)> = manifests()
+        .iter()
+        .map(|(file, objects)| (file.clone(), accounts(objects)))
+        .filter(|(_, accounts)| !accounts.is_empty())
+        .collect();
+    let tested = [
+        (
+            "agent-node-taints.yaml",
+            "tidepool-agent",
+            include_str!("../../../agent/tests/all/permissions.rs"),
+        ),
+        (
+            "agent.yaml",
+            "tidepool-agent",
+            include_str!("../../../agent/tests/all/permissions.rs"),
+        ),
+        (
+            "controllers.yaml",
+            "tidepool-controllers",
+            include_str!("policy_controller.rs"),
+        ),
+        (
+            "gate.yaml",
+            "tidepool-gate",
+            include_str!("../../../../e2e/tests/all/gate_permissions.rs"),
+        ),
+        (
+            "scheduler-primary.yaml",
+            "tidepool-scheduler",
+            include_str!("permissions.rs"),
+        ),
+        (
+            "scheduler.yaml",
+            "tidepool-scheduler",
+            include_str!("permissions.rs"),
+        ),
+        (
+            "webhook.yaml",
+            "tidepool-webhook",
+            include_str!("webhook.rs"),
+        ),
+    ];
+    let wanted = tested.map(|(file, account, _)| (file.to_owned(), account.to_owned()));
+    assert_eq!(found, wanted);
+    for (file, _, test) in tested {
+        let compares = [
+            "what_is_granted_is_what_is_used",
+            "uses_every_permission_of_its_manifest",
+        ];
+        assert!(compares.iter().any(|it| test.contains(it)), "{file}");
+    }
+}
+
+/// Of Secrets, a component may read and change its own one, which the manifest creates.
 #[test]
 fn nothing_is_granted_wholesale() {
-    for object in [SCHEDULER, PRIMARY, CONTROLLERS].map(objects).concat() {
-        for rule in object["rules"].as_array().into_iter().flatten() {
+    for (file, objects) in manifests() {
+        for rule in objects
+            .iter()
+            .flat_map(|it| it["rules"].as_array().into_iter().flatten())
+        {
+            // Rules of webhooks have operations.
+            if rule["verbs"].is_null() {
+                continue;
+            }
             let text = rule.to_string();
-            for word in ["\"*\"", "nodes/proxy", "secrets", "escalate", "impersonate"] {
-                assert!(!text.contains(word), "{word} in {text}");
+            for word in ["\"*\"", "nodes/proxy", "escalate", "impersonate"] {
+                assert!(!text.contains(word), "{file}: {word} in {text}");
+            }
+            if text.contains("secrets") {
+                let shipped: Vec<&str> = of_kind(&objects, "Secret")
+                    .map(|it| it["metadata"]["name"].as_str().unwrap())
+                    .collect();
+                assert_eq!(texts(&rule["resourceNames"]), shipped, "{file}");
+                assert_eq!(texts(&rule["verbs"]), ["get", "update"], "{file}");
+                assert!(of_kind(&objects, "Secret").all(|it| it["data"].is_null()));
             }
         }
     }

@@ -1,0 +1,183 @@
+//! Writes beyond the limits of the permissions and admission policies in `deploy/`: each is tried with the token of a component, and
+//! refused. `refused_writes.yaml` has the attempts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use e2e::{Api, ControlPlane};
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::deployed::{self, NAMESPACE};
+use crate::policies::serve_policies;
+use crate::shared_cluster::{node, text};
+use crate::webhook_fixture::manifests as webhook_manifests;
+
+const ATTEMPTS: &str = include_str!("refused_writes.yaml");
+const OURS: &str = "/api/v1/namespaces/tidepool-system";
+const TEAM: &str = "/api/v1/namespaces/team";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases";
+const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
+const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attempt {
+    what: String,
+    send: String,
+    #[serde(default)]
+    body: Value,
+    refused: Option<String>,
+}
+
+impl Attempt {
+    fn method(&self) -> Method {
+        self.send.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// The path, and the kind of what it has.
+    fn path(&self) -> (String, &'static str, &'static str) {
+        let short = self.send.split(' ').nth(1).unwrap();
+        let (collection, rest) = match short.split_once('/') {
+            Some((collection, rest)) => (collection, format!("/{rest}")),
+            None => (short, String::new()),
+        };
+        let (path, version, kind) = match collection {
+            "configmaps" => (format!("{OURS}/configmaps"), "v1", "ConfigMap"),
+            "events" => (format!("{TEAM}/events"), "v1", "Event"),
+            "leases" => (LEASES.to_owned(), "coordination.k8s.io/v1", "Lease"),
+            "metrics" => (
+                METRICS.to_owned(),
+                "slo.koordinator.sh/v1alpha1",
+                "NodeMetric",
+            ),
+            "nodes" => ("/api/v1/nodes".to_owned(), "v1", "Node"),
+            "pods" => (format!("{TEAM}/pods"), "v1", "Pod"),
+            "reports" => (
+                REPORTS.to_owned(),
+                "node.katalyst.kubewharf.io/v1alpha1",
+                "CustomNodeResource",
+            ),
+            "secrets" => (format!("{OURS}/secrets"), "v1", "Secret"),
+            other => panic!("{other} has no path"),
+        };
+        (path + &rest, version, kind)
+    }
+
+    /// Why it is refused; none if it is allowed.
+    fn make(&self, caller: &Api) -> Option<String> {
+        let (path, version, kind) = self.path();
+        let mut body = self.body.clone();
+        if let (Method::POST | Method::PUT, Some(fields)) = (self.method(), body.as_object_mut()) {
+            fields.entry("apiVersion").or_insert(version.into());
+            fields.entry("kind").or_insert(kind.into());
+            if kind == "Event" {
+                fields["metadata"]["namespace"] = "team".into();
+                fields.insert(
+                    "involvedObject".to_owned(),
+                    json!({"namespace": "team", "name": "p"}),
+                );
+            }
+        }
+        let answer = caller.send(self.method(), &path, &body);
+        answer.err().map(|error| format!("{error:#}"))
+    }
+}
+
+/// A control plane with the kinds and permissions of all components, two nodes and a user's pod.
+fn start() -> (ControlPlane, Api) {
+    let control_plane = deployed::start(&[]);
+    let api = serve_policies(&control_plane);
+    let crds = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds"));
+    for (file, path) in [
+        ("slo.koordinator.sh_nodemetrics.yaml", METRICS),
+        (
+            "node.katalyst.kubewharf.io_customnoderesources.yaml",
+            REPORTS,
+        ),
+    ] {
+        deployed::serve_definition(&control_plane, &crds.join(file), path);
+    }
+    let files = [
+        include_str!("../../../deploy/agent.yaml"),
+        include_str!("../../../deploy/agent-node-taints.yaml"),
+        include_str!("../../../deploy/controllers.yaml"),
+        include_str!("../../../deploy/gate.yaml"),
+    ];
+    let files = files.map(|text| serde_saphyr::from_multiple::<Value>(text).unwrap());
+    let mut objects = [files.concat(), webhook_manifests()].concat();
+    // No pods run, and no webhook answers.
+    objects.retain(|it| it["kind"] != "DaemonSet" && it.get("webhooks").is_none());
+    deployed::apply(&control_plane, objects);
+    for name in ["a", "b"] {
+        api.create(&node(name, "zone", json!({}))).unwrap();
+    }
+    let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
+    api.create(&team).unwrap();
+    for (namespace, name, account) in [
+        ("team", "p", "default"),
+        (NAMESPACE, "agent-a", "tidepool-agent"),
+    ] {
+        let annotations = json!({"empty": "", "theirs": "1"});
+        api.create(&json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+            "spec": {"nodeName": "a", "serviceAccountName": account, "containers": [{"name": "c", "image": "i"}]}}))
+            .unwrap();
+    }
+    for (name, labels) in [
+        ("agent-gone", json!({"tidepool.io/agent": "true"})),
+        ("agent-unlabelled", json!({})),
+        ("tidepool-gate", json!({"tidepool.io/agent": "true"})),
+    ] {
+        api.create(
+            &json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": {}}),
+        )
+        .unwrap();
+    }
+    let theirs = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "theirs", "namespace": "team"},
+        "involvedObject": {"namespace": "team", "name": "p"}, "source": {"component": "them"}});
+    api.post(&format!("{TEAM}/events"), &theirs).unwrap();
+    (control_plane, api)
+}
+
+/// A token of the agent in this pod, so of the agent of the pod's node.
+pub(crate) fn bound_token(control_plane: &ControlPlane, api: &Api, pod: &str) -> Api {
+    let uid = &api.get(&format!("{OURS}/pods/{pod}")).unwrap()["metadata"]["uid"];
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound}});
+    let path = format!("{OURS}/serviceaccounts/tidepool-agent/token");
+    let mut user = control_plane.admin();
+    user.token = text(&api.post(&path, &request).unwrap()["status"]["token"]);
+    Api::new(&user).unwrap()
+}
+
+#[test]
+fn components_write_only_what_is_theirs() {
+    let (control_plane, api) = start();
+    let all: BTreeMap<String, Vec<Attempt>> = serde_saphyr::from_str(ATTEMPTS).unwrap();
+    let account = |name: &str| Api::new(&deployed::account(&control_plane, NAMESPACE, name));
+    let mut wrong = Vec::new();
+    for (who, attempts) in &all {
+        let caller = match &**who {
+            "agent" => bound_token(&control_plane, &api, "agent-a"),
+            "unbound-agent" => account("tidepool-agent").unwrap(),
+            component => account(&format!("tidepool-{component}")).unwrap(),
+        };
+        for attempt in attempts {
+            let (found, want) = (attempt.make(&caller), &attempt.refused);
+            let is_right = match (&found, want) {
+                (Some(found), Some(want)) => found.contains(want),
+                (found, want) => found.is_none() && want.is_none(),
+            };
+            if !is_right {
+                let what = &attempt.what;
+                wrong.push(format!("{who}, {what}: found {found:?}, not {want:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(all.values().map(Vec::len).sum::<usize>() > 80);
+}
