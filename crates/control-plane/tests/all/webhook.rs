@@ -328,11 +328,12 @@ async fn evictions_of_agents_are_judged_by_the_pod_as_it_is() {
     fixture.add_node("n", "4", 110).await;
     let mut pod = crate::support::pod("p", "1");
     pod["spec"]["nodeName"] = json!("n");
-    // The API server writes more than the 3 MiB that it stores: six bytes for each of these.
+    // API servers write each of these as six bytes.
     pod["spec"]["containers"][0]["env"] = json!([{"name": "LONG", "value": "<".repeat(600_000)}]);
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
     let uid = post(&fixture, &pods, &pod).await["metadata"]["uid"].clone();
-    let webhook = RunningWebhook::start(fixture.client.clone(), managed(None));
+    let (client, _) = recording(&fixture);
+    let webhook = RunningWebhook::start(client, managed(None));
     let client = eventually("the webhook answers", || async {
         let client = caller(webhook.address, &bundle(&fixture).await);
         evict(&client, &uid, "n").await?;
@@ -355,7 +356,7 @@ async fn evictions_of_agents_are_judged_by_the_pod_as_it_is() {
         let message = response["status"]["message"].as_str().unwrap_or_default();
         assert!(message.contains(want), "{case}: {answer}");
     }
-    // The API server is slow: this replica does not answer, and the failure policy decides.
+    // The API server fails: this replica does not answer, and the failure policy decides.
     let reads = apiserver::faults::Matching::new("get", "pods");
     fixture
         .faults
