@@ -43,6 +43,10 @@ pub struct Options {
     pub paths: Paths,
     /// The directory of the kubelet's state.
     pub kubelet_root: PathBuf,
+    /// Where the kubelet keeps the logs of pods.
+    pub pod_logs: PathBuf,
+    /// Believe the CPUs that Koordinator's scheduler wrote into annotations of pods.
+    pub koordinator_cpus: bool,
     /// The directory of the journal and of checkpoints.
     pub state_dir: PathBuf,
     /// Time between two samples.
@@ -71,6 +75,8 @@ impl Options {
             node: node.to_owned(),
             paths: Paths::default(),
             kubelet_root: "/var/lib/kubelet".into(),
+            pod_logs: "/var/log/pods".into(),
+            koordinator_cpus: false,
             state_dir: "/var/lib/tidepool-agent".into(),
             period: Duration::from_secs(1),
             detail_period: Duration::from_secs(10),
@@ -119,6 +125,8 @@ pub(crate) struct State {
     pub(crate) advice: Advice,
     pub(crate) rounds: u64,
     pub(crate) written: u64,
+    /// Of pods whose cgroup has another name than their uid, by uid.
+    pub(crate) groups: BTreeMap<Name, Name>,
     finished: Option<Instant>,
 }
 
@@ -293,13 +301,17 @@ impl Agent {
             settings_error: self.settings.error(),
             reclaimed: self.observation().reclaimed.clone(),
         };
-        metrics::registry(&self.shared.lock(), &self.pod_names(), &work)
+        let state = self.shared.lock();
+        metrics::registry(&state, &self.pod_names(&state.groups), &work)
     }
 
     /// By the uid in the name of the pod's cgroup.
-    fn pod_names(&self) -> BTreeMap<Name, PodNames> {
+    fn pod_names(&self, groups: &BTreeMap<Name, Name>) -> BTreeMap<Name, PodNames> {
         let pods = self.pods.all();
-        pods.iter().filter_map(|pod| container_names(pod)).collect()
+        let names = pods.iter();
+        names
+            .filter_map(|pod| container_names(pod, groups))
+            .collect()
     }
 }
 

@@ -11,11 +11,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Timestamp};
+use engine::node::groups;
 use engine::node::health::NUMA_ZONES_DIFFER;
 use engine::node::publish::{Published, PublishedReport, explain};
 use engine::node::{
-    Advice, Advisor, AgentCondition, Bytes, ChangedCpuset, CpuSet, EvictionOrder, Inputs,
-    LocalNode, LocalPod, NodeSample, PodEvent, Processor, ReclaimedReport, WriteProblems, advise,
+    Advice, Advisor, AgentCondition, Bytes, ChangedCpuset, CpuSet, EvictionOrder, GroupConflict,
+    Inputs, LocalNode, LocalPod, NodeSample, PodEvent, Processor, ReclaimedReport, WriteProblems,
+    advise,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
 use reconcile::Cache;
@@ -27,11 +29,11 @@ use crate::checkpoint::{self, Corrupt};
 use crate::collect::{Collector, topology};
 use crate::hierarchy::{Controller, Reader, Version};
 use crate::kubelet::{CpuManager, cpu_manager, has_static_memory_manager};
-use crate::objects;
+use crate::objects::{self, Sources};
 use crate::parse;
 use crate::report::Observation;
 use crate::settings::SettingsStore;
-use crate::write::{KernelFiles, Mode, Report, Writer};
+use crate::write::{JournalError, KernelFiles, Mode, Report, Writer};
 
 /// An agent that starts waits this many periods for the first rates and for the lists of the API server. Meanwhile what the one
 /// before it reported and wrote stays.
@@ -77,6 +79,9 @@ pub(crate) struct Control {
     missing: String,
     reader: Reader,
     writer: Option<Writer>,
+    /// Why the journal cannot be relied upon, and when it was read.
+    journal_damage: Option<String>,
+    journal_read: Option<Instant>,
     advisor: Advisor,
     checkpoint: PathBuf,
     checkpointed: Instant,
@@ -86,6 +91,7 @@ pub(crate) struct Control {
     /// The Nodes are listed, and that of the agent is not among them.
     is_missing: bool,
     pods: Option<Vec<LocalPod>>,
+    group_conflicts: Vec<GroupConflict>,
     processors: Arc<[Processor]>,
     cpus: CpuSet,
     distances: BTreeMap<u32, Vec<u32>>,
@@ -126,6 +132,8 @@ impl Control {
             missing: String::new(),
             reader: Reader::default(),
             writer: None,
+            journal_damage: None,
+            journal_read: None,
             checkpoint,
             checkpointed: Instant::now(),
             has_checkpoint_failed: false,
@@ -133,6 +141,7 @@ impl Control {
             node: None,
             is_missing: false,
             pods: None,
+            group_conflicts: Vec::new(),
             processors: Arc::default(),
             cpus: CpuSet::default(),
             distances: BTreeMap::new(),
@@ -184,6 +193,7 @@ impl Control {
         let now = self.time(began);
         self.read_slow_files(began);
         self.read_objects();
+        self.settle_groups();
         while let Ok((uid, is_accepted)) = self.answers.try_recv() {
             self.advisor.eviction_result(&uid, is_accepted, now);
         }
@@ -197,7 +207,7 @@ impl Control {
         let labels = self.node.as_ref().map(|node| node.labels.clone());
         let settings = self.settings.get(&labels.unwrap_or_default());
         let burstable_memory_limit = self.burstable_memory_limit();
-        self.open_writer();
+        self.open_writer(began);
         let changed_cpusets = self.changed_cpusets();
         let inputs = Inputs {
             sample: self.sample.as_deref(),
@@ -212,8 +222,11 @@ impl Control {
             unreadable: &problems,
             writes: WriteProblems {
                 failed: &self.last_report.failing,
+                refused: &self.last_report.refused,
                 given_up: &self.last_report.given_up,
+                journal: self.journal_damage.as_deref(),
             },
+            group_conflicts: &self.group_conflicts,
             changed_cpusets: Some(&changed_cpusets),
         };
         let advice = advise(&mut self.advisor, &inputs, &settings, now);
@@ -316,8 +329,12 @@ impl Control {
         let [has_pods, has_node] = (self.objects.listed)();
         if has_pods {
             let pods = self.objects.pods.all();
-            let bound = &self.cpu_manager.bound;
-            let pods = pods.iter().filter_map(|pod| objects::pod(pod, bound));
+            let sources = Sources {
+                static_cpus: self.cpu_manager.bound.clone(),
+                pod_logs: self.options.pod_logs.clone(),
+                koordinator_cpus: self.options.koordinator_cpus,
+            };
+            let pods = pods.iter().filter_map(|pod| objects::pod(pod, &sources));
             self.pods = Some(pods.collect());
         }
         if has_node {
@@ -330,6 +347,19 @@ impl Control {
                 tracing::warn!("there is no Node {name}: pass its name with --node-name");
             }
         }
+    }
+
+    /// Again in each period: the group of a pod may have appeared since.
+    fn settle_groups(&mut self) {
+        let Some(pods) = &mut self.pods else {
+            return;
+        };
+        let tree = self.collector.as_ref().map(Collector::tree);
+        let exists = |uid: &Name| tree.is_some_and(|tree| tree.pods().contains_key(uid));
+        self.group_conflicts = groups::settle(pods, exists);
+        let others = pods.iter().filter(|pod| pod.group != pod.uid);
+        let groups = others.map(|pod| (pod.uid.clone(), pod.group.clone()));
+        self.outputs.shared.lock().groups = groups.collect();
     }
 
     fn read_slow_files(&mut self, now: Instant) {
@@ -361,11 +391,14 @@ impl Control {
         crate::write::file::memory_limit(limit).map(Bytes)
     }
 
-    /// Opens the journal; what it lists are the agent's changes.
-    fn open_writer(&mut self) {
-        if self.writer.is_some() {
+    /// Opens the journal; what it lists are the agent's changes. A damaged one is read again until somebody has restored it.
+    fn open_writer(&mut self, now: Instant) {
+        let is_fresh = |at: Instant| now.saturating_duration_since(at) < SLOW_PERIOD;
+        let waits = self.journal_damage.is_some() && self.journal_read.is_some_and(is_fresh);
+        if self.writer.is_some() || waits {
             return;
         }
+        self.journal_read = Some(now);
         let mode = match self.options.dry_run {
             true => Mode::DryRun,
             false => Mode::Apply,
@@ -382,6 +415,10 @@ impl Control {
                     writer.kill_before_write(number);
                 }
                 self.writer = Some(writer);
+                self.journal_damage = None;
+            }
+            Err(error @ JournalError::Damaged { .. }) => {
+                self.journal_damage = Some(error.to_string());
             }
             Err(error) => self.fail_to_write(&error.to_string()),
         }

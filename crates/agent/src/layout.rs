@@ -71,7 +71,7 @@ impl Driver {
 }
 
 /// A UUID, or for static pods the hash of their file: 32 hexadecimal digits without dashes.
-fn is_uid(text: &str) -> bool {
+pub(crate) fn is_uid(text: &str) -> bool {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text.len() {
         32 => is_hex(text),

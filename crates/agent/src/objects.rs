@@ -2,45 +2,54 @@
 //!
 //! Values that cannot be understood are left out: a pod with a broken annotation is still a pod.
 
-use std::collections::BTreeMap;
+mod marks;
 
-use engine::admission::keys::{KOORDINATOR_BAND, KOORDINATOR_CLASS, LEVEL, MEMORY_ENHANCEMENT};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use engine::model::{
-    NUMA_ZONES, Name, NumaBinding, QosLabels, QosLevel, Quantity, Resource, Timestamp, ZoneSet,
+    Name, NumaBinding, QosLabels, QosLevel, Quantity, Resource, Timestamp, ZoneSet,
 };
+use engine::node::groups;
 use engine::node::pods::{self, ContainerRole};
-use engine::node::{CpuMemory, CpuSet, LocalContainer, LocalNode, LocalPod, PodPhase, PodQos};
+use engine::node::{
+    CpuMemory, CpuSet, GroupClaim, LocalContainer, LocalNode, LocalPod, PodPhase, PodQos,
+};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WrittenQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::ListParams;
+use kube::{Api, Client};
 use serde::Deserialize;
 
-use crate::agent::PodNames;
-
-/// The hash of a static pod's file, on its mirror pod. The cgroup has this name instead of the uid.
-const STATIC_POD_HASH: &str = "kubernetes.io/config.hash";
-const MIRROR: &str = "kubernetes.io/config.mirror";
-/// CPUs that Koordinator's scheduler bound the pod to.
-const KOORDINATOR_STATUS: &str = "scheduling.koordinator.sh/resource-status";
-const RAW_ALLOCATABLE: &str = "node.koordinator.sh/raw-allocatable";
-const RESERVATION: &str = "node.koordinator.sh/reservation";
+use crate::agent::{Options, PodNames};
+use crate::layout;
 
 type Amounts = BTreeMap<String, WrittenQuantity>;
 
-/// None for an object without a uid, which no API server stores. `static_cpus` are the CPUs of pods that the kubelet's static CPU
-/// manager bound, by uid.
-pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod> {
+/// What tells more about pods than their objects.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The CPUs of pods that the kubelet's static CPU manager bound, by uid.
+    pub static_cpus: BTreeMap<String, CpuSet>,
+    /// Where the kubelet keeps the logs of pods, in a directory NAMESPACE_NAME_UID for each.
+    pub pod_logs: PathBuf,
+    /// Whether CPUs count that the annotation of Koordinator's scheduler names.
+    pub koordinator_cpus: bool,
+}
+
+/// None for an object without a uid, which no API server stores. Its group is that of its uid until claims are settled.
+pub fn pod(pod: &Pod, sources: &Sources) -> Option<LocalPod> {
     let meta = &pod.metadata;
     let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref());
     let uid = meta.uid.as_ref()?;
-    let hash = annotation(meta, STATIC_POD_HASH);
     let containers = containers(pod);
-    let class_label = label(meta, KOORDINATOR_CLASS);
-    let level = annotation(meta, LEVEL);
+    let class_label = marks::koordinator_class(meta);
+    let level = marks::level(meta);
     let labels = QosLabels {
         katalyst_level: level,
         koordinator_class: class_label,
-        koordinator_band: label(meta, KOORDINATOR_BAND),
+        koordinator_band: marks::koordinator_band(meta),
         priority_class: spec.priority_class_name.as_deref(),
         account: containers
             .iter()
@@ -57,29 +66,27 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
         Some("Running") => PodPhase::Running,
         _ => PodPhase::Pending,
     };
-    let mut bound_cpus = koordinator_cpus(meta);
-    if let Some(cpus) = static_cpus.get(uid) {
-        bound_cpus.0.extend(&cpus.0);
-    }
+    let static_cpus = sources.static_cpus.get(uid);
     let class = pods::class(&labels);
     // The scheduler writes events about annotations that are not valid.
-    let enhancements =
-        api::parse::enhancements(annotation(meta, MEMORY_ENHANCEMENT), &mut Vec::new());
+    let enhancements = api::parse::enhancements(marks::memory_enhancement(meta), &mut Vec::new());
     let level = level.and_then(|text| QosLevel::parse(text).ok());
     let numa_binding = enhancements.binding(level.unwrap_or_default(), class);
-    let zones = annotation(meta, NUMA_ZONES).and_then(|text| ZoneSet::parse(text).ok());
+    let zones = marks::numa_zones(meta).filter(|_| numa_binding.is_some());
+    let zones = zones.and_then(|text| ZoneSet::parse(text).ok());
     let owners = meta.owner_references.iter().flatten();
     let mut owners = owners.filter(|owner| owner.controller == Some(true));
-    Some(LocalPod {
+    let mut pod = LocalPod {
         namespace: Name::from(meta.namespace.as_deref().unwrap_or_default()),
         name: Name::from(meta.name.as_deref().unwrap_or_default()),
         uid: Name::from(&**uid),
-        group: Name::from(hash.unwrap_or(uid)),
+        group: Name::from(&**uid),
+        claim: claim(meta, &sources.pod_logs),
         class,
         qos,
         phase,
         terminating: meta.deletion_timestamp.is_some(),
-        is_static: annotation(meta, MIRROR).is_some(),
+        is_static: marks::is_mirror(meta),
         created: meta
             .creation_timestamp
             .as_ref()
@@ -88,17 +95,61 @@ pub fn pod(pod: &Pod, static_cpus: &BTreeMap<String, CpuSet>) -> Option<LocalPod
         priority: spec.priority.unwrap_or(0),
         overhead: spec.overhead.as_ref().map_or(CpuMemory::ZERO, native),
         containers,
-        bound_cpus,
+        bound_cpus: static_cpus.cloned().unwrap_or_default(),
         is_exclusive: class_label == Some("LSE") || numa_binding == Some(NumaBinding::Exclusive),
         numa_binding,
         zones: zones.unwrap_or_default(),
+    };
+    // As Koordinator's scheduler does, which binds no other pods.
+    let is_bound = matches!(class_label, Some("LSE" | "LSR")) && !pod.is_own();
+    if sources.koordinator_cpus && is_bound {
+        let named = koordinator_cpus(meta).0.into_iter();
+        let most = usize::try_from(pod.request().milli_cpu / 1000).unwrap_or(0);
+        pod.bound_cpus.0.extend(named.take(most));
+    }
+    Some(pod)
+}
+
+/// The pods of the node, as the API server lists them.
+pub async fn list_pods(client: &Client, options: &Options) -> Result<Vec<LocalPod>, kube::Error> {
+    let of_node = ListParams::default().fields(&format!("spec.nodeName={}", options.node));
+    let listed = Api::<Pod>::all(client.clone()).list(&of_node).await?;
+    let sources = Sources {
+        pod_logs: options.pod_logs.clone(),
+        ..Sources::default()
+    };
+    let pods = listed.items.iter().filter_map(|it| pod(it, &sources));
+    let mut pods: Vec<LocalPod> = pods.collect();
+    groups::settle(&mut pods, |_| false);
+    Ok(pods)
+}
+
+/// The group that a pod names, and whether the kubelet shows a static pod with it. Only mirror pods have one.
+fn claim(meta: &ObjectMeta, pod_logs: &Path) -> Option<GroupClaim> {
+    let hash = marks::static_pod_hash(meta)?;
+    let is_shown = || {
+        let (namespace, name) = (meta.namespace.as_deref()?, meta.name.as_deref()?);
+        let directory = pod_logs.join(format!("{namespace}_{name}_{hash}"));
+        let found = std::fs::symlink_metadata(directory).ok()?;
+        Some(found.is_dir())
+    };
+    // A hash is not a path. And the log directories of other pods than static ones have the uid of the pod in their name.
+    let is_possible = marks::is_mirror(meta) && layout::is_uid(hash);
+    Some(GroupClaim {
+        hash: Name::from(hash),
+        is_shown: is_possible && is_shown().unwrap_or(false),
     })
 }
 
-/// The names of a pod and of its containers, by the uid in the name of its cgroup.
-pub(crate) fn container_names(pod: &Pod) -> Option<(Name, PodNames)> {
+/// The names of a pod and of its containers, by the uid in the name of its cgroup. `groups` are those of pods whose cgroup has
+/// another name than their uid.
+pub(crate) fn container_names(
+    pod: &Pod,
+    groups: &BTreeMap<Name, Name>,
+) -> Option<(Name, PodNames)> {
     let meta = &pod.metadata;
-    let uid = annotation(meta, STATIC_POD_HASH).or(meta.uid.as_deref())?;
+    let uid = meta.uid.as_deref()?;
+    let group = groups.get(uid).map_or(uid, |group| group);
     let status = pod.status.as_ref();
     let regular = status.and_then(|it| it.container_statuses.as_ref());
     let init = status.and_then(|it| it.init_container_statuses.as_ref());
@@ -112,18 +163,18 @@ pub(crate) fn container_names(pod: &Pod) -> Option<(Name, PodNames)> {
         name: meta.name.clone().unwrap_or_default(),
         containers: containers.collect(),
     };
-    Some((Name::from(uid), names))
+    Some((Name::from(group), names))
 }
 
 pub fn node(node: &Node) -> LocalNode {
     let (meta, status) = (&node.metadata, node.status.as_ref());
     let capacity = status.and_then(|it| it.capacity.as_ref());
-    let raw = annotation(meta, RAW_ALLOCATABLE);
+    let raw = marks::raw_allocatable(meta);
     let raw: Option<Amounts> = raw.and_then(|text| serde_json::from_str(text).ok());
     let allocatable = raw.as_ref();
     let allocatable = allocatable.or_else(|| status.and_then(|it| it.allocatable.as_ref()));
     let reservation: Option<Reservation> =
-        annotation(meta, RESERVATION).and_then(|text| serde_json::from_str(text).ok());
+        marks::reservation(meta).and_then(|text| serde_json::from_str(text).ok());
     let reservation = reservation.unwrap_or_default();
     let reserved_cpus = CpuSet::parse(&reservation.reserved_cpus).unwrap_or_default();
     let mut reserved = native(&reservation.resources);
@@ -131,10 +182,9 @@ pub fn node(node: &Node) -> LocalNode {
         // Named CPUs take the place of an amount.
         reserved.milli_cpu = 1000 * i64::try_from(reserved_cpus.0.len()).unwrap_or(i64::MAX / 1000);
     }
-    let labels = meta.labels.iter().flatten();
     LocalNode {
         name: Name::from(meta.name.as_deref().unwrap_or_default()),
-        labels: labels.map(|(key, value)| (&**key, &**value)).collect(),
+        labels: marks::node_labels(meta),
         capacity: capacity.map_or(CpuMemory::ZERO, native),
         allocatable: allocatable.map_or(CpuMemory::ZERO, native),
         reserved,
@@ -227,19 +277,11 @@ fn koordinator_cpus(meta: &ObjectMeta) -> CpuSet {
     struct Status {
         cpuset: String,
     }
-    let status = annotation(meta, KOORDINATOR_STATUS);
+    let status = marks::koordinator_status(meta);
     let status = status.and_then(|text| serde_json::from_str::<Status>(text).ok());
     status
         .and_then(|it| CpuSet::parse(&it.cpuset))
         .unwrap_or_default()
-}
-
-fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    meta.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-fn label<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
-    meta.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 fn time(time: &Time) -> Timestamp {
@@ -248,24 +290,33 @@ fn time(time: &Time) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use engine::model::QosClass;
+    use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};
+    use engine::model::{NUMA_ZONES, QosClass};
     use serde_json::{Value, json};
 
     use super::*;
 
+    const HASH: &str = "0123456789abcdef0123456789abcdef";
+
     fn read(value: Value) -> LocalPod {
-        let cpus = BTreeMap::from([("u1".to_owned(), CpuSet::parse("2-3").unwrap())]);
-        pod(&serde_json::from_value(value).unwrap(), &cpus).unwrap()
+        read_with(value, &Sources::default())
+    }
+
+    fn read_with(value: Value, sources: &Sources) -> LocalPod {
+        pod(&serde_json::from_value(value).unwrap(), sources).unwrap()
     }
 
     #[test]
     fn a_pod_is_read_with_its_tiers_and_containers() {
-        let pod = read(json!({
+        let sources = Sources {
+            static_cpus: [("u1".to_owned(), CpuSet::parse("2-3").unwrap())].into(),
+            ..Sources::default()
+        };
+        let object = json!({
             "metadata": {
                 "name": "p", "namespace": "ns", "uid": "u1",
                 "creationTimestamp": "1970-01-01T00:00:05Z",
                 "labels": {"koordinator.sh/qosClass": "BE"},
-                "annotations": {"scheduling.koordinator.sh/resource-status": "{\"cpuset\":\"0-1\"}"},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "o", "controller": true}],
             },
             "spec": {
@@ -283,13 +334,14 @@ mod tests {
             "status": {"phase": "Running", "qosClass": "BestEffort", "containerStatuses": [
                 {"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0, "containerID": "containerd://abc"},
             ]},
-        }));
+        });
+        let pod = read_with(object, &sources);
         assert_eq!(pod.class, QosClass::Lent);
         assert_eq!(pod.qos, PodQos::BestEffort);
         assert_eq!(pod.group, Name::from("u1"));
         assert_eq!(pod.created, Timestamp::from_secs(5));
         assert_eq!(pod.owner, Some(Name::from("o")));
-        assert_eq!(pod.bound_cpus.to_string(), "0-3");
+        assert_eq!(pod.bound_cpus.to_string(), "2-3");
         assert_eq!(pod.overhead, CpuMemory::new(10, 0));
         let roles: Vec<ContainerRole> = pod.containers.iter().map(|it| it.role).collect();
         let want = [
@@ -306,15 +358,149 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pod_has_the_group_of_its_file_and_a_bare_priority_makes_no_pod_ours() {
+    fn a_bare_priority_makes_no_pod_ours() {
         let pod = read(json!({
-            "metadata": {"name": "p", "uid": "u2", "annotations": {
-                "kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h",
-            }},
+            "metadata": {"name": "p", "uid": "u2", "annotations": {"kubernetes.io/config.mirror": "h"}},
             "spec": {"priority": 5500, "containers": []},
         }));
-        assert_eq!((&*pod.uid, &*pod.group), ("u2", "h"));
         assert!(pod.is_static && !pod.is_own());
+    }
+
+    #[test]
+    fn the_kubelet_shows_static_pods_by_their_log_directories() {
+        let logs = tempfile::tempdir().unwrap();
+        for directory in [format!("ns_p_{HASH}"), "ns_p_u2".into(), "ns_p_..".into()] {
+            std::fs::create_dir(logs.path().join(directory)).unwrap();
+        }
+        std::fs::write(logs.path().join(format!("ns_file_{HASH}")), "").unwrap();
+        std::os::unix::fs::symlink("/", logs.path().join(format!("ns_link_{HASH}"))).unwrap();
+        let sources = Sources {
+            pod_logs: logs.path().to_owned(),
+            ..Sources::default()
+        };
+        let other = "f".repeat(32);
+        for (case, name, hash, is_mirror, want) in [
+            ("a static pod", "p", Some(HASH), true, Some(true)),
+            ("no mirror pod", "p", Some(HASH), false, Some(false)),
+            ("an invented hash", "p", Some(&*other), true, Some(false)),
+            (
+                "the hash of another pod",
+                "q",
+                Some(HASH),
+                true,
+                Some(false),
+            ),
+            ("a uid that is none", "p", Some("u2"), true, Some(false)),
+            ("a path", "p", Some("../../etc"), true, Some(false)),
+            ("a part of a path", "p", Some(".."), true, Some(false)),
+            ("a file", "file", Some(HASH), true, Some(false)),
+            ("a link", "link", Some(HASH), true, Some(false)),
+            ("no hash", "p", None, true, None),
+        ] {
+            let mut annotations = json!({});
+            if let Some(hash) = hash {
+                annotations["kubernetes.io/config.hash"] = json!(hash);
+            }
+            if is_mirror {
+                annotations["kubernetes.io/config.mirror"] = json!("h");
+            }
+            let object = json!({
+                "metadata": {"namespace": "ns", "name": name, "uid": "u2", "annotations": annotations},
+                "spec": {"containers": []},
+            });
+            let pod = read_with(object, &sources);
+            assert_eq!(pod.claim.as_ref().map(|it| it.is_shown), want, "{case}");
+            let named = pod.claim.as_ref().map(|it| &*it.hash);
+            assert_eq!((named, &*pod.group), (hash, "u2"), "{case}");
+        }
+    }
+
+    #[test]
+    fn names_of_containers_are_those_of_the_settled_group() {
+        let object = json!({
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u2", "annotations": {
+                "kubernetes.io/config.hash": "u1", "kubernetes.io/config.mirror": "h",
+            }},
+            "spec": {"containers": []},
+        });
+        let object: Pod = serde_json::from_value(object).unwrap();
+        let static_pod = BTreeMap::from([(Name::from("u2"), Name::from(HASH))]);
+        for (groups, want) in [(BTreeMap::new(), "u2"), (static_pod, HASH)] {
+            let (group, names) = container_names(&object, &groups).unwrap();
+            assert_eq!((&*group, &*names.name), (want, "p"));
+        }
+    }
+
+    #[test]
+    fn cpus_of_koordinator_count_only_where_they_are_believed_and_requested() {
+        for (case, believed, class, resource, amount, cpuset, want) in [
+            ("not believed", false, "LSE", "cpu", "2", "0-1", ""),
+            ("LSE", true, "LSE", "cpu", "2", "0-1", "0-1"),
+            ("LSR", true, "LSR", "cpu", "2", "4,6", "4,6"),
+            ("LS", true, "LS", "cpu", "2", "0-1", ""),
+            (
+                "BE",
+                true,
+                "BE",
+                "kubernetes.io/batch-cpu",
+                "2000",
+                "0-1",
+                "",
+            ),
+            (
+                "a tier",
+                true,
+                "LSR",
+                "kubernetes.io/batch-cpu",
+                "2000",
+                "0-1",
+                "",
+            ),
+            (
+                "more than requested",
+                true,
+                "LSE",
+                "cpu",
+                "2",
+                "0-63",
+                "0-1",
+            ),
+            (
+                "a part of a core",
+                true,
+                "LSR",
+                "cpu",
+                "2500m",
+                "0-63",
+                "0-1",
+            ),
+            (
+                "a thousandth of a core",
+                true,
+                "LSE",
+                "cpu",
+                "1m",
+                "0-63",
+                "",
+            ),
+            ("not a set", true, "LSE", "cpu", "2", "all", ""),
+        ] {
+            let sources = Sources {
+                koordinator_cpus: believed,
+                ..Sources::default()
+            };
+            let status = json!({"cpuset": cpuset}).to_string();
+            let object = json!({
+                "metadata": {
+                    "name": "p", "uid": "u",
+                    "labels": {"koordinator.sh/qosClass": class},
+                    "annotations": {"scheduling.koordinator.sh/resource-status": status},
+                },
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {resource: amount}}}]},
+            });
+            let pod = read_with(object, &sources);
+            assert_eq!(pod.bound_cpus.to_string(), want, "{case}");
+        }
     }
 
     #[test]
@@ -380,14 +566,14 @@ mod tests {
                 "cpu",
                 (Some(Shared), "1"),
             ),
-            ("shared_cores", binding("true"), "1", "cpu", (None, "1")),
+            ("shared_cores", binding("true"), "1", "cpu", (None, "")),
             // On borrowed capacity.
             (
                 "dedicated_cores",
                 binding("true"),
                 "1",
                 "kubernetes.io/batch-cpu",
-                (None, "1"),
+                (None, ""),
             ),
             (
                 "dedicated_cores",
@@ -432,12 +618,15 @@ mod tests {
         assert_eq!(plain.allocatable, CpuMemory::new(3900, 7 << 30));
         assert_eq!(plain.labels.get("a"), Some("b"));
         let reserved = read(json!({
-            RAW_ALLOCATABLE: r#"{"cpu": "2", "memory": "1Gi"}"#,
-            RESERVATION: r#"{"resources": {"cpu": "1", "memory": "2Gi"}, "reservedCPUs": "0-1"}"#,
+            "node.koordinator.sh/raw-allocatable": r#"{"cpu": "2", "memory": "1Gi"}"#,
+            "node.koordinator.sh/reservation": r#"{"resources": {"cpu": "1", "memory": "2Gi"}, "reservedCPUs": "0-1"}"#,
         }));
         assert_eq!(reserved.allocatable, CpuMemory::new(2000, 1 << 30));
         assert_eq!(reserved.reserved, CpuMemory::new(2000, 2 << 30));
         assert_eq!(reserved.reserved_cpus.to_string(), "0-1");
-        assert_eq!(read(json!({RESERVATION: "oops"})), plain);
+        assert_eq!(
+            read(json!({"node.koordinator.sh/reservation": "oops"})),
+            plain
+        );
     }
 }

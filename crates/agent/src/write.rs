@@ -6,7 +6,8 @@
 //! - A memory limit is never below the present use.
 //! - Each write is read back. A file that the kernel refuses is tried again after a growing delay.
 //! - A file that another process overwrites three times within five minutes is left to that process.
-//! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes.
+//! - The contents before the first write are in a journal, from which [`Writer::restore`] undoes all changes. With a damaged one
+//!   nothing is written.
 //! - On cgroup v2 an empty cpuset means that of the parent. Containers with an empty one follow their pod, and are not written: each
 //!   write of a cpuset takes the kernel milliseconds. But the kernel refuses to empty that of a group with processes. Such a
 //!   group gets all that pods have; the kernel limits it to what the parent has.
@@ -15,6 +16,8 @@
 
 pub mod file;
 mod journal;
+pub mod kubelet_values;
+mod restore;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +26,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use engine::model::{Name, Timestamp};
-use engine::node::{ChangedCpuset, Setting};
+use engine::node::{ChangedCpuset, Group, RefusedValue, Setting};
 use rustix::fs::OFlags;
 
 use crate::collect::has_ended;
 use crate::hierarchy::{Controller, Hierarchies, Reader, Version};
 use crate::tree::Tree;
-use file::{Content, File, Wanted, resolve};
+use file::{Content, File, Refusal, Wanted, resolve};
+pub use journal::Damage;
 use journal::Originals;
 
 /// After this many overwrites within the time the agent gives a file up.
@@ -91,6 +95,8 @@ pub struct Report {
     pub failed: Vec<(String, String)>,
     /// Those of all periods that fail repeatedly: a group that starts or ends may refuse one write.
     pub failing: Vec<(String, String)>,
+    /// Of these, values of single pods that the kernel refuses. They are not among those that fail.
+    pub refused: Vec<RefusedValue>,
     /// Files that are left to another process.
     pub given_up: Vec<String>,
 }
@@ -101,6 +107,10 @@ pub struct Writer {
     mode: Mode,
     journal: PathBuf,
     originals: Originals,
+    /// How many records the second file of the journal counts, if that is known.
+    counted: Option<usize>,
+    /// Only a writer that restores has a damaged journal.
+    damage: Option<Damage>,
     files: BTreeMap<File, Known>,
     /// Paths of pods whose cpusets the journal lists; none after it changed.
     changed: Option<BTreeMap<String, ChangedCpuset>>,
@@ -129,6 +139,8 @@ struct Retry {
     /// The delay before that time.
     delay: Duration,
     why: String,
+    /// It is for the value that the kernel refused it.
+    is_refused: bool,
 }
 
 /// One write of a batch.
@@ -143,29 +155,60 @@ struct Step {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot read the journal of changed cgroup files {}", path.display())]
-pub struct JournalError {
-    path: PathBuf,
-    source: io::Error,
+pub enum JournalError {
+    #[error("cannot read the journal of changed cgroup files {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error(
+        "the journal of changed cgroup files {} is damaged: {damage}; the agent writes no cgroup file until `tidepool agent --restore`",
+        path.display()
+    )]
+    Damaged { path: PathBuf, damage: Damage },
 }
 
 impl Writer {
-    /// Reads the journal of an earlier run, if there is one.
+    /// Reads the journal of an earlier run, if there is one. Fails if it is damaged.
     pub fn new(mode: Mode, journal: PathBuf) -> Result<Self, JournalError> {
+        let mut writer = Self::for_restore(mode, journal)?;
+        match writer.damage.take() {
+            None => Ok(writer),
+            Some(damage) => Err(JournalError::Damaged {
+                path: writer.journal,
+                damage,
+            }),
+        }
+    }
+
+    /// Reads what can be read of the journal.
+    pub fn for_restore(mode: Mode, journal: PathBuf) -> Result<Self, JournalError> {
         match journal::read(&journal) {
-            Ok(originals) => Ok(Self {
+            Ok(known) => Ok(Self {
                 mode,
                 journal,
-                originals,
+                originals: known.originals,
+                counted: known.count,
+                damage: known.damage,
                 files: BTreeMap::new(),
                 changed: None,
                 kill_before: None,
             }),
-            Err(source) => Err(JournalError {
+            Err(source) => Err(JournalError::Read {
                 path: journal,
                 source,
             }),
         }
+    }
+
+    /// What is wrong with the journal.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    fn write_journal(&mut self, originals: &Originals) -> io::Result<()> {
+        // After an error it is not known how many the disk has.
+        let counted = self.counted.take();
+        journal::write(&self.journal, counted, originals)?;
+        self.counted = Some(originals.len());
+        Ok(())
     }
 
     /// Ends the process by SIGKILL before the write with this number, counted from 1; so that tests find what a crash leaves.
@@ -209,10 +252,13 @@ impl Writer {
     ) -> Report {
         let mut report = Report::default();
         let version = cgroups.version();
-        let mut wanted = BTreeMap::new();
+        let (mut wanted, mut groups) = (BTreeMap::new(), BTreeMap::new());
         for (rank, setting) in settings.iter().enumerate() {
             match resolve(setting, tree, version) {
                 Ok(Some((file, Wanted::Content(content)))) => {
+                    if let Some(pod) = setting.group.pod() {
+                        groups.insert(file.clone(), pod);
+                    }
                     wanted.insert(file, (rank, content, false));
                 }
                 Ok(Some((file, Wanted::Original))) => {
@@ -221,10 +267,7 @@ impl Writer {
                     }
                 }
                 Ok(None) => {} // the group has ended
-                Err(refusal) => {
-                    let group = format!("{:?}", setting.group);
-                    report.fail(group, refusal.to_string());
-                }
+                Err(refusal) => report.refuse(&setting.group, &refusal),
             }
         }
         let follows = |(file, (_, content, _)): (&File, &(usize, Content, bool))| {
@@ -267,69 +310,27 @@ impl Writer {
         for step in wider.into_iter().chain(narrower) {
             self.take(cgroups, step, now, &mut report);
         }
-        if is_returned
-            && self.mode == Mode::Apply
-            && let Err(error) = journal::write(&self.journal, &self.originals)
-        {
-            report.fail("journal".to_owned(), error.to_string());
+        if is_returned && self.mode == Mode::Apply {
+            let originals = std::mem::take(&mut self.originals);
+            if let Err(error) = self.write_journal(&originals) {
+                report.fail("journal".to_owned(), error.to_string());
+            }
+            self.originals = originals;
         }
         for (file, known) in &self.files {
-            if let Some(retry) = known.retry.as_ref().filter(|it| it.delay > FIRST_DELAY) {
-                report.failing.push((file.full_path(), retry.why.clone()));
-            }
-        }
-        report
-    }
-
-    /// Gives all changed files their original contents, wider ones first. The journal is empty afterwards, unless a write failed.
-    pub fn restore(&mut self, cgroups: &mut impl Cgroups) -> Report {
-        let mut report = Report::default();
-        if self.originals.is_empty() {
-            return report; // perhaps there is not even a directory for the journal
-        }
-        let version = cgroups.version();
-        let (mut wider, mut narrower) = (Vec::new(), Vec::new());
-        for (file, original) in std::mem::take(&mut self.originals) {
-            let kind = kind_of(file.name);
-            let Ok(present) = cgroups.read(file.controller, &file.full_path()) else {
-                continue; // the group has ended
+            let Some(retry) = known.retry.as_ref().filter(|it| it.delay > FIRST_DELAY) else {
+                continue;
             };
-            let (present, content) = (kind.parse(&present), kind.parse(original.as_bytes()));
-            match (present, content) {
-                (Some(present), Some(content))
-                    if present == content || is_whole(cgroups, &file, &content, &present) => {}
-                (present, Some(content)) => {
-                    let is_wider = present.is_none_or(|present| content.covers(&present));
-                    (if is_wider { &mut wider } else { &mut narrower })
-                        .push((file, content, original));
-                }
-                (_, None) => report
-                    .failed
-                    .push((file.full_path(), "the journal has no value".to_owned())),
+            let (path, why) = (file.full_path(), retry.why.clone());
+            match groups.get(file).filter(|_| retry.is_refused) {
+                // Somebody wrote a strange request. It must not stop the node from lending to others.
+                Some(pod) => report.refused.push(RefusedValue {
+                    pod: (*pod).clone(),
+                    file: path,
+                    why,
+                }),
+                None => report.failing.push((path, why)),
             }
-        }
-        narrower.reverse();
-        for (file, content, original) in wider.into_iter().chain(narrower) {
-            let written = match self.mode {
-                Mode::DryRun => Ok(content.text(version)),
-                Mode::Apply => write(cgroups, &file, &content),
-            };
-            match written {
-                Ok(text) => report.written.push((file.full_path(), text)),
-                Err(error) => {
-                    report.failed.push((file.full_path(), error.to_string()));
-                    self.originals.insert(file, original);
-                }
-            }
-        }
-        self.files.clear();
-        self.changed = None;
-        if self.mode == Mode::Apply
-            && let Err(error) = journal::write(&self.journal, &self.originals)
-        {
-            report
-                .failed
-                .push(("journal".to_owned(), error.to_string()));
         }
         report
     }
@@ -466,7 +467,7 @@ impl Writer {
             .retain(|file, _| cgroups.read(file.controller, &file.full_path()).is_ok());
         added.extend(self.originals.clone());
         // Only what the journal has counts as known: after an error these are recorded again.
-        journal::write(&self.journal, &added)?;
+        self.write_journal(&added)?;
         self.originals = added;
         Ok(())
     }
@@ -511,11 +512,17 @@ impl Writer {
                     report.written.push((path, text));
                     return;
                 }
-                _ => format!("the kernel kept {}", String::from_utf8_lossy(&left).trim()),
+                _ => {
+                    let left = String::from_utf8_lossy(&left);
+                    (format!("the kernel kept {}", left.trim()), true)
+                }
             },
             Err(error) if has_ended(&error) => return,
-            Err(error) => error.to_string(),
+            Err(error) => (error.to_string(), is_about_value(&error)),
         };
+        let (failure, is_refused) = failure;
+        // The agent chooses cpusets: what online pods rely on does not depend on requests.
+        let is_refused = is_refused && step.file.controller != Controller::CpuSet;
         let delay = known
             .retry
             .as_ref()
@@ -537,6 +544,7 @@ impl Writer {
             at: now.plus(delay),
             delay,
             why: failure.clone(),
+            is_refused,
         });
         report.failed.push((path, failure));
         // The kernel compares limits of a group and those below it: another process may have changed one that seems right.
@@ -553,6 +561,18 @@ impl Report {
     fn fail(&mut self, what: String, why: String) {
         self.failing.push((what.clone(), why.clone()));
         self.failed.push((what, why));
+    }
+
+    /// A setting that no group may have.
+    fn refuse(&mut self, group: &Group, refusal: &Refusal) {
+        let (file, why) = (format!("{group:?}"), refusal.to_string());
+        match (group.pod().cloned(), refusal) {
+            (Some(pod), Refusal::Shares(_) | Refusal::Quota(_)) => {
+                self.failed.push((file.clone(), why.clone()));
+                self.refused.push(RefusedValue { pod, file, why });
+            }
+            _ => self.fail(file, why),
+        }
     }
 }
 
@@ -575,6 +595,17 @@ impl Known {
             );
         }
     }
+}
+
+/// Whether the kernel refuses this value, or this one now, rather than every write of the file.
+fn is_about_value(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errors = [Errno::INVAL, Errno::RANGE, Errno::OVERFLOW, Errno::BUSY];
+    let kinds = [io::ErrorKind::InvalidInput, io::ErrorKind::ResourceBusy];
+    errors
+        .iter()
+        .any(|it| error.raw_os_error() == Some(it.raw_os_error()))
+        || kinds.contains(&error.kind())
 }
 
 /// The kernel rounds memory limits down to pages.

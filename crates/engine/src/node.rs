@@ -8,6 +8,7 @@
 //! | [`sample`] | the measurements of one moment |
 //! | [`setting`] | values of cgroups |
 //! | [`pods`] | the node and its pods as the API server describes them; which pods are the agent's own |
+//! | [`groups`] | which cgroup a pod has |
 //! | [`settings`] | thresholds and ratios, with their defaults |
 //! | [`advice`] | the result of a period |
 //! | [`advisor`] | the function [`advise`], and what it keeps between periods |
@@ -33,6 +34,7 @@ pub mod advice;
 pub mod advisor;
 pub mod cgroup;
 pub mod evict;
+pub mod groups;
 pub mod guard;
 pub mod headroom;
 pub mod health;
@@ -57,7 +59,8 @@ pub use advice::{
     Advice, AgentCondition, AgentTaint, EvictionOrder, NodeMetricReport, PodEvent, PodMetric,
     ReclaimedReport,
 };
-pub use advisor::{Advisor, Inputs, WriteProblems, advise};
+pub use advisor::{Advisor, Inputs, RefusedValue, WriteProblems, advise};
+pub use groups::{GroupClaim, GroupConflict};
 pub use numa::NumaMode;
 pub use pods::{LocalContainer, LocalNode, LocalPod, PodPhase, ResourcePair};
 pub use predict::{Checkpoint, CheckpointError};

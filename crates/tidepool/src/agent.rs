@@ -7,14 +7,17 @@ use std::time::Duration;
 use ::agent::agent::{Agent, Options};
 use ::agent::collect::Paths;
 use ::agent::hierarchy::{Hierarchies, Reader};
+use ::agent::kubelet::{cpu_manager, has_static_memory_manager};
 use ::agent::report::taint::TaintTarget;
 use ::agent::settings::SettingsSource;
+use ::agent::tree::Tree;
+use ::agent::write::kubelet_values::{Cpusets, kubelet_values};
 use ::agent::write::{KernelFiles, Mode, Writer};
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
 use control_plane::client::Connect;
 use control_plane::serve::{Check, Component, encode_metrics};
-use engine::node::NumaMode;
+use engine::node::{LocalPod, NumaMode};
 
 use crate::component::{self, ServingFlags, StopSignals};
 use crate::exit::{Code, error};
@@ -56,6 +59,14 @@ pub(crate) struct Flags {
     /// Give all cgroup files that an agent changed on this node their original values, withdraw its reports, then exit
     #[arg(long)]
     restore: bool,
+    /// With --restore: give every other cgroup file of pods that an agent can change the value that the kubelet gives it. For a
+    /// journal that is damaged; needs the API server
+    #[arg(long, requires = "restore")]
+    kubelet_values: bool,
+    /// Believe the CPUs in the annotation scheduling.koordinator.sh/resource-status of LSE and LSR pods. Only where Koordinator's
+    /// scheduler runs and users cannot write the annotation
+    #[arg(long)]
+    koordinator_cpus: bool,
     /// Kill the process before the write of a cgroup file with this number; for tests
     #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u64).range(1..))]
     kill_before_write: Option<u64>,
@@ -126,6 +137,9 @@ struct HostFlags {
     /// The directory of the kubelet's state
     #[arg(long, value_name = "PATH", default_value = "/var/lib/kubelet")]
     kubelet_root: PathBuf,
+    /// The kubelet's podLogsDir, whose directories show which static pods it runs
+    #[arg(long, value_name = "PATH", default_value = "/var/log/pods")]
+    pod_logs: PathBuf,
     /// Directory for checkpoints and for the original values of changed cgroup files
     #[arg(long, value_name = "PATH", default_value = "/var/lib/tidepool-agent")]
     state_dir: PathBuf,
@@ -139,14 +153,31 @@ pub(crate) fn run(flags: &Flags) -> anyhow::Result<()> {
     if !flags.restore {
         return runtime.block_on(run_agent(flags));
     }
-    restore(flags)?;
+    let pods = match flags.kubelet_values {
+        true => Some(runtime.block_on(list_pods(flags))?),
+        false => None,
+    };
+    let damage = restore(flags, pods.as_deref())?;
     let has_cluster = flags.kubeconfig.is_some()
         || flags.master.is_some()
         || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    match has_cluster && !flags.dry_run {
-        true => runtime.block_on(withdraw(flags)),
-        false => Ok(()),
+    if has_cluster && !flags.dry_run {
+        runtime.block_on(withdraw(flags))?;
     }
+    match damage {
+        None => Ok(()),
+        Some(damage) => bail!("{damage}"),
+    }
+}
+
+/// The pods of the node, for the values that the kubelet gives them.
+async fn list_pods(flags: &Flags) -> anyhow::Result<Vec<LocalPod>> {
+    let options = flags.options().map_err(|why| error(Code::BadInput, why))?;
+    let config = component::connection(flags.kubeconfig.as_deref(), flags.master.as_ref()).await?;
+    let client = Connect::Config(Box::new(config)).client()?;
+    let node = &options.node;
+    let pods = ::agent::objects::list_pods(&client, &options).await;
+    pods.with_context(|| format!("cannot list the pods of node {node}"))
 }
 
 /// Removes the reports of the agent from the cluster.
@@ -175,8 +206,9 @@ async fn run_agent(flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Undoes the changes that the journal lists, and prints each.
-fn restore(flags: &Flags) -> anyhow::Result<()> {
+/// Undoes the changes that the journal lists, and prints each. With pods, other files get the kubelet's values. Returns what was
+/// wrong with the journal, as a sentence.
+fn restore(flags: &Flags, pods: Option<&[LocalPod]>) -> anyhow::Result<Option<String>> {
     let host = &flags.host;
     let hierarchies = Hierarchies::find(&host.cgroup_mount, &host.cgroup_root)?;
     let mode = if flags.dry_run {
@@ -185,14 +217,33 @@ fn restore(flags: &Flags) -> anyhow::Result<()> {
         Mode::Apply
     };
     let journal = host.state_dir.join("journal");
-    let mut writer = Writer::new(mode, journal.clone())?;
-    let mut reader = Reader::default();
-    let report = writer.restore(&mut KernelFiles {
+    let mut writer = Writer::for_restore(mode, journal.clone())?;
+    let damage = writer.damage().cloned();
+    let mut files = KernelFiles {
         hierarchies: &hierarchies,
-        reader: &mut reader,
-    });
-    if report.written.is_empty() && report.failed.is_empty() {
-        let journal = journal.display();
+        reader: &mut Reader::default(),
+    };
+    let mut others = Vec::new();
+    if let Some(pods) = pods {
+        let mut tree = Tree::default();
+        tree.scan(&hierarchies)
+            .context("cannot list the cgroups of pods")?;
+        let is_static = cpu_manager(&host.kubelet_root).is_static
+            || has_static_memory_manager(&host.kubelet_root);
+        let cpusets = match is_static {
+            true => Cpusets::Static,
+            false => Cpusets::Inherited,
+        };
+        if is_static {
+            crate::say(
+                "cpusets stay as they are: the kubelet's static CPU or memory manager binds containers\n",
+            )?;
+        }
+        others = kubelet_values(&mut files, &tree, pods, cpusets);
+    }
+    let report = writer.restore_with(&mut files, others);
+    let journal = journal.display();
+    if report.written.is_empty() && report.failed.is_empty() && damage.is_none() {
         crate::say(&format!(
             "nothing to restore: {journal} lists no changed cgroup file of this node\n"
         ))?;
@@ -206,7 +257,15 @@ fn restore(flags: &Flags) -> anyhow::Result<()> {
         .map(|(file, why)| format!("{file}: {why}"));
     let failed: Vec<String> = failed.collect();
     ensure!(failed.is_empty(), "cannot restore {}", failed.join("; "));
-    Ok(())
+    let others = match pods {
+        Some(_) => "other files have the values that the kubelet gives them",
+        None => {
+            "other files that an agent changed keep their values, use --kubelet-values to give them those of the kubelet"
+        }
+    };
+    Ok(damage.map(|damage| {
+        format!("the journal {journal} was damaged: {damage}; the records that can be read are restored; {others}")
+    }))
 }
 
 impl Flags {
@@ -238,6 +297,8 @@ impl Flags {
                 cgroup_root: self.host.cgroup_root.clone(),
             },
             kubelet_root: self.host.kubelet_root.clone(),
+            pod_logs: self.host.pod_logs.clone(),
+            koordinator_cpus: self.koordinator_cpus,
             state_dir: self.host.state_dir.clone(),
             period: periods.sample_period,
             detail_period: periods.detail_period,

@@ -73,6 +73,7 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
         let path = match volume["name"].as_str().unwrap() {
             "state" => directory.join("agent-state"),
             "kubelet" => directory.join("kubelet"),
+            "pod-logs" => directory.join("logs"),
             _ => continue,
         };
         volume["hostPath"]["path"] = json!(path);

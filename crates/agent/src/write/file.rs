@@ -11,7 +11,7 @@ const PERIOD: u64 = 100_000;
 /// cgroup v1 shows a limit of this and more for no limit: the largest number, rounded down to a page.
 const NO_LIMIT: u64 = (i64::MAX as u64) & !0xffff;
 /// On cgroup v1: whether pages follow when `cpuset.mems` changes.
-const MIGRATE: &str = "cpuset.memory_migrate";
+pub(super) const MIGRATE: &str = "cpuset.memory_migrate";
 
 /// A file of a group. The order is by depth: a group comes before the groups below it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -36,9 +36,14 @@ async fn own_pods_get_their_values_and_others_keep_theirs() {
     cluster.create_node("n1").await;
     let amounts = json!({"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "1Mi"});
     cluster
-        .create_pod("ours", UID, json!({"requests": amounts, "limits": amounts}))
+        .create_pod(
+            &node,
+            "ours",
+            UID,
+            json!({"requests": amounts, "limits": amounts}),
+        )
         .await;
-    cluster.create_pod("theirs", OTHER, json!({})).await;
+    cluster.create_pod(&node, "theirs", OTHER, json!({})).await;
     let theirs = add_pod(&node, OTHER);
     let agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
     eventually("the agent has listed the objects", || {
@@ -93,7 +98,12 @@ async fn an_agent_protects_without_an_api_server() {
     cluster.create_node("n1").await;
     let amounts = json!({"kubernetes.io/batch-cpu": "500"});
     cluster
-        .create_pod("ours", UID, json!({"requests": amounts, "limits": amounts}))
+        .create_pod(
+            &node,
+            "ours",
+            UID,
+            json!({"requests": amounts, "limits": amounts}),
+        )
         .await;
     let ours = add_pod(&node, UID);
     let agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
@@ -143,7 +153,12 @@ async fn a_state_directory_that_cannot_be_written_stops_lending_but_not_measurin
     cluster.create_node("n1").await;
     let amounts = json!({"kubernetes.io/batch-cpu": "500"});
     cluster
-        .create_pod("ours", UID, json!({"requests": amounts, "limits": amounts}))
+        .create_pod(
+            &node,
+            "ours",
+            UID,
+            json!({"requests": amounts, "limits": amounts}),
+        )
         .await;
     let ours = add_pod(&node, UID);
     let mut options = node.options("n1");

@@ -55,6 +55,7 @@ impl FakeNode {
         Options {
             paths: self.paths(),
             kubelet_root: self.directory.path().join("kubelet"),
+            pod_logs: self.directory.path().join("logs"),
             state_dir: self.directory.path().join("state"),
             period: Duration::from_millis(50),
             detail_period: Duration::from_millis(100),
@@ -63,6 +64,11 @@ impl FakeNode {
             checkpoint_period: Duration::from_millis(200),
             ..Options::new(name)
         }
+    }
+
+    /// The directory by which the kubelet shows that it runs a static pod of namespace `default`.
+    pub(crate) fn show_static_pod(&self, name: &str, hash: &str) {
+        fs::create_dir_all(self.path(&format!("logs/default_{name}_{hash}"))).unwrap();
     }
 
     /// The path of a file of the node.

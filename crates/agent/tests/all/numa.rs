@@ -356,8 +356,8 @@ async fn the_agent_binds_a_pod_to_its_zone_and_reports_it() {
     let cluster = TestCluster::new().await;
     cluster.create_node("n1").await;
     let limits = json!({"limits": {"cpu": "2", "memory": "100Ki"}});
-    let pod = cluster.create_pod("db", UID, limits.clone()).await;
-    cluster.create_pod("web", WEB, limits).await;
+    let pod = cluster.create_pod(&node, "db", UID, limits.clone()).await;
+    cluster.create_pod(&node, "web", WEB, limits).await;
     let url = "/api/v1/namespaces/default/pods/db";
     cluster.patch(url, &dedicate(&pod, "1")).await;
     let agent = Agent::start(cluster.client.clone(), node.options("n1")).unwrap();
@@ -452,7 +452,9 @@ async fn an_agent_that_checks_writes_nothing_and_gives_back_what_was_written() {
     let node = fake_node();
     let cluster = TestCluster::new().await;
     cluster.create_node("n1").await;
-    let pod = cluster.create_pod("db", UID, json!({})).await;
+    let pod = cluster
+        .create_pod(&node, "db", UID, json!({"limits": {"cpu": "1"}}))
+        .await;
     let url = "/api/v1/namespaces/default/pods/db";
     cluster.patch(url, &dedicate(&pod, "1")).await;
     let file = format!("cgroup/kubepods/besteffort/pod{WEB}/cpuset.cpus");

@@ -13,7 +13,7 @@ use crate::support::{eventually, text};
 /// A static pod: its cgroup has the hash of its file as uid, so that the test can choose it.
 async fn create_pod(client: &Client, name: &str, node: &str, hash: &str) {
     let pod = json!({
-        "metadata": {"name": name, "annotations": {"kubernetes.io/config.hash": hash}},
+        "metadata": {"name": name, "annotations": {"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": hash}},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "i"}]},
     });
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
@@ -38,6 +38,7 @@ async fn metrics_have_the_names_of_the_pods_of_this_node() {
     node.set_group_v2(&format!("kubepods/pod{UID}/{}", "c".repeat(64)), 1, 3000);
     let cluster = Cluster::new(apiserver::Options::default());
     let client = Client::new(cluster.service(), "default");
+    node.show_static_pod("ours", UID);
     create_pod(&client, "ours", "n1", UID).await;
     create_pod(&client, "other", "n2", UID).await;
     let agent = Agent::start(client, node.options("n1")).unwrap();

@@ -337,6 +337,7 @@ async fn a_dry_run_writes_neither_objects_nor_files() {
     let reclaimed = json!({CPU: "500", "resource.katalyst.kubewharf.io/reclaimed_memory": "1Mi"});
     cluster
         .create_pod(
+            &node,
             "p",
             UID,
             json!({"requests": reclaimed, "limits": reclaimed}),

@@ -8,6 +8,8 @@ use apiserver::faults::Faults;
 use kube::Client;
 use serde_json::{Value, json};
 
+use crate::fake::FakeNode;
+
 pub(crate) const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 pub(crate) const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -131,13 +133,20 @@ impl TestCluster {
             .await;
     }
 
-    /// A pod on node `n1` whose cgroup has this uid, as if it were static.
-    pub(crate) async fn create_pod(&self, name: &str, group: &str, resources: Value) -> Value {
+    /// A static pod on node `n1`: its cgroup has the hash of its file as uid, so that the test can choose it.
+    pub(crate) async fn create_pod(
+        &self,
+        node: &FakeNode,
+        name: &str,
+        group: &str,
+        resources: Value,
+    ) -> Value {
+        node.show_static_pod(name, group);
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": name, "namespace": "default",
-                "annotations": {"kubernetes.io/config.hash": group},
+                "annotations": {"kubernetes.io/config.hash": group, "kubernetes.io/config.mirror": group},
             },
             "spec": {"nodeName": "n1", "containers": [
                 {"name": "main", "image": "i", "resources": resources},

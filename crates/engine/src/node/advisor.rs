@@ -17,8 +17,9 @@ use super::suppress::{Available, Demand, Suppressor};
 use super::terms::{CpuMemory, Figure};
 use super::usage::{ClassUse, UsageHistory};
 use super::{
-    AgentSettings, Bytes, ChangedCpuset, LocalNode, LocalPod, NodeSample, NumaMode, Processor,
-    Setting, cgroup, evict, headroom, health, lender, reclaimable, suppress, usage, zones,
+    AgentSettings, Bytes, ChangedCpuset, GroupConflict, LocalNode, LocalPod, NodeSample, NumaMode,
+    Processor, Setting, cgroup, evict, headroom, health, lender, reclaimable, suppress, usage,
+    zones,
 };
 use crate::model::{Name, Timestamp};
 
@@ -46,6 +47,8 @@ pub struct Inputs<'a> {
     /// Files that samples need and that cannot be read, and why.
     pub unreadable: &'a [(String, String)],
     pub writes: WriteProblems<'a>,
+    /// Pods that name the cgroups of others, without effect.
+    pub group_conflicts: &'a [GroupConflict],
     /// The groups of pods whose cpusets, or those of their containers, the agent has changed.
     pub changed_cpusets: Option<&'a BTreeMap<Name, ChangedCpuset>>,
 }
@@ -55,8 +58,21 @@ pub struct Inputs<'a> {
 pub struct WriteProblems<'a> {
     /// Files or groups, and why they could not be written.
     pub failed: &'a [(String, String)],
+    /// Values of single pods that the kernel refuses.
+    pub refused: &'a [RefusedValue],
     /// Files that are left to another process.
     pub given_up: &'a [String],
+    /// What is wrong with the journal of changed files. Without it nothing is written.
+    pub journal: Option<&'a str>,
+}
+
+/// A value that follows from what a pod requests, and that the kernel refuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedValue {
+    /// The group of the pod.
+    pub pod: Name,
+    pub file: String,
+    pub why: String,
 }
 
 /// What is kept between periods. It holds no more than the pods of the node need.

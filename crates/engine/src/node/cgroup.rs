@@ -11,6 +11,10 @@ const LEAST_SHARES: i64 = 2;
 const MOST_SHARES: i64 = 262_144;
 /// The kernel refuses less.
 const LEAST_QUOTA: i64 = 1000;
+/// The kernel refuses more: 44 bits of microseconds.
+const MOST_QUOTA: i64 = (1 << 44) - 1;
+/// More than any machine has. The kernel takes more for no limit, and does not show it as it was written.
+const MOST_MEMORY: i64 = 1 << 60;
 
 /// The values of one cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,9 +31,14 @@ pub fn shares(milli_cpu: i64) -> u64 {
 }
 
 /// None: no limit.
+fn memory_limit(bytes: i64) -> Option<u64> {
+    (bytes > 0).then(|| bytes.min(MOST_MEMORY).unsigned_abs())
+}
+
+/// None: no limit.
 pub fn quota(milli_cpu: i64) -> Option<u64> {
     let quota = milli_cpu.saturating_mul(QUOTA_PERIOD) / 1000;
-    (milli_cpu > 0).then(|| quota.max(LEAST_QUOTA).unsigned_abs())
+    (milli_cpu > 0).then(|| quota.clamp(LEAST_QUOTA, MOST_QUOTA).unsigned_abs())
 }
 
 /// What a pod needs of an amount of its containers: of those that run together, or of an init container with the sidecars before it,
@@ -84,7 +93,7 @@ pub fn pod_values(pod: &LocalPod, pair: impl Fn(&LocalContainer) -> ResourcePair
     GroupValues {
         shares: shares(requests.milli_cpu),
         quota: with_overhead(cpu, pod.overhead.milli_cpu).and_then(quota),
-        memory: with_overhead(memory, pod.overhead.memory).map(i64::unsigned_abs),
+        memory: with_overhead(memory, pod.overhead.memory).and_then(memory_limit),
     }
 }
 
@@ -92,8 +101,41 @@ pub fn container_values(pair: ResourcePair) -> GroupValues {
     GroupValues {
         shares: shares(pair.requests.milli_cpu),
         quota: quota(pair.limits.milli_cpu),
-        memory: (pair.limits.memory > 0).then(|| pair.limits.memory.unsigned_abs()),
+        memory: memory_limit(pair.limits.memory),
     }
+}
+
+/// The values that the kubelet gives own pods and their containers, without an agent.
+pub fn kubelet_settings(pods: &[LocalPod]) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for pod in pods.iter().filter(|pod| pod.is_own() && pod.is_active()) {
+        let mut write = |group: Group, values: GroupValues| {
+            let values = [
+                // An idle group has no shares.
+                SettingValue::CpuIdle(false),
+                SettingValue::CpuShares(values.shares),
+                SettingValue::CpuQuota(values.quota),
+                SettingValue::MemoryLimit(values.memory.map(Bytes)),
+            ];
+            settings.extend(values.map(|value| Setting {
+                group: group.clone(),
+                value,
+            }));
+        };
+        let uid = pod.group.clone();
+        write(Group::Pod { uid }, pod_values(pod, |it| it.native));
+        for container in &pod.containers {
+            let Some(id) = container.id.clone() else {
+                continue;
+            };
+            let pod = pod.group.clone();
+            write(
+                Group::Container { pod, id },
+                container_values(container.native),
+            );
+        }
+    }
+    settings
 }
 
 /// The class that Kubernetes gives the pod by its native requests and limits.

@@ -5,9 +5,11 @@
 use std::time::Duration;
 
 use super::interference::Suffering;
-use super::{AgentCondition, AgentTaint, Inputs};
+use super::{AgentCondition, AgentTaint, GroupConflict, Inputs, RefusedValue};
 use crate::model::Timestamp;
 
+/// No more lines about pods are logged in one period.
+const MOST_NOTICES: usize = 10;
 /// A sample older than this shows nothing about the node.
 pub const STALE: Duration = Duration::from_secs(30);
 
@@ -45,6 +47,7 @@ pub struct Degradation {
 pub struct Health {
     last: Option<Degradation>,
     last_conflicts: usize,
+    last_claims: Vec<GroupConflict>,
 }
 
 /// Whether the last sample is recent enough to act on.
@@ -98,6 +101,9 @@ pub fn degradation(inputs: &Inputs<'_>, now: Timestamp) -> Option<Degradation> {
             format!("cannot read {file}{}: {why}", more_files(more)),
         );
     }
+    if let Some(why) = inputs.writes.journal {
+        return because("JournalDamaged", why.to_owned());
+    }
     // Without idle groups pods are protected all the same.
     let needed = |(file, _): &&(String, String)| !file.ends_with("cpu.idle");
     if let Some((file, why)) = inputs.writes.failed.iter().find(needed) {
@@ -108,6 +114,40 @@ pub fn degradation(inputs: &Inputs<'_>, now: Timestamp) -> Option<Degradation> {
         );
     }
     None
+}
+
+/// A pod that names the cgroup of another one.
+fn claimed(conflict: &GroupConflict) -> String {
+    let GroupConflict { pod, owner } = conflict;
+    format!(
+        "the annotation kubernetes.io/config.hash of pod {pod} names the cgroup of pod {owner}; it has no effect"
+    )
+}
+
+/// What concerns single pods: users cause it, so the node lends all the same.
+fn of_single_pods(inputs: &Inputs<'_>) -> Option<(&'static str, String)> {
+    if let [first, rest @ ..] = inputs.group_conflicts {
+        let more = match rest.len() {
+            0 => String::new(),
+            1 => "; 1 more pod does so".to_owned(),
+            count => format!("; {count} more pods do so"),
+        };
+        return Some(("GroupClaimed", format!("{}{more}", claimed(first))));
+    }
+    let [first, rest @ ..] = inputs.writes.refused else {
+        return None;
+    };
+    let RefusedValue { pod, file, why } = first;
+    let mut known = inputs.pods.unwrap_or_default().iter();
+    let known = known.find(|it| it.group == *pod);
+    let name = known.map_or_else(
+        || pod.to_string(),
+        |it| format!("{}/{}", it.namespace, it.name),
+    );
+    let more = more_files(rest.len());
+    let message =
+        format!("the kernel refuses the value of {file}{more}: {why}; pod {name} runs without it");
+    Some(("ValueRefused", message))
 }
 
 /// The rest of a sentence about one file.
@@ -144,6 +184,10 @@ impl Health {
             ));
         }
         self.last_conflicts = conflicts;
+        let claims = inputs.group_conflicts.iter();
+        let new = claims.filter(|it| !self.last_claims.contains(it));
+        notices.extend(new.take(MOST_NOTICES).map(claimed));
+        self.last_claims = inputs.group_conflicts.to_vec();
         notices
     }
 }
@@ -191,12 +235,15 @@ pub fn conditions(
     };
     let degraded = match degradation {
         Some(why) => condition(DEGRADED, true, why.reason, why.message.clone()),
-        None => condition(
-            DEGRADED,
-            false,
-            "Measured",
-            "samples are complete".to_owned(),
-        ),
+        None => match of_single_pods(inputs) {
+            Some((reason, message)) => condition(DEGRADED, true, reason, message),
+            None => condition(
+                DEGRADED,
+                false,
+                "Measured",
+                "samples are complete".to_owned(),
+            ),
+        },
     };
     let conflict = match inputs.writes.given_up {
         [] => condition(

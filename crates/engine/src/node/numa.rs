@@ -1,6 +1,7 @@
 //! NUMA zones of dedicated pods on their node: who has which, the cpusets that follow, and where cpusets differ from them.
 //!
-//! The scheduler chooses the zones, and the annotation of the pod is the only record. A pod with zones may use the CPUs and the
+//! The scheduler chooses the zones, and the annotation of the pod is the only record; of the zones in it only those count that the
+//! request of the pod can need. A pod with zones may use the CPUs and the
 //! memory of these zones only, and all other pods what no pod has alone. When a pod goes, no pod has its zones, and the cpusets of
 //! other pods are again as they were.
 //!
@@ -14,10 +15,10 @@ use super::cgroup::pod_values;
 use super::health::NUMA_ZONES_DIFFER;
 use super::usage::by_group;
 use super::{
-    AgentCondition, Allowed, ChangedCpuset, CpuSet, CpusetFile, Group, Inputs, LocalContainer,
-    LocalPod, NodeSample, PodUse, Setting, SettingValue,
+    AgentCondition, Allowed, ChangedCpuset, CpuMemory, CpuSet, CpusetFile, Group, Inputs,
+    LocalContainer, LocalPod, NodeSample, PodUse, Setting, SettingValue, zones,
 };
-use crate::model::{Name, TakenZones, Timestamp, ZoneSet};
+use crate::model::{Name, NumaBinding, TakenZones, Timestamp, ZoneSet};
 
 /// A cpuset that was read sooner than this after it was planned may be from before it was written.
 const WRITING_TIME: Duration = Duration::from_secs(3);
@@ -60,6 +61,8 @@ struct ZoneOwner {
     refused: ZoneSet,
     /// Claimed, but the node does not have them.
     missing: ZoneSet,
+    /// Claimed, but the request of the pod does not need them.
+    beyond: ZoneSet,
 }
 
 impl ZoneOwners {
@@ -75,20 +78,28 @@ impl ZoneOwners {
         if present.is_empty() {
             return all;
         }
-        let is_claim = |pod: &&LocalPod| {
-            pod.numa_binding.is_some() && !pod.zones.is_empty() && pod.is_active()
-        };
-        let mut claims: Vec<&LocalPod> = pods.iter().filter(is_claim).collect();
-        claims.sort_by(|a, b| (a.created, &a.uid).cmp(&(b.created, &b.uid)));
-        for pod in claims {
-            let claim = pod.zones.both(present);
-            let zones = all.taken.take(claim, pod.numa_binding);
+        let is_claim = |pod: &&LocalPod| !pod.zones.is_empty() && pod.is_active();
+        let claims = pods.iter().filter(is_claim);
+        let claims = claims.filter_map(|pod| Some((pod, pod.numa_binding?)));
+        let mut claims: Vec<(&LocalPod, NumaBinding)> = claims.collect();
+        claims.sort_by(|(a, _), (b, _)| (a.created, &a.uid).cmp(&(b.created, &b.uid)));
+        for (pod, binding) in claims {
+            let named = pod.zones.both(present);
+            // The user of the pod may have written the zones. They take from others no more than the request entitles to.
+            let request = pod.request();
+            let claim = named.needed(binding, |zones| {
+                let nodes = zones.iter().filter_map(|id| sample.numa.get(&id.into()));
+                let offered: CpuMemory = nodes.map(|it| zones::allocatable(it, inputs)).sum();
+                request.min(offered) == request
+            });
+            let zones = all.taken.take(claim, Some(binding));
             all.owners.push(ZoneOwner {
                 group: pod.group.clone(),
                 name: format!("{}/{}", pod.namespace, pod.name),
                 zones,
                 refused: claim.without(zones),
                 missing: pod.zones.without(present),
+                beyond: named.without(claim),
             });
         }
         all
@@ -417,10 +428,11 @@ impl NumaState {
             return condition(true, "CpusetsDiffer", format!("{first}{more}{why}"));
         }
         for owner in &owners.owners {
-            let (zone, why) = match (owner.refused, owner.missing) {
-                (ZoneSet::EMPTY, ZoneSet::EMPTY) => continue,
-                (ZoneSet::EMPTY, missing) => (missing, "the node does not have"),
-                (refused, _) => (refused, "an older pod has"),
+            let (zone, why) = match (owner.refused, owner.missing, owner.beyond) {
+                (ZoneSet::EMPTY, ZoneSet::EMPTY, ZoneSet::EMPTY) => continue,
+                (ZoneSet::EMPTY, ZoneSet::EMPTY, beyond) => (beyond, "its request does not need"),
+                (ZoneSet::EMPTY, missing, _) => (missing, "the node does not have"),
+                (refused, ..) => (refused, "an older pod has"),
             };
             let (name, zones) = (&owner.name, zone.named());
             let it = if zone.len() == 1 { "it" } else { "them" };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CpuMemory, CpuSet, PodQos};
+use super::{CpuMemory, CpuSet, GroupClaim, PodQos};
 use crate::model::{
     Labels, Name, NumaBinding, QosClass, QosLabels, Quantity, ReclaimedResource, Resource,
     TierAccount, Timestamp, ZoneSet,
@@ -37,8 +37,10 @@ pub struct LocalPod {
     pub name: Name,
     /// Of the object; the precondition of an eviction.
     pub uid: Name,
-    /// The uid in the name of the cgroup: for a static pod the hash of its file.
+    /// The uid in the name of the cgroup: for a static pod the hash of its file. By [`super::groups::settle`].
     pub group: Name,
+    /// The group that the pod itself names.
+    pub claim: Option<GroupClaim>,
     /// By [`class`].
     pub class: QosClass,
     pub qos: PodQos,
@@ -54,7 +56,7 @@ pub struct LocalPod {
     pub overhead: CpuMemory,
     /// Init containers and sidecars in their order, then regular ones.
     pub containers: Vec<LocalContainer>,
-    /// CPUs that the pod is bound to, from Koordinator's allocation or the kubelet's static CPU manager.
+    /// CPUs that the pod is bound to, by the kubelet's static CPU manager or, if that is believed, by Koordinator's allocation.
     pub bound_cpus: CpuSet,
     /// No other pod may use them: QoS class LSE, or dedicated with exclusive NUMA nodes.
     pub is_exclusive: bool,

@@ -17,6 +17,17 @@ pub enum Group {
     },
 }
 
+impl Group {
+    /// The group of the pod that it belongs to.
+    pub fn pod(&self) -> Option<&Name> {
+        match self {
+            Self::BestEffort => None,
+            Self::Pod { uid } => Some(uid),
+            Self::Container { pod, .. } => Some(pod),
+        }
+    }
+}
+
 /// One value of a cgroup, in the terms of cgroup v1; the agent converts it for v2.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingValue {

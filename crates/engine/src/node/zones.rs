@@ -46,15 +46,13 @@ pub(super) fn report(inputs: &Inputs<'_>, owners: &ZoneOwners) -> Vec<ZoneReport
     let zone = |(number, node): (&u32, &NumaUse)| {
         let cpus: BTreeSet<u32> = &node.cpus.0 & online;
         let reserved_cpus: BTreeSet<u32> = &cpus & &reserved;
-        let memory = node.memory_total.map_or(0, |it| it.0);
-        let memory = i64::try_from(memory).unwrap_or(i64::MAX);
-        let milli = |count: usize| 1000 * i64::try_from(count).unwrap_or(0);
+        let allocatable = allocatable(node, inputs);
         let distances = inputs.distances.and_then(|all| all.get(number));
         ZoneReport {
             number: *number,
             socket: socket(*number, sample, inputs),
-            capacity: CpuMemory::new(milli(cpus.len()), memory),
-            allocatable: CpuMemory::new(milli(cpus.len() - reserved_cpus.len()), memory),
+            capacity: CpuMemory::new(milli(cpus.len()), allocatable.memory),
+            allocatable,
             reserved_cpus: CpuSet(reserved_cpus),
             distances: distances.cloned().unwrap_or_default(),
             allocations: Vec::new(),
@@ -81,6 +79,25 @@ pub(super) fn report(inputs: &Inputs<'_>, owners: &ZoneOwners) -> Vec<ZoneReport
             .sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
     }
     zones
+}
+
+/// What a zone offers to pods: its CPUs that are online and not reserved, and its memory.
+pub(super) fn allocatable(node: &NumaUse, inputs: &Inputs<'_>) -> CpuMemory {
+    let online = inputs.sample.map(|sample| &sample.machine.cpus.0);
+    let reserved = inputs.node.map(|node| &node.reserved_cpus.0);
+    let is_offered = |cpu: &&u32| {
+        online.is_some_and(|online| online.contains(cpu))
+            && !reserved.is_some_and(|reserved| reserved.contains(cpu))
+    };
+    let memory = node.memory_total.map_or(0, |it| it.0);
+    CpuMemory {
+        milli_cpu: milli(node.cpus.0.iter().filter(is_offered).count()),
+        memory: i64::try_from(memory).unwrap_or(i64::MAX),
+    }
+}
+
+fn milli(cpus: usize) -> i64 {
+    1000 * i64::try_from(cpus).unwrap_or(0)
 }
 
 /// The socket of a zone. One without CPUs belongs to that of the nearest zone with CPUs.

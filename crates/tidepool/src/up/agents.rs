@@ -136,7 +136,7 @@ async fn observe(client: &Client) -> Result<BTreeMap<String, ObservedNode>, kube
     for pod in &pods.items {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         if let Some(node) = node.and_then(|node| observed.get_mut(node))
-            && let Some(parsed) = objects::pod(pod, &BTreeMap::new())
+            && let Some(parsed) = objects::pod(pod, &objects::Sources::default())
         {
             let peak = tide::peak(&parsed, pod.metadata.annotations.as_ref());
             node.pods.push((parsed, peak));

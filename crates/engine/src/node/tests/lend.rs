@@ -113,13 +113,17 @@ fn bad_samples_lend_nothing_and_protect_on() {
     let failed: &'static [(String, String)] =
         vec![("cpu.cfs_quota_us".to_owned(), "EPERM".to_owned())].leak();
     type Change = Box<dyn Fn(&mut Inputs<'_>)>;
-    let cases: [(&str, Change); 4] = [
+    let cases: [(&str, Change); 5] = [
         ("NoSample", Box::new(|inputs| inputs.sample = None)),
         ("NodeUnknown", Box::new(|inputs| inputs.node = None)),
         ("PodsUnknown", Box::new(|inputs| inputs.pods = None)),
         (
             "WriteFailed",
             Box::new(|inputs| inputs.writes.failed = failed),
+        ),
+        (
+            "JournalDamaged",
+            Box::new(|inputs| inputs.writes.journal = Some("the journal is damaged")),
         ),
     ];
     for (want, change) in &cases {
@@ -146,6 +150,95 @@ fn bad_samples_lend_nothing_and_protect_on() {
     let again = it.step();
     assert_eq!(again.notices, ["lending again"]);
     assert_eq!(again.reclaimed.capacity, CpuMemory::ZERO);
+}
+
+#[test]
+fn what_users_cause_is_named_and_stops_no_lending() {
+    let of = |name: &str| format!("default/{name}");
+    let conflicts: &'static [GroupConflict] = ["bad", "worse"]
+        .map(|pod| GroupConflict {
+            pod: of(pod),
+            owner: of("web"),
+        })
+        .to_vec()
+        .leak();
+    let refused: &'static [RefusedValue] = vec![RefusedValue {
+        pod: "uid-burn".into(),
+        file: "kubepods/besteffort/poduid-burn/cpu.max".to_owned(),
+        why: "Invalid argument".to_owned(),
+    }]
+    .leak();
+    type Change = fn(&mut Inputs<'_>, &'static [GroupConflict], &'static [RefusedValue]);
+    let cases: [(Change, &str, &str, usize); 2] = [
+        (
+            |inputs, conflicts, _| inputs.group_conflicts = conflicts,
+            "GroupClaimed",
+            "the annotation kubernetes.io/config.hash of pod default/bad names the cgroup of pod default/web; it has no effect; 1 more pod does so",
+            2,
+        ),
+        (
+            |inputs, _, refused| inputs.writes.refused = refused,
+            "ValueRefused",
+            "the kernel refuses the value of kubepods/besteffort/poduid-burn/cpu.max: Invalid argument; pod default/burn runs without it",
+            0,
+        ),
+    ];
+    for (change, reason, message, notices) in cases {
+        let mut it = Fixture::new(16, 64);
+        it.pod("burn", QosClass::Lent, CpuMemory::new(1000, GIB));
+        let before = it.steps(400).reclaimed;
+        let advice = it.step_with(|inputs| change(inputs, conflicts, refused));
+        let mut degraded = advice.conditions.iter();
+        let degraded = degraded.find(|it| it.kind == health::DEGRADED).unwrap();
+        let found = (degraded.status, degraded.reason, &*degraded.message);
+        assert_eq!(found, (true, reason, message));
+        let lending = advice
+            .conditions
+            .iter()
+            .find(|it| it.kind == health::LENDING);
+        assert_eq!(lending.map(|it| it.status), Some(true), "{reason}");
+        assert_eq!(advice.reclaimed, before, "{reason}");
+        assert!(advice.taints.is_empty(), "{reason}");
+        assert_eq!(advice.notices.len(), notices, "{:?}", advice.notices);
+        let again = it.step_with(|inputs| change(inputs, conflicts, refused));
+        assert!(again.notices.is_empty(), "{:?}", again.notices);
+    }
+}
+
+#[test]
+fn absurd_requests_give_values_that_the_kernel_takes() {
+    for class in [
+        QosClass::Online,
+        QosClass::Dedicated,
+        QosClass::MidLatencySensitive,
+        QosClass::MidBestEffort,
+        QosClass::Lent,
+        QosClass::Free,
+    ] {
+        let mut it = Fixture::new(16, 64);
+        let most = CpuMemory::new(i64::MAX, i64::MAX);
+        for (name, amount) in [("one", most), ("two", CpuMemory::new(1 << 50, 1 << 50))] {
+            let pod = it.pod(name, class, amount);
+            pod.overhead = most;
+            pod.containers.push(pod.containers[0].clone());
+            it.uses(name, 1000, GIB);
+        }
+        let advice = it.steps(400);
+        let lending = advice
+            .conditions
+            .iter()
+            .find(|it| it.kind == health::LENDING);
+        assert_eq!(lending.map(|it| it.status), Some(true), "{class:?}");
+        for setting in &advice.settings {
+            let is_taken = match setting.value {
+                SettingValue::CpuShares(shares) => (2..=262_144).contains(&shares),
+                SettingValue::CpuQuota(quota) => quota.is_none_or(|it| it < 1 << 44),
+                SettingValue::MemoryLimit(limit) => limit.is_none_or(|it| it.0 <= 1 << 60),
+                _ => true,
+            };
+            assert!(is_taken, "{class:?}: {setting:?}");
+        }
+    }
 }
 
 #[test]

@@ -32,12 +32,14 @@ impl Fixture {
         it
     }
 
-    /// A dedicated pod that was given these zones.
+    /// A dedicated pod that was given these zones, and needs them.
     fn dedicated(&mut self, name: &str, zones: &str, binding: NumaBinding) -> &mut LocalPod {
         let created = Timestamp::from_secs(i64::try_from(self.pods.len()).unwrap());
-        let pod = self.pod(name, QosClass::Dedicated, CpuMemory::new(2000, GIB));
+        let zones = ZoneSet::parse(zones).unwrap();
+        let cpu = 2000 * i64::try_from(zones.len()).unwrap();
+        let pod = self.pod(name, QosClass::Dedicated, CpuMemory::new(cpu, GIB));
         pod.numa_binding = Some(binding);
-        pod.zones = ZoneSet::parse(zones).unwrap();
+        pod.zones = zones;
         pod.created = created;
         pod
     }
@@ -278,6 +280,44 @@ fn of_two_pods_that_claim_a_zone_the_older_one_has_it() {
 }
 
 #[test]
+fn zones_beyond_the_request_stay_with_others() {
+    use NumaBinding::{Exclusive, Shared};
+    for (case, binding, request, want, want_others) in [
+        (
+            "a thousandth of a core",
+            Exclusive,
+            (1, 1),
+            "0-1|0",
+            "2-7|1-3",
+        ),
+        ("one zone", Exclusive, (2000, 8 * GIB), "0-1|0", "2-7|1-3"),
+        ("a little more", Exclusive, (2001, 1), "0-3|0-1", "4-7|2-3"),
+        (
+            "memory of two zones",
+            Exclusive,
+            (1, 9 * GIB),
+            "0-3|0-1",
+            "4-7|2-3",
+        ),
+        ("a pod that shares", Shared, (4000, GIB), "0-1|0", "-|-"),
+        ("nothing", Exclusive, (0, 0), "-|-", "-|-"),
+    ] {
+        let mut it = Fixture::with_zones(4);
+        it.pod("web", QosClass::Online, CpuMemory::new(500, GIB));
+        let pod = it.dedicated("db", "0,1,2,3", binding);
+        let (cpu, memory) = request;
+        pod.containers[0].native.requests = CpuMemory::new(cpu, memory);
+        let advice = it.step();
+        assert_eq!(sets(&advice, "db"), both(want), "{case}");
+        assert_eq!(sets(&advice, "web"), both(want_others), "{case}");
+        let (reason, message) = difference(&advice);
+        assert_eq!(reason, Some("ZonesRefused"), "{case}");
+        let why = "of its annotation: its request does not need them";
+        assert!(message.ends_with(why), "{case}: {message}");
+    }
+}
+
+#[test]
 fn claims_without_effect() {
     let mut it = Fixture::with_zones(2);
     it.pod("web", QosClass::Online, CpuMemory::new(500, GIB));
@@ -443,8 +483,8 @@ fn zones_are_reported_with_their_owners() {
     assert_eq!(
         rows,
         [
-            r#"0 socket 0 cpu 1000 of 2000 reserved "0" [10, 12, 20, 30] db:1000"#,
-            r#"1 socket 0 cpu 2000 of 2000 reserved "" [12, 10, 20, 30] db:1000"#,
+            r#"0 socket 0 cpu 1000 of 2000 reserved "0" [10, 12, 20, 30] db:2000"#,
+            r#"1 socket 0 cpu 2000 of 2000 reserved "" [12, 10, 20, 30] db:2000"#,
             r#"2 socket 1 cpu 2000 of 2000 reserved "" [] bound:1000"#,
             r#"9 socket 1 cpu 0 of 0 reserved "" [30, 30, 15, 10] "#,
         ]
