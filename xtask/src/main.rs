@@ -8,6 +8,7 @@
     reason = "a command line: printing is its work"
 )]
 
+mod annotations;
 mod bench;
 mod boundaries;
 mod chaos;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::{boundaries, chaos, controlplane, guest, judge, parity, process, wording};
+use crate::{annotations, boundaries, chaos, controlplane, guest, judge, parity, process, wording};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -73,6 +73,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     });
     step("boundaries", &mut || {
         let violations = boundaries::violations()?;
+        violations
+            .iter()
+            .for_each(|violation| println!("    {violation}"));
+        Ok(Count::one(violations.is_empty()))
+    });
+    step("annotations", &mut || {
+        let violations = annotations::violations()?;
         violations
             .iter()
             .for_each(|violation| println!("    {violation}"));

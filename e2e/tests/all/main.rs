@@ -37,6 +37,7 @@ mod scheduler;
 mod shared_cluster;
 mod side_by_side;
 mod timed;
+mod trust;
 mod up;
 mod volumes;
 mod webhook;

@@ -1,0 +1,147 @@
+//! What belongs to others and must stay as it is: their pods, nodes, capacity, Leases and settings.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use e2e::eventually;
+use serde_json::{Value, json};
+
+use super::cluster::{BARRIER, Cluster};
+use crate::shared_cluster::{SHORT, text};
+
+/// All but the namespace of the users.
+const LISTS: [&str; 17] = [
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumes",
+    "/api/v1/namespaces",
+    "/api/v1/namespaces/victim/pods",
+    "/api/v1/namespaces/kube-system/pods",
+    "/api/v1/namespaces/tidepool-system/pods",
+    "/api/v1/namespaces/tidepool-system/configmaps",
+    "/api/v1/namespaces/tidepool-system/secrets",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+    "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases",
+    "/apis/discovery.k8s.io/v1/namespaces/tidepool-system/endpointslices",
+    "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources",
+    "/apis/slo.koordinator.sh/v1alpha1/nodemetrics",
+    "/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/victim/resourcepolicies",
+    "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+];
+
+/// Objects by path.
+pub(super) struct Others(BTreeMap<String, Value>);
+
+impl Others {
+    /// Once the components have written what they write at their start.
+    pub(super) fn settled(cluster: &Cluster) -> Self {
+        let mut last = Self::now(cluster);
+        eventually("the cluster is at rest", 2 * SHORT, || {
+            std::thread::sleep(Duration::from_secs(1));
+            let found = last.check(cluster);
+            match found.is_empty() {
+                true => Ok(()),
+                false => Err(found.join("\n")),
+            }
+        });
+        last
+    }
+
+    fn now(cluster: &Cluster) -> Self {
+        let objects = LISTS.iter().flat_map(|path| {
+            let items = cluster.api.list(path).unwrap().into_iter();
+            let object = move |mut item: Value| {
+                let name = text(&item["metadata"]["name"]);
+                strip(&mut item, &name);
+                (format!("{path}/{name}"), item)
+            };
+            items.map(object)
+        });
+        Self(objects.collect())
+    }
+
+    /// What is not as before, each as a sentence; what is found counts as before for the next check.
+    pub(super) fn check(&mut self, cluster: &Cluster) -> Vec<String> {
+        let now = Self::now(cluster);
+        let keys = self.0.keys().chain(now.0.keys());
+        let keys: std::collections::BTreeSet<&String> = keys.collect();
+        let mut found = Vec::new();
+        for key in keys {
+            match (self.0.get(key), now.0.get(key)) {
+                (Some(before), Some(after)) if before != after => {
+                    let mut fields = Vec::new();
+                    differences(before, after, "", &mut fields);
+                    found.push(format!("{key} is changed: {}", fields.join(", ")));
+                }
+                (Some(_), None) => found.push(format!("{key} is gone")),
+                (None, Some(_)) => found.push(format!("{key} is new")),
+                _ => {}
+            }
+        }
+        found.extend(probes(cluster));
+        *self = now;
+        found
+    }
+}
+
+/// Removes what changes by itself.
+fn strip(object: &mut Value, name: &str) {
+    let metadata = object["metadata"].as_object_mut().unwrap();
+    for field in ["resourceVersion", "managedFields", "generation"] {
+        metadata.remove(field);
+    }
+    let is_lease = object["spec"].get("renewTime").is_some();
+    if is_lease {
+        object["spec"].as_object_mut().unwrap().remove("renewTime");
+    }
+    if name == BARRIER {
+        object["metadata"]["annotations"] = Value::Null;
+    }
+    if let Some(Value::String(names)) = object.pointer_mut("/data/names") {
+        let kept = names.split(',').filter(|it| !it.starts_with(BARRIER));
+        *names = kept.collect::<Vec<_>>().join(",");
+    }
+}
+
+fn differences(before: &Value, after: &Value, at: &str, found: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => {
+            let keys = before.keys().chain(after.keys());
+            let keys: std::collections::BTreeSet<&String> = keys.collect();
+            for key in keys {
+                let [before, after] = [before, after].map(|it| it.get(key).unwrap_or(&Value::Null));
+                if before != after {
+                    differences(before, after, &format!("{at}.{key}"), found);
+                }
+            }
+        }
+        _ => found.push(format!("{at} was {before}, is {after}")),
+    }
+}
+
+/// Whether pods of others find their places as before: cpu, a NUMA zone, what a node lends, and a scheduler.
+fn probes(cluster: &Cluster) -> Vec<String> {
+    let bind = |pod: &str, annotations: Value| {
+        let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod, "annotations": annotations},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
+        let path = format!("/api/v1/namespaces/victim/pods/{pod}/binding?dryRun=All");
+        let bound = cluster.api.post(&path, &binding);
+        bound.map_err(|error| format!("pod victim/{pod} finds no place: {error:#}"))
+    };
+    let scheduled = {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"},
+            "spec": {"schedulerName": "tidepool", "containers": [{"name": "c", "image": "i"}]}});
+        let made = cluster
+            .api
+            .post("/api/v1/namespaces/deny/pods?dryRun=All", &pod);
+        made.map_err(|error| format!("a pod of scheduler tidepool is refused: {error:#}"))
+    };
+    let results = [
+        bind("waits-for-cpu", Value::Null),
+        bind("waits-for-zone", json!({"tidepool.io/numa-zones": "1"})),
+        bind("waits-for-lent", Value::Null),
+        scheduled,
+    ];
+    results.into_iter().filter_map(Result::err).collect()
+}
