@@ -35,7 +35,7 @@ use self::{
     admission::Decision,
     pod_lifecycle::{PodNetwork, Stage, Step},
     shape::Amounts,
-    zones::ReportedZones,
+    zones::{ReportedZones, ZoneCheck},
 };
 pub use self::{
     pod_lifecycle::{EXIT_CODE, RUN_FOR},
@@ -275,6 +275,7 @@ struct Memory {
     extended: HashMap<String, Amounts>,
     /// The NUMA zones of each node, as last reported.
     zones: HashMap<String, ReportedZones>,
+    zone_check: ZoneCheck,
 }
 
 /// Registers the listeners; the returned future does the work.

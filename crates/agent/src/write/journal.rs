@@ -135,7 +135,10 @@ pub(super) fn write(path: &Path, known: Option<usize>, originals: &Originals) ->
     if count > MOST_RECORDS {
         return Err(io::Error::other("too many files are changed"));
     }
-    let mut text = format!("{HEADER}\n");
+    let mut text = String::new();
+    if count > 0 {
+        text = format!("{HEADER}\n");
+    }
     for (file, original) in originals {
         let controller = CONTROLLERS.iter().find(|(_, it)| *it == file.controller);
         let controller = controller.map_or("", |(name, _)| name);

@@ -3,7 +3,7 @@
 //!
 //! Which pod has which zone is decided by the engine, from the annotations of the bound pods.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api::{parse, zone_grid::ZoneGrid};
 use engine::{
@@ -23,6 +23,8 @@ use crate::objects::Pod;
 /// Annotation of a Node: its sockets and NUMA zones, such as `2x2`.
 pub const NUMA: &str = "tidepool.io/numa";
 
+/// How often a kubelet looks whether objects still exist.
+const ZONE_CHECK: Duration = Duration::from_secs(10);
 const COLLECTION: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 
 pub(super) fn annotation(node: &Node) -> Option<&str> {
@@ -131,13 +133,19 @@ impl Kubelets {
         let grid = text.parse::<ZoneGrid>();
         let report = grid.and_then(|grid| status(grid, &whole, &pods));
         let interval = self.context.timings.node_status;
+        let check = interval.min(ZONE_CHECK);
         let was_written = known.as_ref().is_some_and(|known| known.is_written);
+        if was_written && self.are_zones_gone(&key.name, check).await? {
+            self.memory().zone_check.gone = Some(Instant::now());
+        }
+        let gone = self.memory().zone_check.gone;
         // An unchanged report is written now and then, in case the object was deleted.
         if let Some(known) = known.filter(|known| known.report == report)
+            && gone.is_none_or(|gone| known.at > gone)
             && let left = interval.saturating_sub(known.at.elapsed())
             && !left.is_zero()
         {
-            return Ok(Requeue::After(left));
+            return Ok(Requeue::After(left.min(check)));
         }
         match &report {
             Ok(status) => self.write_zones(&node, status.clone()).await?,
@@ -153,7 +161,25 @@ impl Kubelets {
             at: Instant::now(),
         };
         self.memory().zones.insert(key.name, reported);
-        Ok(Requeue::After(interval))
+        Ok(Requeue::After(check))
+    }
+
+    /// Looks at one node's object now and then for all nodes: a definition that was deleted took all objects with it.
+    async fn are_zones_gone(&self, node: &str, period: Duration) -> Result<bool, Error> {
+        {
+            let mut memory = self.memory();
+            let at = memory.zone_check.at;
+            if at.is_some_and(|at| at.elapsed() < period) {
+                return Ok(false);
+            }
+            memory.zone_check.at = Some(Instant::now());
+        }
+        let request = Request::new(COLLECTION).get(node, &kube::api::GetParams::default());
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match self.context.client.request_text(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+            result => Ok(result.map(|_| false)?),
+        }
     }
 
     async fn write_zones(&self, node: &Node, status: Value) -> Result<(), Error> {
@@ -183,6 +209,14 @@ impl Kubelets {
         write().await?;
         Ok(())
     }
+}
+
+/// The look at an object for all nodes.
+#[derive(Debug, Default)]
+pub(super) struct ZoneCheck {
+    at: Option<Instant>,
+    /// When an object was found to be gone. Older reports are written again.
+    gone: Option<Instant>,
 }
 
 /// What was last reported for a node.
