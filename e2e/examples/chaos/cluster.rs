@@ -19,8 +19,9 @@ pub(crate) const URGENT: &str = "urgent";
 pub(crate) const URGENT_PRIORITY: i64 = 1_000;
 /// Nodes per group, each with four cpus.
 const NODES: usize = 3;
-const MANIFESTS: [&str; 6] = [
+const MANIFESTS: [&str; 7] = [
     include_str!("../../../deploy/namespace.yaml"),
+    include_str!("../../../deploy/policies.yaml"),
     include_str!("../../../deploy/scheduler.yaml"),
     include_str!("../../../deploy/webhook.yaml"),
     include_str!("../../../deploy/gate.yaml"),

@@ -116,11 +116,11 @@ fn a_forged_mark_changes_only_its_own_pod() {
     };
     let want = planned(&[web()], honest(pod("p", "r", 1, "", "")));
     // The third pod of a unit for two.
-    assert_eq!(of_others(&want), ["z: web/reserved=-995"]);
+    assert_eq!(of_others(&want), ["z: web/reserved=-996"]);
     for (cost, mark) in [
         ("6", "web/reserved=6"),
         ("2", "web/spot=2"),
-        ("-995", "web/reserved=-995"),
+        ("-996", "web/reserved=-996"),
         ("0", "web/-=0"),
         ("9", "other/reserved=9"),
         ("2147483647", "web/reserved=2147483647"),
