@@ -7,27 +7,29 @@ use std::time::Duration;
 use control_plane::webhook::NAME;
 use control_plane::webhook::certificates::CertificateKeeper;
 use http::header::DATE;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::Secret;
 use kube::client::Body;
 use kube::{Api, Client};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower::ServiceExt;
 
 use crate::support::{Fixture, NAMESPACE, eventually};
 use crate::webhook::{install, managed};
 
 /// A client of an API server whose clock is so many seconds behind ours.
 fn behind(fixture: &Fixture, seconds: &Arc<AtomicI64>) -> Client {
-    let seconds = seconds.clone();
-    let service = fixture.cluster.service();
-    let service = service.map_response(move |mut response: Response<Body>| {
-        let now = jiff::Timestamp::now().as_second() - seconds.load(Ordering::Relaxed);
-        let date = jiff::Timestamp::from_second(now).unwrap();
-        let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-        let date = HeaderValue::from_str(&date).unwrap();
-        response.headers_mut().insert(DATE, date);
-        response
+    let (inner, seconds) = (fixture.client.clone(), seconds.clone());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (inner, seconds) = (inner.clone(), seconds.clone());
+        async move {
+            let mut response = inner.send(request).await?;
+            let now = jiff::Timestamp::now().as_second() - seconds.load(Ordering::Relaxed);
+            let date = jiff::Timestamp::from_second(now).unwrap();
+            let date = date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+            let date = HeaderValue::from_str(&date).unwrap();
+            response.headers_mut().insert(DATE, date);
+            Ok::<_, kube::Error>(response)
+        }
     });
     Client::new(service, NAMESPACE)
 }
@@ -54,9 +56,11 @@ async fn a_replica_with_a_wrong_clock_writes_nothing_and_serves_what_others_writ
     let secrets: Api<Secret> = Api::namespaced(fixture.client.clone(), NAMESPACE);
     let ahead = Arc::new(AtomicI64::new(400 * 24 * 3600));
     let wrong = replica(behind(&fixture, &ahead));
-    let says_so = async || match wrong.keeper.check() {
-        Err(why) if why.contains("576000 minutes ahead of that of the API server") => Ok(()),
-        other => Err(other),
+    let says_so = || async {
+        match wrong.keeper.check() {
+            Err(why) if why.contains("576000 minutes ahead of that of the API server") => Ok(()),
+            other => Err(other),
+        }
     };
     eventually("it says that its clock is wrong", says_so).await;
     // Some rounds later, too.
@@ -64,9 +68,12 @@ async fn a_replica_with_a_wrong_clock_writes_nothing_and_serves_what_others_writ
     assert_eq!(secrets.get_opt(NAME).await.unwrap(), None);
 
     let right = replica(behind(&fixture, &Arc::default()));
-    eventually("the other replica is ready", async || right.keeper.check()).await;
+    eventually("the other replica is ready", || async {
+        right.keeper.check()
+    })
+    .await;
     let written = secrets.get(NAME).await.unwrap();
-    eventually("both serve the same", async || {
+    eventually("both serve the same", || async {
         match wrong.keeper.seconds_left() == right.keeper.seconds_left() {
             true => Ok(()),
             false => Err(wrong.keeper.seconds_left()),
@@ -82,7 +89,7 @@ async fn a_replica_with_a_wrong_clock_writes_nothing_and_serves_what_others_writ
     );
 
     ahead.store(0, Ordering::Relaxed);
-    eventually("with the right clock it is ready", async || {
+    eventually("with the right clock it is ready", || async {
         wrong.keeper.check()
     })
     .await;
