@@ -343,7 +343,7 @@ impl CertificateKeeper {
                 Some(serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?)
             }
             status => {
-                let text = String::from_utf8_lossy(&body);
+                let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
                 let known = serde_json::from_slice(&body);
                 let answer = known.unwrap_or_else(|_| {
                     Status::failure(&text, status.as_str()).with_code(status.as_u16())
