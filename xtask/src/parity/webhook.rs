@@ -1,7 +1,8 @@
 //! Admission beside Koordinator's webhook: its own handlers mutate and judge the same random pods with the same profiles.
 //!
 //! Both results are brought to a form in which intended differences of spelling are gone (a native request of 0 is none). Every
-//! other difference must be in the list of `known`, with its condition.
+//! other difference must be in the list of `known`, with its condition. Where pods of class system are allowed is not compared:
+//! Koordinator admits them everywhere, and `validate` does not decide it.
 
 mod generate;
 mod known;
