@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use apiserver::faults::{Fault, Matching};
+use control_plane::scheduler::Options;
 
 use crate::metrics::{metrics, options, value};
+use crate::reclaimed;
 use crate::support::{Fixture, condition, eventually, pod};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -138,4 +140,30 @@ async fn a_victim_of_two_pods_gets_one_event() {
     let preempted = events.iter().filter(|event| event.1 == "Preempted");
     assert_eq!(preempted.count(), 1, "{events:?}");
     fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_and_victims_are_counted_with_each_preemption_plugin() {
+    for plugin in ["DefaultPreemption", "QoSAwareNodeResourcesFit"] {
+        let mut fixture = Fixture::new().await;
+        fixture.add_node("node", "1", 110).await;
+        fixture.schedule_with_options(Options {
+            serve: options().serve,
+            ..reclaimed::options(plugin)
+        });
+        fixture.add_pod("victim", "900m").await;
+        fixture.all_placed(1).await;
+        fixture.add_urgent_pod("urgent", "900m").await;
+        eventually("the attempt and its victim are counted", || async {
+            let text = metrics(&fixture).await;
+            let attempts = value(&text, "scheduler_preemption_attempts_total");
+            let victims = value(&text, "scheduler_preemption_victims_count");
+            match attempts.zip(victims) {
+                Some((attempts, 1.0)) if attempts >= 1.0 => Ok(()),
+                found => Err(format!("{plugin}: {found:?}")),
+            }
+        })
+        .await;
+        fixture.stop().await;
+    }
 }

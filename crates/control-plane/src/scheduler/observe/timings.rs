@@ -18,8 +18,8 @@ const COUNTED: [Point; 4] = [
     Point::PreScore,
     Point::Score,
 ];
-/// Its PostFilter is an attempt to preempt.
-const PREEMPTION: &str = "DefaultPreemption";
+/// Their PostFilter is an attempt to preempt. A profile has one of them.
+const PREEMPTION: [&str; 2] = ["DefaultPreemption", "QoSAwarePreemption"];
 
 /// Measures the extension points of the current decision, and counts evaluations.
 pub(crate) struct Timings {
@@ -33,8 +33,8 @@ struct EvaluationCounters {
     name: ProfileName,
     /// For each point of [`COUNTED`]: the counters by plugin index; `None` for plugins that are not enabled there.
     points: [Vec<Option<Counter>>; 4],
-    /// The index of the preemption plugin.
-    preemption: Option<usize>,
+    /// The indexes of the preemption plugins.
+    preemption: Vec<usize>,
 }
 
 struct Decision {
@@ -78,11 +78,12 @@ impl EvaluationCounters {
             });
             counters.collect()
         };
-        let mut plugins = profile.plugins().iter();
+        let preempts = |index: &usize| PREEMPTION.contains(&profile.plugins()[*index].name);
+        let post_filter = profile.at(Point::PostFilter).iter().copied();
         Self {
             name: name.clone(),
             points: COUNTED.map(at),
-            preemption: plugins.position(|plugin| plugin.name == PREEMPTION),
+            preemption: post_filter.filter(preempts).collect(),
         }
     }
 }
@@ -196,7 +197,7 @@ impl Probe for Timings {
             return;
         };
         if point == Point::PostFilter {
-            let preempts = |(index, _): &(usize, usize)| Some(*index) == profile.preemption;
+            let preempts = |(index, _): &(usize, usize)| profile.preemption.contains(index);
             if plugins.iter().any(preempts) {
                 self.metrics.preemption_attempts.inc();
             }
