@@ -1,190 +1,90 @@
 //! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
+//!
+//! The steps are in `steps`, how tests are started and counted in `count`.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+mod count;
+mod steps;
 
-use anyhow::{Context, Result};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::{annotations, boundaries, chaos, controlplane, guest, judge, parity, process, wording};
+use crate::{guest, process};
+use count::Count;
+use steps::{Needs, STEPS, Step, Suite};
 
 #[derive(Args)]
 pub(crate) struct Options {
     /// Run the large sizes: more cases, larger clusters
     #[arg(long)]
     full: bool,
+    /// Print the names of the steps, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Run only these steps
+    #[arg(
+        long,
+        value_name = "STEP",
+        value_delimiter = ',',
+        conflicts_with = "from"
+    )]
+    only: Vec<String>,
+    /// Run this step and the following ones
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
 }
 
-/// The result of a step, for the last line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Count {
-    passed: u64,
-    failed: u64,
-}
-
-impl Count {
-    fn one(passed: bool) -> Self {
-        Self {
-            passed: u64::from(passed),
-            failed: u64::from(!passed),
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-    }
+/// What became of a step, for the table at the end.
+struct Outcome {
+    name: &'static str,
+    took: Duration,
+    count: Count,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
-    let mut total = Count::default();
-    let (mut failed_steps, mut failures) = (Vec::new(), Vec::new());
-    let mut step = |name: &'static str, body: &mut dyn FnMut() -> Result<Count>| {
+    let selected = selected(options)?;
+    if options.list {
+        for step in selected {
+            println!("{:<width$}  {}", step.name, step.shows, width = width());
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (selected, without_root) = runnable(selected)?;
+
+    let mut suite = Suite::new(options.full);
+    let mut outcomes = Vec::new();
+    for step in selected {
         let started = Instant::now();
-        println!("==> {name}");
-        let count = body().unwrap_or_else(|error| {
+        println!("==> {}: {}", step.name, step.shows);
+        let count = (step.run)(&mut suite).unwrap_or_else(|error| {
             println!("{error:#}");
             Count::one(false)
         });
-        if count.failed > 0 {
-            failed_steps.push(name);
-        }
-        let verdict = if count.failed == 0 { "ok" } else { "FAILED" };
-        println!("    {verdict}: {name} ({:.0?})", started.elapsed());
-        total.add(count);
-    };
-
-    step("format", &mut || {
-        passes(process::cargo().args(["fmt", "--all", "--check"]))
-    });
-    step("lints", &mut || {
-        passes(process::cargo().args([
-            "clippy",
-            "--release",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--quiet",
-            "--",
-            "--deny=warnings",
-        ]))
-    });
-    step("boundaries", &mut || {
-        let violations = boundaries::violations()?;
-        violations
-            .iter()
-            .for_each(|violation| println!("    {violation}"));
-        Ok(Count::one(violations.is_empty()))
-    });
-    step("annotations", &mut || {
-        let violations = annotations::violations()?;
-        violations
-            .iter()
-            .for_each(|violation| println!("    {violation}"));
-        Ok(Count::one(violations.is_empty()))
-    });
-    step("wording", &mut || {
-        let hits = wording::hits()?;
-        hits.iter().for_each(|hit| println!("    {hit}"));
-        Ok(Count::one(hits.is_empty()))
-    });
-
-    let go = process::find("go").is_some();
-    if go || in_ci() {
-        let cases = if options.full { 20_000 } else { 2_000 };
-        step("parity with kube-scheduler", &mut || {
-            parity::agrees_with_kube(cases).map(Count::one)
-        });
-        // Its own profile is the smaller part of the comparison.
-        step("parity of `tidepool up`", &mut || {
-            parity::up_agrees_with_kube(cases / 4).map(Count::one)
-        });
-        step("parity with Koordinator", &mut || {
-            parity::agrees_with_koordinator(cases).map(Count::one)
-        });
-        step("parity with Koordinator's agent", &mut || {
-            parity::agrees_with_koordlet(cases).map(Count::one)
-        });
-        step("parity of admission with Koordinator", &mut || {
-            parity::admission_agrees_with_koordinator(cases).map(Count::one)
-        });
-        step("parity with Katalyst", &mut || {
-            parity::agrees_with_katalyst(cases).map(Count::one)
-        });
-    }
-    let controlplane = go || given_controlplane();
-    let node_tests = guest::is_root() || in_ci();
-    let mut tests = cargo_test(options.full);
-    let mut timed = cargo_test(options.full);
-    timed.args(["--test", "all", "--", TIMED, "--test-threads=1"]);
-    if controlplane || in_ci() {
-        step("control plane", &mut || {
-            let directory = controlplane::directory()?;
-            println!("    {}", directory.display());
-            tests.env("TIDEPOOL_CONTROLPLANE", &directory);
-            timed.env("TIDEPOOL_CONTROLPLANE", &directory);
-            Ok(Count::one(true))
-        });
-        if node_tests {
-            step("packages of a node", &mut || {
-                tests.env("TIDEPOOL_GUEST", guest::directory()?);
-                Ok(Count::one(true))
-            });
-        }
-    } else {
-        tests.args(["--exclude", "e2e"]);
-    }
-    tests.args(["--", "--skip", TIMED]);
-    if !node_tests {
-        tests.args(["--skip", "real_node::"]);
-    }
-    step("tests", &mut || count_tests(&mut tests, &mut failures));
-
-    if controlplane || in_ci() {
-        step("tests that measure time", &mut || {
-            count_tests(&mut timed, &mut failures)
-        });
-        step("chaos", &mut || {
-            let mut command = chaos::command()?;
-            match options.full {
-                true => command.arg("--minutes=30"),
-                // The same faults in every run: if it fails, the last change is the cause.
-                false => command.args(["--minutes=1", "--seed=1"]),
-            };
-            passes(&mut command)
-        });
-    }
-    if go || in_ci() {
-        step("Kubernetes' own tests of scheduling", &mut || {
-            let mut command = judge::command()?;
-            command.args((!options.full).then_some("--quick"));
-            count_tests(&mut command, &mut failures)
-        });
+        let took = started.elapsed();
+        println!("    {}: {} ({took:.0?})", verdict(count), step.name);
+        let name = step.name;
+        outcomes.push(Outcome { name, took, count });
     }
 
     println!();
-    if !go && !in_ci() {
+    suite.failures.iter().for_each(|line| println!("{line}"));
+    let mut total = Count::default();
+    for Outcome { name, took, count } in &outcomes {
+        total.add(*count);
         println!(
-            "skipped: parity with kube-scheduler, Koordinator and Katalyst, and Kubernetes' own tests of scheduling, because Go is missing; install Go 1.26"
+            "{name:<width$}  {:>5} s  {:>5} passed  {:>3} failed  {}",
+            took.as_secs(),
+            count.passed,
+            count.failed,
+            verdict(*count),
+            width = width()
         );
     }
-    if !controlplane && !in_ci() {
-        println!(
-            "skipped: the tests against the real control plane (package e2e), because Go is \
-             missing; install Go 1.26 or set TIDEPOOL_CONTROLPLANE to a directory with kube-apiserver, \
-             kube-controller-manager, kube-scheduler, kubectl, kubelet and etcd"
-        );
-    }
-    if controlplane && !node_tests {
-        println!("skipped: the tests on real nodes (`real_node::`), because they need root");
-    }
-    for line in &failures {
-        println!("{line}");
-    }
-    if !failed_steps.is_empty() {
-        println!("failed: {}", failed_steps.join(", "));
+    if !without_root.is_empty() {
+        println!("not run without root: {}", names(&without_root));
     }
     println!("took {:.0?}", started.elapsed());
     println!("{} passed, {} failed", total.passed, total.failed);
@@ -195,24 +95,43 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Tests with this in their path have bounds on time, and run without other tests beside them.
-const TIMED: &str = "timed::";
-
-fn cargo_test(full: bool) -> Command {
-    let mut tests = process::cargo();
-    tests.args([
-        "test",
-        "--release",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-    ]);
-    // Tests only ask whether it is set.
-    match full {
-        true => tests.env("TIDEPOOL_FULL", "1"),
-        false => tests.env_remove("TIDEPOOL_FULL"),
+fn selected(options: &Options) -> Result<Vec<&'static Step>> {
+    let position = |name: &String| match STEPS.iter().position(|step| step.name == name) {
+        Some(position) => Ok(position),
+        None => bail!(
+            "there is no step `{name}`; the steps are {}",
+            names(&STEPS.iter().collect::<Vec<_>>())
+        ),
     };
-    tests
+    if !options.only.is_empty() {
+        let mut positions: Vec<usize> = options.only.iter().map(position).collect::<Result<_>>()?;
+        positions.sort_unstable();
+        positions.dedup();
+        return Ok(positions.into_iter().map(|it| &STEPS[it]).collect());
+    }
+    let first = options.from.as_ref().map_or(Ok(0), position)?;
+    Ok(STEPS[first..].iter().collect())
+}
+
+/// The steps that can run here, and those that need root. Without Go nothing runs: the other steps would only hide what is missing.
+fn runnable(selected: Vec<&'static Step>) -> Result<(Vec<&'static Step>, Vec<&'static Step>)> {
+    let with_go = |step: &&&Step| match step.needs {
+        Needs::Nothing => false,
+        Needs::Go => true,
+        Needs::ControlPlane | Needs::ControlPlaneAndRoot => !given_controlplane(),
+    };
+    let need_go: Vec<&Step> = selected.iter().filter(with_go).copied().collect();
+    if process::find("go").is_none() && !need_go.is_empty() {
+        bail!(
+            "cannot find `go`: install Go 1.26 or newer, or choose other steps with --only; these need it: {}",
+            names(&need_go)
+        );
+    }
+    // On CI a step that cannot run must fail.
+    let needs_root = |step: &&Step| step.needs == Needs::ControlPlaneAndRoot;
+    let is_skipped = |step: &&Step| needs_root(step) && !guest::is_root() && !in_ci();
+    let (skipped, runnable) = selected.into_iter().partition(is_skipped);
+    Ok((runnable, skipped))
 }
 
 fn in_ci() -> bool {
@@ -225,86 +144,61 @@ fn given_controlplane() -> bool {
         .any(|variable| std::env::var_os(variable).is_some())
 }
 
-fn passes(command: &mut Command) -> Result<Count> {
-    process::run(command)?;
-    Ok(Count::one(true))
+fn names(steps: &[&Step]) -> String {
+    let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
+    names.join(", ")
 }
 
-/// Of a failed step, so much of what its tests say about it is shown again at the end.
-const MOST_REPEATED: usize = 200;
-
-/// Runs tests, shows their output as it comes and adds up the `test result:` lines. What failed tests printed is also kept, because
-/// thousands of lines of other tests may follow.
-fn count_tests(command: &mut Command, failures: &mut Vec<String>) -> Result<Count> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("cannot start the tests")?;
-    let output = child.stdout.take().context("the tests have no output")?;
-    let mut total = Count::default();
-    let mut is_failure = false;
-    for line in BufReader::new(output).lines() {
-        let line = line.context("cannot read the output of the tests")?;
-        if let Some(count) = result_line(&line) {
-            total.add(count);
-        }
-        println!("{line}");
-        // The list of names, which comes again at its end, is short.
-        is_failure = (is_failure || line == "failures:") && !line.starts_with("test result: ");
-        if is_failure && failures.len() < MOST_REPEATED {
-            failures.push(line);
-        }
-    }
-    let status = child.wait().context("cannot wait for the tests")?;
-    // A binary that does not compile, or crashes, reports no failed test.
-    if !status.success() && total.failed == 0 {
-        total.failed = 1;
-    }
-    // No test may be disabled silently.
-    if total.passed == 0 {
-        total.failed += 1;
-    }
-    Ok(total)
+fn width() -> usize {
+    let lengths = STEPS.iter().map(|step| step.name.len());
+    lengths.max().unwrap_or_default()
 }
 
-/// `test result: ok. 12 passed; 0 failed; 0 ignored; ...`; an ignored test counts as failed.
-fn result_line(line: &str) -> Option<Count> {
-    let rest = line.strip_prefix("test result: ")?;
-    let number = |word: &str| {
-        rest.split([';', '.'])
-            .filter_map(|part| part.trim().strip_suffix(word))
-            .find_map(|count| count.trim().parse::<u64>().ok())
-    };
-    Some(Count {
-        passed: number("passed")?,
-        failed: number("failed")? + number("ignored")?,
-    })
+fn verdict(count: Count) -> &'static str {
+    match count.failed {
+        0 => "ok",
+        _ => "FAILED",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn result_lines_are_added_up_and_ignored_tests_count_as_failed() {
-        for (line, want) in [
-            ("test a::b ... ok", None),
-            (
-                "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out; finished in 0.10s",
-                Some(Count {
-                    passed: 12,
-                    failed: 0,
-                }),
-            ),
-            (
-                "test result: FAILED. 1 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.10s",
-                Some(Count {
-                    passed: 1,
-                    failed: 3,
-                }),
-            ),
-        ] {
-            assert_eq!(result_line(line), want, "{line}");
+    fn options(only: &[&str], from: Option<&str>) -> Options {
+        Options {
+            full: false,
+            list: false,
+            only: only.iter().map(|&it| it.to_owned()).collect(),
+            from: from.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn steps_are_selected_by_name_in_the_order_of_the_suite() {
+        let selected = |only: &[&str], from| names(&super::selected(&options(only, from)).unwrap());
+        assert_eq!(
+            selected(&["unit", "format", "unit"], None),
+            "format, unit",
+            "--only"
+        );
+        let all = selected(&[], None);
+        assert!(
+            all.ends_with(&selected(&[], Some("chaos"))),
+            "--from: {all}"
+        );
+        assert!(selected(&[], Some("chaos")).starts_with("chaos"), "--from");
+        let error = super::selected(&options(&["unitt"], None)).err().unwrap();
+        let error = error.to_string();
+        assert!(error.contains("no step `unitt`"), "{error}");
+        assert!(error.contains("unit, "), "{error}");
+    }
+
+    #[test]
+    fn names_of_steps_are_different() {
+        let mut names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), STEPS.len());
     }
 }

@@ -1,0 +1,295 @@
+//! The steps of `cargo xtask test`, in their order: what is cheap and often red comes first.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::count::{Count, count_tests, has_no_hits, passes};
+use crate::{annotations, boundaries, chaos, controlplane, guest, judge, parity, process, wording};
+
+pub(super) struct Step {
+    /// For `--only` and `--from`.
+    pub(super) name: &'static str,
+    /// For `--list`.
+    pub(super) shows: &'static str,
+    pub(super) needs: Needs,
+    pub(super) run: fn(&mut Suite) -> Result<Count>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    Go,
+    /// Go too, unless a directory with the programs is given.
+    ControlPlane,
+    /// The control plane, and the rights to run containers.
+    ControlPlaneAndRoot,
+}
+
+pub(super) const STEPS: &[Step] = &[
+    Step {
+        name: "format",
+        shows: "sources are formatted",
+        needs: Needs::Nothing,
+        run: |_| passes(process::cargo().args(["fmt", "--all", "--check"])),
+    },
+    Step {
+        name: "boundaries",
+        shows: "crates depend on each other as ARCHITECTURE.md says",
+        needs: Needs::Nothing,
+        run: |_| Ok(has_no_hits(&boundaries::violations()?)),
+    },
+    Step {
+        name: "annotations",
+        shows: "one module per component reads annotations, so that each says why it believes them",
+        needs: Needs::Nothing,
+        run: |_| Ok(has_no_hits(&annotations::violations()?)),
+    },
+    Step {
+        name: "wording",
+        shows: "texts for users have no phrase that is hard to read",
+        needs: Needs::Nothing,
+        run: |_| Ok(has_no_hits(&wording::hits()?)),
+    },
+    Step {
+        name: "unit",
+        shows: "unit tests and scenarios of all crates",
+        needs: Needs::Nothing,
+        run: |suite| suite.cargo_test(UNIT, &[]),
+    },
+    Step {
+        name: "lints",
+        shows: "clippy has no warning",
+        needs: Needs::Nothing,
+        run: |_| passes(process::cargo().args(LINTS)),
+    },
+    Step {
+        name: "components",
+        shows: "the components and the command line on the embedded cluster, and the code in documentation comments",
+        needs: Needs::Nothing,
+        run: |suite| {
+            let mut count = suite.cargo_test(COMPONENTS, &[])?;
+            count.add(suite.cargo_test(&["--doc"], &[])?);
+            Ok(count)
+        },
+    },
+    Step {
+        name: "control-plane",
+        shows: "builds kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kubelet and etcd",
+        needs: Needs::ControlPlane,
+        run: |_| {
+            println!("    {}", controlplane::directory()?.display());
+            Ok(Count::one(true))
+        },
+    },
+    Step {
+        name: "conformance",
+        shows: "the embedded cluster answers as the real API server does",
+        needs: Needs::ControlPlane,
+        run: |suite| suite.real_test(CONFORMANCE, &[]),
+    },
+    Step {
+        name: "real",
+        shows: "everything on the real control plane",
+        needs: Needs::ControlPlane,
+        run: |suite| suite.real_test(REAL, &["--skip", TIMED]),
+    },
+    Step {
+        name: "timed",
+        shows: "tests with bounds on time, one by one",
+        needs: Needs::ControlPlane,
+        run: |suite| suite.real_test(REAL, &[TIMED, "--test-threads=1"]),
+    },
+    Step {
+        name: "nodes",
+        shows: "the agent on a real node of this machine and of a virtual machine; installs what they need",
+        needs: Needs::ControlPlaneAndRoot,
+        run: |suite| {
+            let variables = [
+                ("TIDEPOOL_CONTROLPLANE", controlplane::directory()?),
+                ("TIDEPOOL_GUEST", guest::directory()?),
+            ];
+            suite.cargo_test_with(&variables, NODES, &[])
+        },
+    },
+    Step {
+        name: "parity-kube",
+        shows: "our plugins decide as kube-scheduler's",
+        needs: Needs::Go,
+        run: |suite| parity::agrees_with_kube(suite.cases()).map(Count::one),
+    },
+    // Its own profile is the smaller part of the comparison.
+    Step {
+        name: "parity-up",
+        shows: "the default profile of `tidepool up` decides as kube-scheduler's",
+        needs: Needs::Go,
+        run: |suite| parity::up_agrees_with_kube(suite.cases() / 4).map(Count::one),
+    },
+    Step {
+        name: "parity-koordinator",
+        shows: "scores and tiers are Koordinator's",
+        needs: Needs::Go,
+        run: |suite| parity::agrees_with_koordinator(suite.cases()).map(Count::one),
+    },
+    Step {
+        name: "parity-koordlet",
+        shows: "figures of the agent are those of Koordinator's agent",
+        needs: Needs::Go,
+        run: |suite| parity::agrees_with_koordlet(suite.cases()).map(Count::one),
+    },
+    Step {
+        name: "parity-webhook",
+        shows: "pods are admitted as by Koordinator's webhook",
+        needs: Needs::Go,
+        run: |suite| parity::admission_agrees_with_koordinator(suite.cases()).map(Count::one),
+    },
+    Step {
+        name: "parity-katalyst",
+        shows: "QoS-aware plugins and NUMA zones decide as Katalyst's",
+        needs: Needs::Go,
+        run: |suite| parity::agrees_with_katalyst(suite.cases()).map(Count::one),
+    },
+    Step {
+        name: "chaos",
+        shows: "two schedulers lose no pod while network, processes and clocks fail",
+        needs: Needs::ControlPlane,
+        run: |suite| {
+            let mut command = chaos::command()?;
+            match suite.full {
+                true => command.arg("--minutes=30"),
+                // The same faults in every run: if it fails, the last change is the cause.
+                false => command.args(["--minutes=1", "--seed=1"]),
+            };
+            passes(&mut command)
+        },
+    },
+    Step {
+        name: "judge",
+        shows: "Kubernetes' own tests of scheduling pass",
+        needs: Needs::Go,
+        run: |suite| {
+            let mut command = judge::command()?;
+            command.args((!suite.full).then_some("--quick"));
+            count_tests(&mut command, &mut suite.failures)
+        },
+    },
+];
+
+/// Binaries without I/O, beside the unit tests. All steps select tests of the whole workspace: a selection of packages would give
+/// dependencies other features, and compile them again.
+const UNIT: &[&str] = &[
+    "--lib",
+    "--bins",
+    "admission",
+    "config",
+    "decisions",
+    "gate",
+    "load",
+    "policies",
+    "protobuf",
+    "reclaimed",
+    "scenarios",
+    "shape",
+    "strategies",
+    "truth",
+    "zones",
+];
+
+const COMPONENTS: &[&str] = &["all", "cli", "cluster", "runs"];
+const CONFORMANCE: &[&str] = &["conformance"];
+const REAL: &[&str] = &["real"];
+const NODES: &[&str] = &["node"];
+
+const LINTS: &[&str] = &[
+    "clippy",
+    "--release",
+    "--workspace",
+    "--all-targets",
+    "--locked",
+    "--quiet",
+    "--",
+    "--deny=warnings",
+];
+
+/// Tests with this in their path have bounds on time, and run without other tests beside them.
+const TIMED: &str = "timed::";
+
+/// What the steps share.
+pub(super) struct Suite {
+    full: bool,
+    /// What failed tests printed.
+    pub(super) failures: Vec<String>,
+}
+
+impl Suite {
+    pub(super) fn new(full: bool) -> Self {
+        Self {
+            full,
+            failures: Vec::new(),
+        }
+    }
+
+    fn cases(&self) -> u64 {
+        if self.full { 20_000 } else { 2_000 }
+    }
+
+    /// Runs these test binaries of the workspace, with flags of the tests.
+    fn cargo_test(&mut self, binaries: &[&str], flags: &[&str]) -> Result<Count> {
+        self.cargo_test_with(&[], binaries, flags)
+    }
+
+    /// The same with the real control plane.
+    fn real_test(&mut self, binaries: &[&str], flags: &[&str]) -> Result<Count> {
+        let programs = controlplane::directory()?;
+        self.cargo_test_with(&[("TIDEPOOL_CONTROLPLANE", programs)], binaries, flags)
+    }
+
+    fn cargo_test_with(
+        &mut self,
+        variables: &[(&str, PathBuf)],
+        binaries: &[&str],
+        flags: &[&str],
+    ) -> Result<Count> {
+        let mut tests = process::cargo();
+        tests.args(["test", "--release", "--workspace", "--locked"]);
+        tests.arg("--no-fail-fast");
+        for binary in binaries {
+            tests.args((!binary.starts_with("--")).then_some("--test"));
+            tests.arg(binary);
+        }
+        // Tests only ask whether it is set.
+        match self.full {
+            true => tests.env("TIDEPOOL_FULL", "1"),
+            false => tests.env_remove("TIDEPOOL_FULL"),
+        };
+        tests.envs(variables.iter().cloned());
+        count_tests(tests.arg("--").args(flags), &mut self.failures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_test_binary_of_the_workspace_is_in_a_step() {
+        let metadata = process::read(process::cargo().args([
+            "metadata",
+            "--format-version=1",
+            "--no-deps",
+            "--locked",
+        ]));
+        let metadata: Value = serde_json::from_str(&metadata.unwrap()).unwrap();
+        let packages = metadata["packages"].as_array().unwrap().iter();
+        let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
+        let tests = targets.filter(|target| target["kind"][0] == "test");
+        let found: BTreeSet<&str> = tests.map(|test| test["name"].as_str().unwrap()).collect();
+        let steps = [UNIT, COMPONENTS, CONFORMANCE, REAL, NODES].concat();
+        let run = steps.into_iter().filter(|name| !name.starts_with("--"));
+        assert_eq!(run.collect::<BTreeSet<&str>>(), found);
+    }
+}
