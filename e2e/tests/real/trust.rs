@@ -29,7 +29,7 @@ const FEWEST: usize = 80;
 
 /// Each attempt with the name of its table.
 fn attempts() -> Vec<(&'static str, Attempt)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/trust");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/real/trust");
     let tables = TABLES.iter().flat_map(|table| {
         let text = std::fs::read_to_string(folder.join(format!("{table}.yaml"))).unwrap();
         let rows: Vec<Attempt> = serde_saphyr::from_str(&text).unwrap();

@@ -70,7 +70,12 @@ async fn what_is_granted_is_what_is_used() {
     eventually("it watches", || watches.is_subset(&used.lock().unwrap())).await;
 
     let pod = cluster
-        .create_pod("p", "00000000-0000-4000-8000-000000000001", json!({}))
+        .create_pod(
+            &node,
+            "p",
+            "00000000-0000-4000-8000-000000000001",
+            json!({}),
+        )
         .await;
     let order = EvictionOrder {
         namespace: Name::from("default"),

@@ -10,8 +10,8 @@ use agent::hierarchy::{Controller, Hierarchies, Reader, Version};
 use agent::parse;
 use agent::tree::Tree;
 use agent::write::{Cgroups, KernelFiles, Mode, Report, Writer};
-use engine::model::{Name, Timestamp};
-use engine::node::{Bytes, CpuSet, Group, Setting, SettingValue};
+use engine::model::{Name, QosClass, Timestamp};
+use engine::node::{Bytes, CpuSet, Group, LocalContainer, LocalPod, Setting, SettingValue};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -561,5 +561,115 @@ proptest! {
             let again = fixture.apply(&settings, round);
             prop_assert_eq!(again, Report::default());
         }
+    }
+}
+
+#[test]
+fn a_value_that_the_kernel_refuses_concerns_its_pod_only() {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    let limit = SettingValue::MemoryLimit(Some(Bytes(1 << 20)));
+    for (case, setting, error, is_refused) in [
+        ("a limit", pod(limit.clone()), InvalidInput, true),
+        (
+            "of a container",
+            container(limit.clone()),
+            InvalidInput,
+            true,
+        ),
+        ("more is in use", pod(limit.clone()), ResourceBusy, true),
+        (
+            "of the directory",
+            besteffort(limit.clone()),
+            InvalidInput,
+            false,
+        ),
+        ("a cpuset", pod(cpus("0")), InvalidInput, false),
+        ("no permission", pod(limit.clone()), PermissionDenied, false),
+        (
+            "a disk that is read-only",
+            pod(limit),
+            ReadOnlyFilesystem,
+            false,
+        ),
+    ] {
+        let mut fixture = fixture(Version::V1, Mode::Apply);
+        fixture.model.refuse = Some(error);
+        let mut report = Report::default();
+        for second in 1..10 {
+            report = fixture.apply(std::slice::from_ref(&setting), second);
+        }
+        let refused: Vec<&str> = report.refused.iter().map(|it| &*it.pod).collect();
+        assert_eq!(refused.len(), usize::from(is_refused), "{case}: {report:?}");
+        assert_eq!(report.failing.len(), usize::from(!is_refused), "{case}");
+        assert!(refused.iter().all(|pod| *pod == UID), "{case}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_restores_what_it_has_and_counts_from_anew() {
+    let mut fixture = fixture(Version::V1, Mode::Apply);
+    let limit = SettingValue::MemoryLimit(Some(Bytes(1 << 20)));
+    let settings = [pod(SettingValue::CpuShares(512)), pod(limit)];
+    assert_eq!(fixture.apply(&settings, 1).failed, []);
+    let text = fs::read_to_string(fixture.journal()).unwrap();
+    let damaged = text.replace("9223372036854771712", "9223372036854771713");
+    assert_ne!(damaged, text);
+    fs::write(fixture.journal(), &damaged).unwrap();
+    let refused = Writer::new(Mode::Apply, fixture.journal()).unwrap_err();
+    let refused = refused.to_string();
+    let why = "is damaged: 1 of its records can be read, 1 cannot; the agent writes no cgroup file until `tidepool agent --restore`";
+    assert!(refused.ends_with(why), "{refused}");
+    let mut writer = Writer::for_restore(Mode::Apply, fixture.journal()).unwrap();
+    assert!(writer.damage().is_some());
+    let report = writer.restore(&mut fixture.model);
+    assert_eq!(report.failed, []);
+    let file = |name: &str| &fixture.model.files[&format!("kubepods/besteffort/pod{UID}/{name}")];
+    assert_eq!(file("cpu.shares"), "2");
+    assert_eq!(file("memory.limit_in_bytes"), "1048576");
+    let aside = fixture.directory.path().join("journal.damaged");
+    assert_eq!(fs::read_to_string(aside).unwrap(), damaged);
+    // The next agent begins with an empty journal.
+    fixture.writer = Writer::new(Mode::Apply, fixture.journal()).unwrap();
+    assert_eq!(fixture.apply(&settings, 20).failed, []);
+    assert!(Writer::new(Mode::Apply, fixture.journal()).is_ok());
+}
+
+#[test]
+fn files_without_a_record_get_the_values_of_the_kubelet() {
+    use agent::write::kubelet_values::{Cpusets, kubelet_values};
+    for version in [Version::V1, Version::V2] {
+        let mut fixture = fixture(version, Mode::Apply);
+        let before = fixture.model.files.clone();
+        let limit = SettingValue::MemoryLimit(Some(Bytes(1 << 20)));
+        let settings = [
+            pod(SettingValue::CpuShares(512)),
+            pod(SettingValue::CpuQuota(Some(5000))),
+            pod(limit),
+            pod(cpus("1-2")),
+            container(SettingValue::CpuShares(512)),
+        ];
+        assert_eq!(fixture.apply(&settings, 1).failed, [], "{version:?}");
+        fs::remove_file(fixture.journal()).unwrap();
+        let mut lent = LocalPod {
+            group: Name::from(UID),
+            class: QosClass::Lent,
+            ..LocalPod::default()
+        };
+        lent.containers.push(LocalContainer {
+            id: Some(Name::from(CONTAINER)),
+            ..LocalContainer::default()
+        });
+        let (model, tree) = (&mut fixture.model, &fixture.tree);
+        let values = kubelet_values(model, tree, &[lent], Cpusets::Inherited);
+        let mut writer = Writer::for_restore(Mode::Apply, fixture.journal()).unwrap();
+        assert!(writer.damage().is_some(), "{version:?}");
+        let report = writer.restore_with(&mut fixture.model, values);
+        assert_eq!(report.failed, [], "{version:?}");
+        let after = fixture.model.effective_files();
+        assert_eq!(
+            after,
+            Model::new(version, before).effective_files(),
+            "{version:?}"
+        );
     }
 }

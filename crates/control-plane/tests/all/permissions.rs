@@ -235,7 +235,7 @@ fn every_manifest_with_permissions_has_a_test_that_they_are_used() {
         (
             "gate.yaml",
             "tidepool-gate",
-            include_str!("../../../../e2e/tests/all/gate_permissions.rs"),
+            include_str!("../../../../e2e/tests/real/gate_permissions.rs"),
         ),
         (
             "scheduler-primary.yaml",
