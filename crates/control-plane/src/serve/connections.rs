@@ -34,7 +34,7 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(300);
 const SHUTDOWN: Duration = Duration::from_secs(10);
 const STREAMS: u32 = 32;
-/// Bytes of a body that arrive before somebody reads it, so many for each stream: bodies that wait must not stop others.
+/// Bytes of a body that arrive before it is read, so many for each stream: bodies that wait must not stop others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = (STREAMS + 1) * STREAM_WINDOW;
 /// Bytes of the head of a request: twice the longest token.

@@ -1,4 +1,4 @@
-//! Reviews that get no answer. The API server then acts by its failure policy, which may admit what nobody judged: each one is
+//! Reviews that get no answer. The API server then acts by its failure policy, which may admit what was not judged: each one is
 //! counted, and logged now and then.
 
 use std::collections::BTreeMap;
