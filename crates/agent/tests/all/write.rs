@@ -646,6 +646,7 @@ fn files_without_a_record_get_the_values_of_the_kubelet() {
             pod(SettingValue::CpuQuota(Some(5000))),
             pod(limit),
             pod(cpus("1-2")),
+            container(cpus("1-2")),
             container(SettingValue::CpuShares(512)),
         ];
         assert_eq!(fixture.apply(&settings, 1).failed, [], "{version:?}");

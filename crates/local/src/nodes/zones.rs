@@ -23,8 +23,6 @@ use crate::objects::Pod;
 /// Annotation of a Node: its sockets and NUMA zones, such as `2x2`.
 pub const NUMA: &str = "tidepool.io/numa";
 
-/// How often a kubelet looks whether objects still exist.
-const ZONE_CHECK: Duration = Duration::from_secs(10);
 const COLLECTION: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 
 pub(super) fn annotation(node: &Node) -> Option<&str> {
@@ -133,7 +131,8 @@ impl Kubelets {
         let grid = text.parse::<ZoneGrid>();
         let report = grid.and_then(|grid| status(grid, &whole, &pods));
         let interval = self.context.timings.node_status;
-        let check = interval.min(ZONE_CHECK);
+        // Ten seconds, where a node reports every five minutes.
+        let check = interval / 30;
         let was_written = known.as_ref().is_some_and(|known| known.is_written);
         if was_written && self.are_zones_gone(&key.name, check).await? {
             self.memory().zone_check.gone = Some(Instant::now());

@@ -1,5 +1,7 @@
 //! Simulated nodes with NUMA zones: what their CustomNodeResources report.
 
+use std::time::Duration;
+
 use apiserver::{Cluster, Options};
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use kube::{
@@ -9,13 +11,33 @@ use kube::{
         PostParams,
     },
 };
-use local::{Local, NUMA, NodeError, Shape};
+use local::{Local, NUMA, NodeError, Shape, Timings};
 use serde_json::{Value, json};
 
 use crate::support::{NAMESPACE, eventually, object, short};
 
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+fn definitions(client: &Client) -> Api<DynamicObject> {
+    let kind = resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+    );
+    Api::all_with(client.clone(), &kind)
+}
+
+async fn define_kinds(client: &Client) {
+    let options = PostParams::default();
+    for (_, definition) in api::crds::all() {
+        let definition = serde_json::from_value(definition).unwrap();
+        let created = definitions(client).create(&options, &definition).await;
+        let exists = matches!(&created, Err(kube::Error::Api(status)) if status.code == 409);
+        assert!(created.is_ok() || exists, "{created:?}");
+    }
 }
 
 struct Zoned {
@@ -27,27 +49,21 @@ struct Zoned {
 impl Zoned {
     /// A cluster without nodes; the kind is defined.
     async fn start() -> Self {
+        Self::start_with(short()).await
+    }
+
+    async fn start_with(timings: Timings) -> Self {
         let cluster = Cluster::new(Options::default());
         let client = Client::new(cluster.service(), NAMESPACE);
         let accounts: Api<ServiceAccount> = Api::default_namespaced(client.clone());
         let account = object(json!({"metadata": {"name": "default"}}));
         let options = PostParams::default();
         accounts.create(&options, &account).await.unwrap();
-        let local = local::start_nodes(client.clone(), short());
+        let local = local::start_nodes(client.clone(), timings);
         local.synced().await;
         let missing = local.nodes().check_zones().await;
         assert!(matches!(missing, Err(NodeError::NoZones)), "{missing:?}");
-        let kind = resource(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-        );
-        let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        for (_, definition) in api::crds::all() {
-            let definition = serde_json::from_value(definition).unwrap();
-            definitions.create(&options, &definition).await.unwrap();
-        }
+        define_kinds(&client).await;
         let group = "node.katalyst.kubewharf.io";
         let kind = resource(
             group,
@@ -203,4 +219,35 @@ async fn zones_follow_the_annotation_of_the_node() {
     cluster.annotate(Value::Null).await;
     cluster.reach(None).await;
     cluster.local.stop().await;
+}
+
+#[tokio::test]
+async fn zones_are_reported_again_after_the_kind_was_defined_anew() {
+    // An unchanged report is written no sooner.
+    let timings = Timings {
+        node_status: Duration::from_secs(60),
+        ..short()
+    };
+    let zoned = Zoned::start_with(timings).await;
+    zoned.node("1x2").await;
+    zoned.reach(Some("0: 1:")).await;
+    let name = "customnoderesources.node.katalyst.kubewharf.io";
+    let options = DeleteParams::default();
+    definitions(&zoned.client)
+        .delete(name, &options)
+        .await
+        .unwrap();
+    eventually("the definition is gone", || async {
+        match definitions(&zoned.client).get_opt(name).await.unwrap() {
+            None => Ok(()),
+            Some(found) => Err(found),
+        }
+    })
+    .await;
+    define_kinds(&zoned.client).await;
+    eventually("the kind is served", || async {
+        zoned.local.nodes().check_zones().await
+    })
+    .await;
+    zoned.reach(Some("0: 1:")).await;
 }
