@@ -90,7 +90,7 @@ pub(crate) fn run(flags: &Flags) -> Result<()> {
     let request = AdmissionRequest {
         // Profiles with a probability decide by it; a name gives the same answer each time.
         uid: pod["metadata"]["name"].as_str().unwrap_or_default(),
-        // Nobody that may write the annotations of components.
+        // A user that may not write the annotations of components.
         user: "",
         controllers: "",
         namespace: Some(&labels),

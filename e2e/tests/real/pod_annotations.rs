@@ -126,14 +126,16 @@ fn only_its_owner_writes_an_annotation_that_components_believe() {
     api.post("/api/v1/namespaces/default/pods/bound/binding", &binding)
         .unwrap();
 
-    let scheduler = "tidepool.io/numa-zones of pod NAME belongs to the scheduler, which sets it with the Binding: nobody else";
-    let unit = "tidepool.io/policy-unit of pod NAME belongs to the scheduler and the controller of ResourcePolicies: nobody else";
-    let profiles = "tidepool.io/profiles of pod NAME belongs to the admission webhook: nobody else";
-    let tiers = "extended-resource-spec of pod NAME belongs to the admission webhook: nobody else";
+    let scheduler = "tidepool.io/numa-zones of pod NAME belongs to the scheduler, which sets it with the Binding: no other user";
+    let unit = "tidepool.io/policy-unit of pod NAME belongs to the scheduler and the controller of ResourcePolicies: no other user";
+    let profiles =
+        "tidepool.io/profiles of pod NAME belongs to the admission webhook: no other user";
+    let tiers =
+        "extended-resource-spec of pod NAME belongs to the admission webhook: no other user";
     let kubelet =
-        "kubernetes.io/config.* of pod NAME belong to the kubelet of node n1: nobody else";
+        "kubernetes.io/config.* of pod NAME belong to the kubelet of node n1: no other user";
     let none =
-        "kubernetes.io/config.* of pod NAME belong to the kubelet of a static pod: nobody else";
+        "kubernetes.io/config.* of pod NAME belong to the kubelet of a static pod: no other user";
     let mirror = || json!({MIRROR: "h", HASH: "h"});
     for (case, user, write, name, want) in [
         (

@@ -479,7 +479,7 @@ fn other_webhooks(fixture: &Fixture) {
     }
 }
 
-/// The webhook, which may be called again after the other one, tells its own decision from what the author wrote.
+/// The webhook, which may be called again after the other one, distinguishes its own decision from what the author wrote.
 fn forged_profiles(fixture: &Fixture, case: &str) {
     let path = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
     let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",

@@ -225,7 +225,7 @@ fn request_of(review: &Review) -> Result<BindRequest, String> {
         ));
     }
     let annotations = metadata.annotations.unwrap_or_default();
-    // Whoever may create Bindings may choose zones: RBAC grants that to schedulers only, and the gate checks the zones, too. What is
+    // Users that may create Bindings may choose zones: RBAC grants that to schedulers only, and the gate checks the zones, too. What is
     // not valid gives the pod none; the scheduler writes an event about it.
     let zones = annotations.get(NUMA_ZONES);
     Ok(BindRequest {

@@ -127,7 +127,7 @@ impl PodAdmission {
         let (spec, metadata) = (&review.object["spec"], &review.object["metadata"]);
         let has_node = spec["nodeName"].as_str().is_some_and(|it| !it.is_empty());
         let is_new = review.operation == "CREATE" && review.sub_resource.is_none();
-        // Anybody can write the annotation, but only the kubelet of the node has its name.
+        // Any user can write the annotation, but only the kubelet of the node has its name.
         let is_mirror = metadata["annotations"].get(MIRROR).is_some()
             && is_kubelet_of(&review.object, &review.user_info.username);
         if !self.is_ours(review) || !is_new || !has_node || is_mirror {

@@ -1,9 +1,9 @@
 //! Labels and annotations that admission reads and writes.
 //!
-//! Annotations of pods that one component writes and another believes, with what refuses those of anybody else (`owned_keys` and
+//! Annotations of pods that one component writes and another believes, with what refuses those of other users (`owned_keys` and
 //! deploy/policies.yaml, with the same rules) or makes them useless:
 //!
-//! | annotation | owner | believed by | written by anybody else |
+//! | annotation | owner | believed by | written by other users |
 //! |---|---|---|---|
 //! | `tidepool.io/numa-zones` | scheduler, with the Binding | scheduler, gate, agent, tier controller | refused; the Binding replaces what is there; no more zones count than the request can need |
 //! | `tidepool.io/policy-unit` | scheduler, with the Binding; controller of ResourcePolicies | controller of ResourcePolicies | refused; the Binding replaces it; a forged one only has the pod's own cost corrected |

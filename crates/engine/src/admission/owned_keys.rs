@@ -1,4 +1,4 @@
-//! Annotations of pods that one component writes and others believe. Nobody else may write them.
+//! Annotations of pods that one component writes and others believe. No other user may write them.
 //!
 //! deploy/policies.yaml has the same rules for the API server, also for namespaces and subresources that the webhook does not see;
 //! this module is for clusters without it. [`super::keys`] says who believes what.
@@ -98,7 +98,7 @@ fn fault(pod: &Value, key: &str) -> String {
             node => format!("the kubelet of node {node}"),
         },
     };
-    format!("annotation {key} of pod {name} belongs to {owner}: nobody else may write it")
+    format!("annotation {key} of pod {name} belongs to {owner}: no other user may write it")
 }
 
 #[cfg(test)]
@@ -411,7 +411,7 @@ mod tests {
             want => {
                 let is_as_wanted = found.starts_with("annotation ")
                     && found.contains(&format!(" of pod web belongs to {want}"))
-                    && found.ends_with(": nobody else may write it");
+                    && found.ends_with(": no other user may write it");
                 assert!(is_as_wanted, "{case}: {found}");
             }
         }

@@ -139,7 +139,7 @@ fn template_of(object: &Value) -> Option<&Value> {
     places.into_iter().find(|template| template.is_object())
 }
 
-/// One that is bound already. That a kubelet made it needs no question: then it has a node, and anybody can write the annotation.
+/// One that is bound already. That a kubelet made it needs no question: then it has a node, and any user can write the annotation.
 fn needs_no_scheduler(pod: &Value) -> bool {
     let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
     !node.is_empty()
@@ -259,7 +259,7 @@ mod tests {
             json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": true}]}});
         let bound = json!({"spec": {"nodeName": "n"}});
         let mirror = json!({"metadata": {"annotations": {MIRROR: "x"}}, "spec": {"nodeName": "n"}});
-        // Anybody can write it.
+        // Any user can write it.
         let called_mirror = json!({"metadata": {"annotations": {MIRROR: "x"}}});
         let team = [(NAMESPACE_SCHEDULER, "team")];
         for (case, pod, profile, namespace, cluster, want) in [

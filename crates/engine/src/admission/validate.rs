@@ -26,7 +26,7 @@ pub fn validate(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
     judge(request)
 }
 
-/// What it finds in the pod itself, whoever wrote it.
+/// What it finds in the pod itself, whichever user wrote it.
 fn judge(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
     let pod = request.pod;
     let mut faults = enhancement_faults(pod);

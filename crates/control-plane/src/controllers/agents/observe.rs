@@ -431,7 +431,7 @@ fn node_of(lease: &str, holder: Option<&str>) -> Option<Name> {
 fn pod(pod: &Pod) -> ParsedAgentObject {
     let meta = &pod.metadata;
     let is_ending = pod.is_finished() || meta.deletion_timestamp.is_some();
-    // It counts because nobody but the kubelet of the node can write it (deploy/policies.yaml); without that policy, the author of a
+    // It counts because only the kubelet of the node can write it (deploy/policies.yaml); without that policy, the author of a
     // pod can keep the pod on a silent node.
     let stays = meta.annotations.contains_key("kubernetes.io/config.mirror")
         || meta
