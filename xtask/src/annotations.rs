@@ -14,7 +14,7 @@ use crate::process;
 /// Files and folders that may read them, and whose part that is.
 const READERS: &[(&str, &str)] = &[
     (
-        "crates/agent/src/objects.rs",
+        "crates/agent/src/objects",
         "the agent: its Node and the pods of its node",
     ),
     (

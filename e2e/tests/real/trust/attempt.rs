@@ -55,7 +55,7 @@ pub(super) struct Attempt {
     delete: Option<String>,
     get: Option<String>,
     /// Merged into an ordinary object of the kind; `UID-OF-WEB` and `UID-OF-N1` are the uids of pod victim/web and of node n1.
-    #[serde(default)]
+    #[serde(default = "nothing")]
     with: Value,
     /// The container has a variable with so many `<`, which the API server sends to webhooks as six bytes each.
     #[serde(default)]
@@ -76,6 +76,10 @@ pub(super) struct Attempt {
     /// A dry run of it passes: the actor needs it.
     #[serde(default)]
     allowed: bool,
+}
+
+fn nothing() -> Value {
+    json!({})
 }
 
 fn once() -> usize {
@@ -160,6 +164,8 @@ impl Attempt {
         let answer = match verb {
             Verb::Post => api.post(&path, &self.body(&path, name, with)),
             Verb::Patch => api.patch(&path, &with),
+            // Options in a body would take the place of the query.
+            Verb::Delete if self.allowed => api.delete(&path),
             Verb::Delete => api.delete_now(&path),
             Verb::Get => api.get(&path),
         };
@@ -217,6 +223,8 @@ fn ordinary(path: &str, name: &str) -> Value {
             "Binding",
             json!({"metadata": {"name": owner}, "target": {"kind": "Node", "name": "n1"}}),
         ),
+        "bindings" => object("v1", "Binding", json!({})),
+        "persistentvolumes" => object("v1", "PersistentVolume", json!({})),
         "eviction" => object("policy/v1", "Eviction", named),
         "token" => object(
             "authentication.k8s.io/v1",

@@ -30,8 +30,12 @@ const LISTS: [&str; 17] = [
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
 ];
 
-/// Objects by path.
-pub(super) struct Others(BTreeMap<String, Value>);
+pub(super) struct Others {
+    /// By path.
+    objects: BTreeMap<String, Value>,
+    /// Probes that failed, so that one failure is reported once.
+    failed: Vec<String>,
+}
 
 impl Others {
     /// Once the components have written what they write at their start.
@@ -45,6 +49,7 @@ impl Others {
                 false => Err(found.join("\n")),
             }
         });
+        assert_eq!(last.failed, Vec::<String>::new());
         last
     }
 
@@ -58,17 +63,20 @@ impl Others {
             };
             items.map(object)
         });
-        Self(objects.collect())
+        Self {
+            objects: objects.collect(),
+            failed: probes(cluster),
+        }
     }
 
     /// What is not as before, each as a sentence; what is found counts as before for the next check.
     pub(super) fn check(&mut self, cluster: &Cluster) -> Vec<String> {
         let now = Self::now(cluster);
-        let keys = self.0.keys().chain(now.0.keys());
+        let keys = self.objects.keys().chain(now.objects.keys());
         let keys: std::collections::BTreeSet<&String> = keys.collect();
         let mut found = Vec::new();
         for key in keys {
-            match (self.0.get(key), now.0.get(key)) {
+            match (self.objects.get(key), now.objects.get(key)) {
                 (Some(before), Some(after)) if before != after => {
                     let mut fields = Vec::new();
                     differences(before, after, "", &mut fields);
@@ -79,7 +87,8 @@ impl Others {
                 _ => {}
             }
         }
-        found.extend(probes(cluster));
+        let failed = now.failed.iter();
+        found.extend(failed.filter(|it| !self.failed.contains(it)).cloned());
         *self = now;
         found
     }
@@ -127,7 +136,7 @@ fn probes(cluster: &Cluster) -> Vec<String> {
             "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}});
         let path = format!("/api/v1/namespaces/victim/pods/{pod}/binding?dryRun=All");
         let bound = cluster.api.post(&path, &binding);
-        bound.map_err(|error| format!("pod victim/{pod} finds no place: {error:#}"))
+        bound.map_err(|error| format!("pod victim/{pod} finds no place: {}", error.root_cause()))
     };
     let scheduled = {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"},
@@ -135,7 +144,12 @@ fn probes(cluster: &Cluster) -> Vec<String> {
         let made = cluster
             .api
             .post("/api/v1/namespaces/deny/pods?dryRun=All", &pod);
-        made.map_err(|error| format!("a pod of scheduler tidepool is refused: {error:#}"))
+        made.map_err(|error| {
+            format!(
+                "a pod of scheduler tidepool is refused: {}",
+                error.root_cause()
+            )
+        })
     };
     let results = [
         bind("waits-for-cpu", Value::Null),
