@@ -12,6 +12,9 @@ use crate::groups::{Groups, calm, wake};
 use crate::killed::{LastAgent, kill_agents};
 use crate::panorama::{Row, add_tiers, rows};
 use crate::real_node::{LIMIT, uid, wait_until_running};
+use crate::trust::{
+    an_absurd_request_concerns_its_pod_only, pods_do_not_reach_the_groups_of_others,
+};
 
 pub(crate) const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const SETTINGS: &str = "/api/v1/namespaces/tidepool-system/configmaps";
@@ -134,6 +137,8 @@ pub(crate) fn prove(control_plane: &ControlPlane, node: &HostNode) -> LastAgent 
     wait_until_lending(&api, node.name());
     check_rows(&api, node, &groups, &rows);
     new_pods_have_their_values_in_time(&api, node, &groups);
+    pods_do_not_reach_the_groups_of_others(&api, node, &groups, &rows);
+    an_absurd_request_concerns_its_pod_only(&api, node, &groups);
     cpu_goes_to_online_pods(&api, node, &groups);
     interference_taints(&api, node, &format!("{CNR}/{}", node.name()));
     tokens_are_bound_to_their_node(&api, control_plane, node);
@@ -188,20 +193,23 @@ pub(crate) fn interference_taints(api: &Api, node: &HostNode, path: &str) {
     wait_for_taint(api, path, "tidepool.io/interference", false);
 }
 
-fn wait_until_lending(api: &Api, node: &str) {
-    eventually("the node lends", LIMIT, || {
-        let cnr = api
-            .get(&format!("{CNR}/{node}"))
-            .map_err(|error| format!("{error:#}"))?;
-        let conditions = cnr["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let lends = conditions
-            .iter()
-            .any(|it| it["type"] == "Lending" && it["status"] == "True");
-        lends.then_some(()).ok_or(cnr.to_string())
-    });
+pub(crate) fn wait_until_lending(api: &Api, node: &str) {
+    eventually("the node lends", LIMIT, || is_lending(api, node));
+}
+
+/// Else what its report says.
+pub(crate) fn is_lending(api: &Api, node: &str) -> Result<(), String> {
+    let cnr = api
+        .get(&format!("{CNR}/{node}"))
+        .map_err(|error| format!("{error:#}"))?;
+    let conditions = cnr["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let lends = conditions
+        .iter()
+        .any(|it| it["type"] == "Lending" && it["status"] == "True");
+    lends.then_some(()).ok_or(cnr.to_string())
 }
 
 /// (i), and the half of (f) that files show: a pod without marks keeps the kubelet's values.

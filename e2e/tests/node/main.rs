@@ -15,6 +15,7 @@ mod numa;
 mod panorama;
 mod real_node;
 mod tiers;
+mod trust;
 mod up;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
