@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use e2e::{Api, ControlPlane};
+use e2e::{Api, ControlPlane, eventually};
 use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::deployed::{self, NAMESPACE};
 use crate::policies::serve_policies;
-use crate::shared_cluster::{node, text};
+use crate::shared_cluster::{SHORT, node, text};
 use crate::webhook_fixture::manifests as webhook_manifests;
 
 const ATTEMPTS: &str = include_str!("refused_writes.yaml");
@@ -158,7 +158,19 @@ pub(crate) fn bound_token(control_plane: &ControlPlane, api: &Api, pod: &str) ->
 fn components_write_only_what_is_theirs() {
     let (control_plane, api) = start();
     let all: BTreeMap<String, Vec<Attempt>> = serde_saphyr::from_str(ATTEMPTS).unwrap();
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "probe"}});
     let account = |name: &str| Api::new(&deployed::account(&control_plane, NAMESPACE, name));
+    // The API server reads policies a moment after they were created.
+    for who in ["agent", "controllers"] {
+        let caller = account(&format!("tidepool-{who}")).unwrap();
+        eventually("the policy is in force", SHORT, || {
+            let answer = caller.post(&format!("{LEASES}?dryRun=All"), &lease).err();
+            match answer.map(|error| format!("{error:#}")) {
+                Some(text) if text.contains("ValidatingAdmissionPolicy") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+    }
     let mut wrong = Vec::new();
     for (who, attempts) in &all {
         let caller = match &**who {
