@@ -87,9 +87,9 @@ impl KeyedCertificate {
         })
     }
 
-    /// Whether API servers accept it at this time. One that begins later was made by a clock that was wrong.
-    pub(super) fn is_valid(&self, now: Timestamp) -> bool {
-        start(self.made) <= now && now < self.ends
+    /// API servers do not accept one that begins later: the clock that it was made by was wrong.
+    pub(super) fn has_begun(&self, now: Timestamp) -> bool {
+        start(self.made) <= now
     }
 
     pub(super) fn certified_key(&self) -> Result<CertifiedKey, rustls::Error> {

@@ -93,7 +93,9 @@ pub(super) fn advance(
     let sign = |authority: &KeyedCertificate| {
         authority.sign(&managed.hosts, now, after(periods.certificate))
     };
-    let Some(state) = state.filter(|state| state.authority.is_valid(now)) else {
+    let Some(state) =
+        state.filter(|state| state.authority.has_begun(now) && state.authority.ends > now)
+    else {
         let authority = new_authority()?;
         return Ok(Some(CertificateState {
             certificate: sign(&authority)?,
@@ -109,7 +111,7 @@ pub(super) fn advance(
         made.checked_add(age).unwrap_or(Timestamp::MAX) <= now
     };
     match &state.next {
-        Some(next) if !next.is_valid(now) => new.next = Some(new_authority()?),
+        Some(next) if !next.has_begun(now) => new.next = Some(new_authority()?),
         Some(next) if is_trusted && is_due(next.made, Duration::MAX, Some(periods.settle)) => {
             new.old.push(OldAuthority {
                 certificate: state.authority.certificate.clone(),
@@ -133,7 +135,7 @@ pub(super) fn advance(
         None => {}
     }
     let leaf = &new.certificate;
-    let is_useless = leaf.hosts != managed.hosts || !leaf.is_valid(now);
+    let is_useless = leaf.hosts != managed.hosts || !leaf.has_begun(now);
     if is_useless || is_due(leaf.made, periods.certificate, periods.renew_certificate) {
         new.certificate = sign(&new.authority)?;
     }
@@ -233,7 +235,7 @@ mod tests {
             "API servers accept a certificate from an hour before it was made"
         );
         let healed = step(Some(&future), day(1), true).unwrap();
-        assert!(healed.authority.is_valid(day(1)) && healed.certificate.is_valid(day(1)));
+        assert!(healed.authority.has_begun(day(1)) && healed.certificate.has_begun(day(1)));
 
         let late = CertificateState {
             certificate: future.certificate.clone(),
@@ -241,7 +243,7 @@ mod tests {
         };
         let healed = step(Some(&late), day(1), true).unwrap();
         assert_eq!(healed.authority, good.authority, "the CA is good");
-        assert!(healed.certificate.is_valid(day(1)));
+        assert!(healed.certificate.has_begun(day(1)));
 
         let late = CertificateState {
             next: Some(future.authority.clone()),
@@ -249,7 +251,7 @@ mod tests {
         };
         let healed = step(Some(&late), day(1), true).unwrap();
         assert_eq!(healed.certificate, good.certificate);
-        assert!(healed.next.as_ref().unwrap().is_valid(day(1)));
+        assert!(healed.next.as_ref().unwrap().has_begun(day(1)));
         assert_eq!(step(Some(&healed), day(1), true), None, "it settles first");
     }
 
