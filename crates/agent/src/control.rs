@@ -391,7 +391,7 @@ impl Control {
         crate::write::file::memory_limit(limit).map(Bytes)
     }
 
-    /// Opens the journal; what it lists are the agent's changes. A damaged one is read again until somebody has restored it.
+    /// Opens the journal; what it lists are the agent's changes. A damaged one is read again until `--restore` has run.
     fn open_writer(&mut self, now: Instant) {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < SLOW_PERIOD;
         let waits = self.journal_damage.is_some() && self.journal_read.is_some_and(is_fresh);

@@ -27,7 +27,7 @@ use crate::layout;
 
 type Amounts = BTreeMap<String, WrittenQuantity>;
 
-/// What tells more about pods than their objects.
+/// What is known about pods beside their objects.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// The CPUs of pods that the kubelet's static CPU manager bound, by uid.

@@ -190,6 +190,7 @@ pub fn node(node: &core::Node) -> Result<Node, ParseError> {
         (resource.clone(), resource.integer(*quantity))
     };
     let mut allocatable: Amounts = allocatable.iter().map(amount).collect();
+    // Only administrators and the node itself can write a Node.
     let reservation = node.metadata.annotations.get(koordinator::RESERVATION);
     // One that cannot be read reserves nothing; the tier controller warns about it.
     let reservation = reservation.and_then(|text| koordinator::node_reservation(text).ok());

@@ -22,7 +22,7 @@ pub(super) enum Needs {
     Go,
     /// Go too, unless a directory with the programs is given.
     ControlPlane,
-    /// The control plane, and the rights to run containers.
+    /// The control plane, and root, to run containers.
     ControlPlaneAndRoot,
 }
 

@@ -1,6 +1,6 @@
 //! Annotations and labels of pods and of the Node. No other module of the agent reads them.
 //!
-//! Whoever may edit a pod can write its annotations and labels. So each function says why what it returns may be believed.
+//! Users who may edit a pod can write its annotations and labels. So each function says why what it returns may be believed.
 
 use engine::admission::keys::{KOORDINATOR_BAND, KOORDINATOR_CLASS, LEVEL, MEMORY_ENHANCEMENT};
 use engine::model::{Labels, NUMA_ZONES};
@@ -47,7 +47,7 @@ pub(super) fn static_pod_hash(meta: &ObjectMeta) -> Option<&str> {
     annotation(meta, STATIC_POD_HASH)
 }
 
-/// Believed because the kubelet runs no pod that has it, and the API server lets nobody add it later: who lies has no processes.
+/// Believed because the kubelet runs no pod that has it, and the API server lets no user add it later: a forged one has no processes.
 pub(super) fn is_mirror(meta: &ObjectMeta) -> bool {
     annotation(meta, MIRROR).is_some()
 }

@@ -11,7 +11,7 @@ use super::{Cgroups, kind_of, memory_use};
 /// Who decides about cpusets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cpusets {
-    /// Nobody: every group has what the node has.
+    /// No program: every group has what the node has.
     Inherited,
     /// The kubelet's static CPU or memory manager; what it gave to containers is not found out.
     Static,

@@ -35,6 +35,7 @@ pub fn colocation_profile(profile: &wire::ClusterColocationProfile) -> Colocatio
         namespace_selector,
         selector,
         probability,
+        // Profiles are cluster-wide: only administrators write them.
         keeps_resources: profile
             .metadata
             .annotations

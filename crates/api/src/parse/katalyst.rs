@@ -22,7 +22,7 @@ use crate::wire::meta::ResourceList;
 /// The only effect in the first version of the API; it applies to reclaimed pods.
 const NO_RECLAIMED: &str = "NoScheduleForReclaimedTasks";
 
-/// The QoS level in the annotations of a pod; labels are not used.
+/// The QoS level in the annotations of a pod; labels are not used. Its author chooses it, and pays with the requests of that level.
 pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
     let Some(text) = pod.metadata.annotations.get(LEVEL) else {
         return QosLevel::default();
@@ -35,7 +35,8 @@ pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
     })
 }
 
-/// What the annotation `katalyst.kubewharf.io/memory_enhancement` requests.
+/// What the annotation `katalyst.kubewharf.io/memory_enhancement` requests. Its author may ask for zones, as for any capacity: a
+/// scheduler gives them if they are free.
 pub fn enhancements(annotation: Option<&str>, warnings: &mut Vec<String>) -> Enhancements {
     let Some(text) = annotation else {
         return Enhancements::default();

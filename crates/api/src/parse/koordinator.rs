@@ -127,6 +127,7 @@ pub fn tier_node(node: &wire::CapacityNode) -> (TierNodeObject, Vec<String>) {
         // Whatever it says is replaced.
         Some(Quantity::parse(&text.0).map_or(-1, Quantity::units))
     });
+    // Only administrators and the node itself can write a Node.
     let annotation = |key: &str| meta.annotations.get(key).map(String::as_str);
     // Whether or not it is taken off what the scheduler sees.
     let reservation = annotation(RESERVATION).map(reserved_amounts).transpose();

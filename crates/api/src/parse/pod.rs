@@ -41,6 +41,8 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
         ..resources(&object, pod)?
     });
     let named = requests.wanted.iter();
+    // The author of a pod chooses its class. What it takes from others is its requests, in the account of that class, which capacity
+    // and quotas limit; no admission lets users choose the class system.
     let qos = QosLabels {
         katalyst_level: meta.annotations.get(katalyst::LEVEL).map(String::as_str),
         koordinator_class: meta.labels.get(KOORDINATOR_CLASS).map(String::as_str),
@@ -131,6 +133,7 @@ pub fn pod(pod: &core::Pod) -> Result<Pod, ParseError> {
             }),
         affinity_errors,
         spread_errors,
+        // It concerns the author's own pods: which of them their controller deletes first.
         has_deletion_cost: meta.annotations.contains_key(DELETION_COST),
         show_scores,
         warnings: Vec::new(),
@@ -154,6 +157,7 @@ fn pinned_cores(pod: &core::Pod) -> bool {
     pod.status.qos_class == "Guaranteed" && containers.all(is_whole)
 }
 
+/// Any user may ask for the scores of an own pod; `score_count` limits them.
 fn show_scores(pod: &core::Pod, warnings: &mut Vec<String>) -> Option<u16> {
     let text = pod.metadata.annotations.get(DEBUG_SCORES)?;
     match score_count(text) {

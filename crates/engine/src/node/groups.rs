@@ -1,8 +1,8 @@
 //! Which cgroup a pod has.
 //!
 //! It has the pod's uid in its name. Only a static pod has the hash of its file there, which the annotation
-//! `kubernetes.io/config.hash` of its mirror pod names. Every user can write this annotation, and who is believed gets the limits
-//! of his pod written into the cgroup of another one. So the uid decides wherever it can.
+//! `kubernetes.io/config.hash` of its mirror pod names. Every user can write this annotation, and a forged one that is believed
+//! puts the limits of a pod into the cgroup of another one. So the uid decides wherever it can.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct GroupConflict {
     pub owner: String,
 }
 
-/// Gives each pod its group. `exists` tells whether there is a group with this uid: a mirror pod, which runs nothing, has none.
+/// Gives each pod its group. `exists` is whether there is a group with this uid: a mirror pod, which runs nothing, has none.
 pub fn settle(pods: &mut [LocalPod], exists: impl Fn(&Name) -> bool) -> Vec<GroupConflict> {
     let mut conflicts = Vec::new();
     if pods.iter().all(|pod| pod.claim.is_none()) {

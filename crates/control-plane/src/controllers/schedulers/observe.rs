@@ -147,7 +147,8 @@ impl Observer for RegistryState {
     }
 }
 
-/// One without names of schedulers does not count.
+/// One without names of schedulers does not count. What it says is believed only in namespaces that ordinary users cannot write to:
+/// the engine's registry leaves out the others.
 fn lease(raw: &RawObject) -> ParsedRegistryObject {
     #[derive(Default, Deserialize)]
     #[serde(default)]
