@@ -293,7 +293,7 @@ async fn with_a_server_that_nobody_can_reach_no_replica_is_ready() {
     .await;
     assert_eq!(get(candidate, "/healthz").await.0, 200, "it is not killed");
     let (alone, _running) = start("alone", false, &cut(true));
-    says(alone, "not listed yet: leases").await;
+    says(alone, "not listed yet: configmaps, leases, pods").await;
 
     let (first, second) = (cut(false), cut(false));
     let (leader, _leads) = start("leader", true, &first);

@@ -163,10 +163,13 @@ async fn reviews_that_are_none() {
             "invalid type",
         ),
         (
-            "3 MiB",
-            with(&|it| it["request"]["object"]["metadata"]["annotations"] = json!({"long": long})),
-            413,
-            "",
+            "3 MiB, which is not too large",
+            with(&|it| {
+                it["request"]["object"]["metadata"]["annotations"] = json!({"long": long});
+                it["request"]["dryRun"] = json!(true);
+            }),
+            200,
+            "\"allowed\":true",
         ),
         (
             "no object",
