@@ -26,6 +26,7 @@ use futures::{FutureExt, StreamExt};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Connect, ConnectError, Exchange};
@@ -216,6 +217,7 @@ impl Gate {
                 own_namespace: self.options.namespace.clone(),
                 metrics: GateMetrics::default(),
                 begun: Instant::now(),
+                reads: Semaphore::new(READS),
             }),
             progress: Arc::new(kinds::progress()),
             keeper,

@@ -8,6 +8,7 @@ use engine::gate::{BindRefusal, BindRequest, GatePod, KnownPod};
 use engine::model::{NUMA_ZONES, ZoneSet};
 use http::StatusCode;
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::kinds::{Judge, read_pod};
 use super::metrics::GateMetrics;
@@ -33,6 +34,8 @@ pub(super) struct Reviewer {
     pub(super) own_namespace: String,
     pub(super) metrics: GateMetrics,
     pub(super) begun: Instant,
+    /// Of pods that the watch does not know; each takes up to [`LARGEST_POD`] bytes.
+    pub(super) reads: Semaphore,
 }
 
 #[derive(Deserialize, Default)]
@@ -179,6 +182,8 @@ impl Reviewer {
     async fn read(&self, namespace: &str, name: &str) -> Result<ReviewedPod, NoAnswer> {
         let label = [("occasion", "unknown")];
         self.metrics.reads.get_or_create(&label).inc();
+        // It is never closed.
+        let _permit = self.reads.acquire().await;
         match get_pod(&self.api, namespace, name).await {
             Ok(Some(pod)) => Ok(ReviewedPod::Known(Arc::new(pod))),
             Ok(None) => Ok(ReviewedPod::Gone),
