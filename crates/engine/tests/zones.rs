@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::kinds::{Kind, Update};
-use engine::model::{Name, NumaBinding, Pod, Timestamp, ZoneSet};
+use engine::model::{Name, NumaBinding, Pod, Resource, Timestamp, ZoneSet};
 use engine::plugins;
 use engine::profile::{Enabled, Profile};
 use engine::scheduler::{Input, Outcome, Scheduler, Settings};
@@ -25,7 +25,7 @@ const PODS: usize = 24;
 #[derive(Clone)]
 struct Record {
     pod: Arc<Pod>,
-    /// A user changed its annotation, so nothing holds for it.
+    /// A user changed its annotation, or let it grow again after it had given zones back, so nothing holds for it.
     is_edited: bool,
 }
 
@@ -53,6 +53,19 @@ fn scheduler() -> Scheduler {
     });
     let profile = Profile::new("default-scheduler", enabled.collect());
     Scheduler::new(vec![profile], Settings::default()).unwrap()
+}
+
+/// Of the zones in the annotation of a pod, those that its request can need.
+fn needed(pod: &Pod) -> ZoneSet {
+    let (Some(zones), Some(binding)) = (pod.zones, pod.numa_binding()) else {
+        return ZoneSet::EMPTY;
+    };
+    let placed = &pod.requests.placed;
+    zones.needed(binding, |zones| {
+        let count = zones.iter().count() as i64;
+        placed.get(&Resource::Cpu) <= count * 4_000
+            && placed.get(&Resource::Memory) <= count * (8 << 30)
+    })
 }
 
 fn node_name(index: u64) -> Name {
@@ -240,6 +253,8 @@ impl World {
         if record.pod.node.is_some() {
             let mut resized = (*record.pod).clone();
             resized.requests = pod("p").container(&requests).build().requests.clone();
+            // It gives back what it needs no more, and another pod may have that when it grows.
+            record.is_edited |= needed(&resized).without(needed(&record.pod)) != ZoneSet::EMPTY;
             record.pod = Arc::new(resized);
             self.show(uid);
         }
@@ -330,7 +345,7 @@ impl World {
         let sent = self.sent.iter().map(|(pod, node)| (pod, node.clone()));
         for (pod, node) in bound.chain(sent) {
             let is_alone = pod.numa_binding() == Some(NumaBinding::Exclusive);
-            for id in pod.zones.unwrap_or_default().iter() {
+            for id in needed(pod).iter() {
                 let zone = owners.entry((node.clone(), id)).or_default();
                 zone.push((pod.uid.clone(), is_alone));
             }

@@ -58,13 +58,13 @@ struct HeldBytes {
 }
 
 /// A part of the memory, free again when it is dropped.
-pub(super) struct Part {
+pub(super) struct Share {
     _permit: OwnedSemaphorePermit,
     held: Arc<HeldBytes>,
     bytes: usize,
 }
 
-impl Drop for Part {
+impl Drop for Share {
     fn drop(&mut self) {
         self.held.now.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl Drop for Part {
 /// The text of a review.
 pub(super) struct ReviewText {
     pub(super) bytes: Vec<u8>,
-    _part: Part,
+    _share: Share,
 }
 
 impl ReviewText {
@@ -85,12 +85,12 @@ impl ReviewText {
 
 impl Default for Intake {
     fn default() -> Self {
-        let part = |bytes| Arc::new(Semaphore::new(bytes));
+        let share = |bytes| Arc::new(Semaphore::new(bytes));
         Self {
-            small_texts: part(SMALL_TEXTS),
-            large_texts: part(LARGE_TEXTS),
-            small_parsed: part(SMALL_PARSED),
-            large_parsed: part(LARGE_PARSED),
+            small_texts: share(SMALL_TEXTS),
+            large_texts: share(LARGE_TEXTS),
+            small_parsed: share(SMALL_PARSED),
+            large_parsed: share(LARGE_PARSED),
             waiting: AtomicUsize::new(0),
             held: Arc::default(),
             arrives_within: ARRIVES_WITHIN,
@@ -116,15 +116,18 @@ impl Intake {
             true => &self.small_texts,
             false => &self.large_texts,
         };
-        let part = self.take(of, most).await?;
+        let share = self.take(of, most).await?;
         let limit = self.arrives_within;
         let read = tokio::time::timeout(limit, collect(body, length, most));
         let bytes = read.await.map_err(|_| Unanswered::Slow(limit))??;
-        Ok(ReviewText { bytes, _part: part })
+        Ok(ReviewText {
+            bytes,
+            _share: share,
+        })
     }
 
     /// The memory to parse and judge a review.
-    pub(super) async fn take_parsed(&self, text: &ReviewText) -> Result<Part, Unanswered> {
+    pub(super) async fn take_parsed(&self, text: &ReviewText) -> Result<Share, Unanswered> {
         match text.is_large() {
             true => self.take(&self.large_parsed, LARGE_PARSED).await,
             false => {
@@ -134,7 +137,7 @@ impl Intake {
         }
     }
 
-    async fn take(&self, of: &Arc<Semaphore>, bytes: usize) -> Result<Part, Unanswered> {
+    async fn take(&self, of: &Arc<Semaphore>, bytes: usize) -> Result<Share, Unanswered> {
         let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
         let permit = match of.clone().try_acquire_many_owned(permits) {
             Ok(permit) => permit,
@@ -146,7 +149,7 @@ impl Intake {
         };
         let now = self.held.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.held.most.fetch_max(now, Ordering::Relaxed);
-        Ok(Part {
+        Ok(Share {
             _permit: permit,
             held: self.held.clone(),
             bytes,

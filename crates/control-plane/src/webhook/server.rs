@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::intake::{Intake, Part, ReviewText};
+use super::intake::{Intake, ReviewText, Share};
 use super::review::{self, AdmissionReviewError, NoAnswer, Review, ReviewAnswer};
 use super::unanswered::{Unanswered, UnansweredReviews};
 use crate::serve::{JSON, LastResponse, ServingCertificate, TEXT, accept_tls};
@@ -131,7 +131,7 @@ async fn answer(served: &Arc<Served>, request: Request) -> Result<Answered, Unan
 }
 
 /// `parsed` is the memory that this takes.
-async fn judge(served: &Served, text: ReviewText, parsed: Part) -> Result<Answered, Unanswered> {
+async fn judge(served: &Served, text: ReviewText, parsed: Share) -> Result<Answered, Unanswered> {
     let review = review::read(&text.bytes);
     drop(text);
     let answered = answer_review(&served.reviewer, review).await;

@@ -272,7 +272,8 @@ fn every_pod_that_loses_a_zone_is_told() {
         other => panic!("no warning: {other:?}"),
     };
     let made = |name: &str, at: i64, zones: &str| {
-        let pod = wants(name, 1).on("n").zones(zones);
+        // More than a zone has, so that both zones of an annotation are needed.
+        let pod = wants(name, 5).on("n").zones(zones);
         pod.with(|pod| pod.created = Timestamp::from_secs(at))
     };
     let text = "young: the pod does not get NUMA zone 1 of its annotation tidepool.io/numa-zones: an older pod has it";
