@@ -827,6 +827,7 @@ fn updates_keep_the_class() {
 
 /// A LimitRange filled in what each of the containers lacks, and noted it.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test measures itself")]
 fn a_pod_with_thousands_of_containers_is_answered_in_time() {
     const COUNT: usize = 8_000;
     let native =
