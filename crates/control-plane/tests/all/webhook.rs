@@ -243,12 +243,10 @@ async fn reviews_and_bodies_that_are_none() {
         let (_, text) = send("/validate-pods", review.to_string().into_bytes()).await;
         assert!(text.contains(want), "{user}: {text}");
     }
-    // And the name of the controllers that is known to the webhook.
+    // And the name of the controllers, which run in the namespace of the webhook.
+    let controllers = format!("system:serviceaccount:{NAMESPACE}:tidepool-controllers");
     for (user, want) in [
-        (
-            "system:serviceaccount:tidepool-system:tidepool-controllers",
-            r#""allowed":true"#,
-        ),
+        (&*controllers, r#""allowed":true"#),
         ("alice", "the controller of ResourcePolicies"),
     ] {
         let mut review = review(&mirror);

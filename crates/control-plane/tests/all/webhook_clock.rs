@@ -65,7 +65,7 @@ async fn a_replica_with_a_wrong_clock_writes_nothing_and_serves_what_others_writ
     eventually("it says that its clock is wrong", says_so).await;
     // Some rounds later, too.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(secrets.get_opt(NAME).await.unwrap(), None);
+    assert_eq!(secrets.get(NAME).await.unwrap().data, None);
 
     let right = replica(behind(&fixture, &Arc::default()));
     eventually("the other replica is ready", || async {
