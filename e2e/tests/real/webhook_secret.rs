@@ -29,7 +29,7 @@ fn the_certificate_stays_and_a_deleted_secret_is_named() {
     let fixture = Fixture::start(&[], Some(10));
     let api = &fixture.api;
     assert_eq!(api.get(SECRET).unwrap()["data"], Value::Null);
-    let (first, address) = fixture.webhook("webhook-1", &["--secure-port=0"]);
+    let (first, address) = fixture.webhook("webhook-1", &[]);
     fixture.proxy.forward_to(&[address]);
     fixture.wait_until_asked();
     let kept = || {
@@ -56,7 +56,7 @@ fn the_certificate_stays_and_a_deleted_secret_is_named() {
     assert!(first.log().contains(RESTORE), "{}", first.last_words());
     fixture.namespace("enforced", json!({"tidepool.io/admission": "enforce"}));
     fixture.dry_run("enforced", &mid("served")).unwrap();
-    let second = fixture.start_webhook("webhook-2", &["--secure-port=0"]);
+    let second = fixture.start_webhook("webhook-2", &[]);
     readyz(&second, 500, &missing);
     let kubectl = fixture.control_plane.kubectl().unwrap();
     let arguments: Vec<&str> = RESTORE.split(' ').skip(1).collect();

@@ -24,8 +24,8 @@ use super::unanswered::Unanswered;
 pub(super) const LARGEST_BODY: usize = 32 << 20;
 /// Of a text that is parsed without a look at its values.
 pub(super) const SMALL_BODY: usize = 32 << 10;
-/// JSON values of one object. A pod with thousands of containers has fewer.
-pub(super) const MOST_VALUES: usize = 150_000;
+/// JSON values of one object: each container has about thirty with the defaults of the API server.
+pub(super) const MOST_VALUES: usize = 200_000;
 /// Bytes that a parsed review takes at most per byte of its text.
 const PARSED_FACTOR: usize = 128;
 
