@@ -405,7 +405,9 @@ fn follow_in_time(proof: &Proof, machine: &mut OnHost) {
 /// On the cgroups of this machine, v1 or v2.
 pub(crate) fn prove_on_the_host(control_plane: &ControlPlane, api: &Api, node: &HostNode) {
     let name = "dedicated-host";
-    api.create(&dedicated(node.name(), name, "sleep 100000", json!({})))
+    // Zones count only as far as the request needs them; zone 1 has no memory here.
+    let resources = json!({"requests": {"cpu": "10m"}});
+    api.create(&dedicated(node.name(), name, "sleep 100000", resources))
         .unwrap();
     wait_until_running(api, "default", name);
     let mut machine = OnHost::new(control_plane, node);
@@ -721,7 +723,9 @@ pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: 
     // Now agents that are killed.
     node.shell("kill -9 $(pidof tidepool)").unwrap();
     node.shell("tidepool agent --restore").unwrap();
-    let object = self::dedicated("guest", "dedicated-kills", "sleep 100000", json!({}));
+    // Zones count only as far as the request needs them.
+    let resources = json!({"requests": {"cpu": "10m"}});
+    let object = self::dedicated("guest", "dedicated-kills", "sleep 100000", resources);
     api.create(&object).unwrap();
     wait_until_running(api, "default", "dedicated-kills");
     let mut machine = InGuest { node };
