@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{controlplane, process};
@@ -59,15 +59,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the scheduler and the benchmark together, because the one starts the other; with the features of the whole
-/// workspace, as the tests do, so that the dependencies are not compiled a second time.
+/// Builds the scheduler and the benchmark together, because the one starts the other.
 fn on_apiserver(example: &str, flags: &[String]) -> Result<()> {
-    let mut build = process::cargo();
-    build.args(["build", "--release", "--quiet", "--workspace"]);
-    build.args(["--bin", "tidepool", "--example", example]);
-    process::run(&mut build)?;
-    let ourselves = std::env::current_exe().context("cannot find the directory of this program")?;
-    let directory = ourselves.parent().context("xtask lies in a directory")?;
+    let directory = process::build_release(&["--bin", "tidepool", "--example", example])?;
     let mut bench = Command::new(directory.join("examples").join(example));
     bench.env("TIDEPOOL_CONTROLPLANE", controlplane::directory()?);
     process::run(bench.args(flags))

@@ -5,15 +5,16 @@
 //! a real server answers under `/openapi/v3`). What JSON alone does not show, protobuf field numbers
 //! and whether an empty field is written, comes from the tags of the Go types. No descriptions, no code.
 
-mod crds;
 mod go_types;
 mod openapi;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
+
+use crate::process;
 
 /// Where the table lives, from the root of the repository.
 const TABLE: &str = "crates/apiserver/src/objects/schema/table.txt";
@@ -130,13 +131,11 @@ const KINDS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Writes all of it, or with `check` fails when what is in the repository is not what would be written.
+/// Writes all of it, or with `check` fails when the table in the repository is stale. A test of `api` does so for the definitions.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let root = repository_root();
-    if check {
-        crds::check(&root)?;
-    } else {
-        crds::write(&root)?;
+    let root = process::root();
+    if !check {
+        write_crds(&root.join("deploy/crds"))?;
     }
     let modules = Modules::locate(&root.join("e2e"))?;
     let table = openapi::table(&modules, KINDS)?;
@@ -153,10 +152,11 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-fn repository_root() -> PathBuf {
-    let xtask = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-    let xtask = xtask.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
-    xtask.parent().map(Path::to_owned).unwrap_or(xtask)
+/// Writes the definitions of custom kinds in the `api` crate to the files that users apply.
+fn write_crds(folder: &Path) -> Result<()> {
+    let mut example = process::cargo();
+    example.args(["run", "--quiet", "--locked", "--package", "api"]);
+    process::run(example.args(["--example", "write-crds", "--"]).arg(folder))
 }
 
 /// Directories of the Go modules that are read, in the versions of `e2e/go.mod`.

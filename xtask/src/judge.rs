@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::controlplane::{self, Cache};
 use crate::process;
@@ -15,26 +15,13 @@ const MODULE: &str = "e2e/judge";
 const PROGRAM: &str = "judge";
 
 pub(crate) fn run(flags: &[String]) -> Result<ExitCode> {
-    // The status of the program is that of its tests.
-    let status = command()?.args(flags).status();
-    let status = status.context("cannot start the judge")?;
-    Ok(if status.success() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    process::hand_over(command()?.args(flags))
 }
 
-/// Builds the tests, `tidepool` and the program that runs the one on the other; with the features of the whole workspace, as the
-/// tests do, so that the dependencies are not compiled a second time.
+/// Builds the tests, `tidepool` and the program that runs the one on the other.
 pub(crate) fn command() -> Result<Command> {
     let tests = build()?;
-    let mut build = process::cargo();
-    build.args(["build", "--release", "--quiet", "--workspace", "--locked"]);
-    build.args(["--bin", "tidepool", "--example", "judge"]);
-    process::run(&mut build)?;
-    let ourselves = std::env::current_exe().context("cannot find the directory of this program")?;
-    let directory = ourselves.parent().context("xtask lies in a directory")?;
+    let directory = process::build(&["--bin", "tidepool", "--example", "judge"])?;
     let mut judge = Command::new(directory.join("examples/judge"));
     judge.env("TIDEPOOL_CONTROLPLANE", controlplane::directory()?);
     judge.arg("--program").arg(tests);

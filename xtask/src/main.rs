@@ -23,6 +23,7 @@ mod judge;
 mod names;
 mod parity;
 mod process;
+mod seed;
 mod test;
 #[cfg(test)]
 mod unused;
@@ -54,8 +55,13 @@ enum Command {
     Deny,
     /// Find phrases that are hard to read in texts for users, with file and line
     Wording,
-    /// Compare with kube-scheduler's own plugins on random cases
-    Parity(parity::Options),
+    /// Compare with upstream's own code on random cases
+    #[command(disable_help_flag = true)]
+    Parity {
+        /// `--help` lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        flags: Vec<String>,
+    },
     /// Run Kubernetes' own tests of scheduling on our clusters
     #[command(disable_help_flag = true)]
     Judge {
@@ -72,7 +78,7 @@ enum Command {
     },
     /// Write the embedded cluster's schema table, from Kubernetes' own types, and the definitions of custom kinds
     Gen {
-        /// Write nothing; fail if a file in the repository is stale
+        /// Write nothing; fail if the table in the repository is stale
         #[arg(long)]
         check: bool,
     },
@@ -96,7 +102,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(options) => bench::run(&options),
         Command::Deny => deny::run(),
         Command::Wording => wording::run(),
-        Command::Parity(options) => parity::run(&options),
+        Command::Parity { flags } => parity::run(&flags),
         Command::Judge { flags } => judge::run(&flags),
         Command::Chaos { flags } => chaos::run(&flags),
         Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -25,6 +25,47 @@ pub(crate) fn cargo() -> Command {
     }
     command.current_dir(root());
     command
+}
+
+/// Builds programs of the workspace for tests. The features are those of the whole workspace, so that dependencies are not
+/// compiled a second time. The result is their directory.
+pub(crate) fn build(flags: &[&str]) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--workspace", "--locked"]);
+    run(build.args(flags))?;
+    directory()
+}
+
+/// The same as users run them.
+pub(crate) fn build_release(flags: &[&str]) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--release", "--quiet", "--workspace", "--locked"]);
+    run(build.args(flags))?;
+    Ok(directory()?.with_file_name("release"))
+}
+
+/// Where cargo puts the programs of tests, and this one.
+pub(crate) fn directory() -> Result<PathBuf> {
+    let ourselves = std::env::current_exe().context("cannot find the directory of this program")?;
+    let directory = ourselves.parent().context("xtask lies in a directory")?;
+    Ok(directory.to_owned())
+}
+
+/// `git` in this checkout.
+pub(crate) fn git() -> Command {
+    let mut command = Command::new("git");
+    command.current_dir(root());
+    command
+}
+
+/// Runs to the end with the terminal's own output; its status is ours.
+pub(crate) fn hand_over(command: &mut Command) -> Result<ExitCode> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| cannot_start(&name))?;
+    Ok(match status.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
 }
 
 /// Runs to the end with the terminal's own output; a failure is an error.

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::count::{Count, count_tests, has_no_hits, passes};
-use crate::{annotations, boundaries, chaos, controlplane, guest, judge, parity, process, wording};
+use crate::{
+    annotations, boundaries, chaos, controlplane, guest, judge, parity, process, seed, wording,
+};
 
 pub(super) struct Step {
     /// For `--only` and `--from`.
@@ -116,38 +118,38 @@ pub(super) const STEPS: &[Step] = &[
         name: "parity-kube",
         shows: "our plugins decide as kube-scheduler's",
         needs: Needs::Go,
-        run: |suite| parity::agrees_with_kube(suite.cases()).map(Count::one),
+        run: |suite| suite.parity("kube", suite.cases()),
     },
     // Its own profile is the smaller part of the comparison.
     Step {
         name: "parity-up",
         shows: "the default profile of `tidepool up` decides as kube-scheduler's",
         needs: Needs::Go,
-        run: |suite| parity::up_agrees_with_kube(suite.cases() / 4).map(Count::one),
+        run: |suite| suite.parity("up", suite.cases() / 4),
     },
     Step {
         name: "parity-koordinator",
         shows: "scores and tiers are Koordinator's",
         needs: Needs::Go,
-        run: |suite| parity::agrees_with_koordinator(suite.cases()).map(Count::one),
+        run: |suite| suite.parity("koordinator", suite.cases()),
     },
     Step {
         name: "parity-koordlet",
         shows: "figures of the agent are those of Koordinator's agent",
         needs: Needs::Go,
-        run: |suite| parity::agrees_with_koordlet(suite.cases()).map(Count::one),
+        run: |suite| suite.parity("koordlet", suite.cases()),
     },
     Step {
         name: "parity-webhook",
         shows: "pods are admitted as by Koordinator's webhook",
         needs: Needs::Go,
-        run: |suite| parity::admission_agrees_with_koordinator(suite.cases()).map(Count::one),
+        run: |suite| suite.parity("webhook", suite.cases()),
     },
     Step {
         name: "parity-katalyst",
         shows: "QoS-aware plugins and NUMA zones decide as Katalyst's",
         needs: Needs::Go,
-        run: |suite| parity::agrees_with_katalyst(suite.cases()).map(Count::one),
+        run: |suite| suite.parity("katalyst", suite.cases()),
     },
     Step {
         name: "chaos",
@@ -202,7 +204,6 @@ const NODES: &[&str] = &["node"];
 
 const LINTS: &[&str] = &[
     "clippy",
-    "--release",
     "--workspace",
     "--all-targets",
     "--locked",
@@ -233,6 +234,15 @@ impl Suite {
         if self.full { 20_000 } else { 2_000 }
     }
 
+    /// Compares the cases of the first seed, which are known to exercise everything, and new ones for every commit.
+    fn parity(&self, comparison: &str, cases: u64) -> Result<Count> {
+        let cases = format!("--cases={cases}");
+        let seed = format!("--seed={}", seed::of_commit()?);
+        println!("    {cases} --seed=1 {seed}");
+        let flags = [comparison, &cases, "--seed=1", &seed].map(str::to_owned);
+        passes(&mut parity::command(&flags)?)
+    }
+
     /// Runs these test binaries of the workspace, with flags of the tests.
     fn cargo_test(&mut self, binaries: &[&str], flags: &[&str]) -> Result<Count> {
         self.cargo_test_with(&[], binaries, flags)
@@ -251,7 +261,7 @@ impl Suite {
         flags: &[&str],
     ) -> Result<Count> {
         let mut tests = process::cargo();
-        tests.args(["test", "--release", "--workspace", "--locked"]);
+        tests.args(["test", "--workspace", "--locked"]);
         tests.arg("--no-fail-fast");
         for binary in binaries {
             tests.args((!binary.starts_with("--")).then_some("--test"));
