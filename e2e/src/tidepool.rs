@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
-const BUILD: &str = "build it with `cargo build --release --package tidepool`";
+const BUILD: &str = "build it with `cargo build --workspace --bin tidepool`";
 
 /// The `tidepool` that was built into the same directory as we were. `cargo test --workspace` builds it; a test run of one
 /// package does not, so a binary older than its sources is refused.

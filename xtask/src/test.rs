@@ -1,11 +1,13 @@
 //! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
 //!
-//! The steps are in `steps`, how tests are started and counted in `count`.
+//! The steps are in `steps`, how tests are started and counted in `count`. The first steps are short and run one by one, the others
+//! in two lanes at the same time.
 
 mod count;
 mod steps;
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -13,7 +15,7 @@ use clap::Args;
 
 use crate::{guest, process};
 use count::Count;
-use steps::{Needs, STEPS, Step, Suite};
+use steps::{Lane, Needs, STEPS, Step, Suite};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -41,6 +43,8 @@ struct Outcome {
     name: &'static str,
     took: Duration,
     count: Count,
+    /// What its failed tests printed.
+    failures: Vec<String>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -54,25 +58,33 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let (selected, without_root) = runnable(selected)?;
 
-    let mut suite = Suite::new(options.full);
-    let mut outcomes = Vec::new();
-    for step in selected {
-        let started = Instant::now();
-        println!("==> {}: {}", step.name, step.shows);
-        let count = (step.run)(&mut suite).unwrap_or_else(|error| {
-            println!("{error:#}");
-            Count::one(false)
-        });
-        let took = started.elapsed();
-        println!("    {}: {} ({took:.0?})", verdict(count), step.name);
-        let name = step.name;
-        outcomes.push(Outcome { name, took, count });
+    let (first, lanes): (Vec<&Step>, Vec<&Step>) = selected
+        .into_iter()
+        .partition(|step| step.lane == Lane::First);
+    let mut finished = run_steps(&first, options.full);
+    // Tests wait for clusters most of their time: the other lane has the processors then.
+    let (clusters, others): (Vec<&Step>, Vec<&Step>) = lanes
+        .into_iter()
+        .partition(|step| step.lane == Lane::Clusters);
+    let (clusters, others) = thread::scope(|scope| {
+        let others = scope.spawn(|| run_steps(&others, options.full));
+        (run_steps(&clusters, options.full), others.join())
+    });
+    finished.extend(clusters);
+    match others {
+        Ok(others) => finished.extend(others),
+        Err(panic) => std::panic::resume_unwind(panic),
     }
 
     println!();
-    suite.failures.iter().for_each(|line| println!("{line}"));
+    for Outcome { failures, .. } in &finished {
+        failures.iter().for_each(|line| println!("{line}"));
+    }
     let mut total = Count::default();
-    for Outcome { name, took, count } in &outcomes {
+    for Outcome {
+        name, took, count, ..
+    } in &finished
+    {
         total.add(*count);
         println!(
             "{name:<width$}  {:>5} s  {:>5} passed  {:>3} failed  {}",
@@ -93,6 +105,29 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs all of them, also after one has failed.
+fn run_steps(steps: &[&'static Step], full: bool) -> Vec<Outcome> {
+    let run = |step: &&'static Step| {
+        let started = Instant::now();
+        println!("==> {}: {}", step.name, step.shows);
+        let mut suite = Suite::new(step.name, full);
+        let count = (step.run)(&mut suite).unwrap_or_else(|error| {
+            suite.failures.push(format!("{}: {error:#}", step.name));
+            println!("{error:#}");
+            Count::one(false)
+        });
+        let took = started.elapsed();
+        println!("<== {}: {} ({took:.0?})", step.name, verdict(count));
+        Outcome {
+            name: step.name,
+            took,
+            count,
+            failures: suite.failures,
+        }
+    };
+    steps.iter().map(run).collect()
 }
 
 fn selected(options: &Options) -> Result<Vec<&'static Step>> {

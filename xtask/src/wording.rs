@@ -539,7 +539,7 @@ mod tests {
         for (path, want) in [
             ("crates/engine/src/queue.rs", vec![2]),
             ("crates/engine/src/queue/tests.rs", vec![]),
-            ("crates/engine/tests/shape.rs", vec![]),
+            ("crates/engine/tests/engine/shape.rs", vec![]),
             ("crates/tidepool/src/up.rs", vec![1, 2]),
             ("docs/scenarios.md", vec![1, 2]),
             ("LICENSE", vec![]),

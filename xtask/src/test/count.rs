@@ -47,8 +47,12 @@ pub(super) fn has_no_hits(hits: &[impl Display]) -> Count {
 const MOST_REPEATED: usize = 200;
 
 /// Runs tests, shows their output as it comes and adds up the `test result:` lines. What failed tests printed is also kept, because
-/// thousands of lines of other tests may follow.
-pub(super) fn count_tests(command: &mut Command, failures: &mut Vec<String>) -> Result<Count> {
+/// thousands of lines of other tests may follow. Each line begins with the step: another one may print at the same time.
+pub(super) fn count_tests(
+    step: &str,
+    command: &mut Command,
+    failures: &mut Vec<String>,
+) -> Result<Count> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -61,7 +65,7 @@ pub(super) fn count_tests(command: &mut Command, failures: &mut Vec<String>) -> 
         if let Some(count) = result_line(&line) {
             total.add(count);
         }
-        println!("{line}");
+        println!("{step}: {line}");
         // The list of names, which comes again at its end, is short.
         is_failure = (is_failure || line == "failures:") && !line.starts_with("test result: ");
         if is_failure && failures.len() < MOST_REPEATED {

@@ -14,8 +14,19 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     /// For `--list`.
     pub(super) shows: &'static str,
+    pub(super) lane: Lane,
     pub(super) needs: Needs,
     pub(super) run: fn(&mut Suite) -> Result<Count>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Before the lanes.
+    First,
+    /// Tests on the embedded cluster and on the real control plane.
+    Clusters,
+    /// Everything that needs no cluster, or one of its own kind.
+    Others,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,42 +42,49 @@ pub(super) enum Needs {
 pub(super) const STEPS: &[Step] = &[
     Step {
         name: "format",
+        lane: Lane::First,
         shows: "sources are formatted",
         needs: Needs::Nothing,
         run: |_| passes(process::cargo().args(["fmt", "--all", "--check"])),
     },
     Step {
         name: "boundaries",
+        lane: Lane::First,
         shows: "crates depend on each other as ARCHITECTURE.md says",
         needs: Needs::Nothing,
         run: |_| Ok(has_no_hits(&boundaries::violations()?)),
     },
     Step {
         name: "annotations",
+        lane: Lane::First,
         shows: "one module per component reads annotations, so that each says why it believes them",
         needs: Needs::Nothing,
         run: |_| Ok(has_no_hits(&annotations::violations()?)),
     },
     Step {
         name: "wording",
+        lane: Lane::First,
         shows: "texts for users have no phrase that is hard to read",
         needs: Needs::Nothing,
         run: |_| Ok(has_no_hits(&wording::hits()?)),
     },
     Step {
         name: "unit",
+        lane: Lane::First,
         shows: "unit tests and scenarios of all crates",
         needs: Needs::Nothing,
         run: |suite| suite.cargo_test(UNIT, &[]),
     },
     Step {
         name: "lints",
+        lane: Lane::Others,
         shows: "clippy has no warning",
         needs: Needs::Nothing,
         run: |_| passes(process::cargo().args(LINTS)),
     },
     Step {
         name: "components",
+        lane: Lane::Clusters,
         shows: "the components and the command line on the embedded cluster, and the code in documentation comments",
         needs: Needs::Nothing,
         run: |suite| {
@@ -77,6 +95,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "control-plane",
+        lane: Lane::Others,
         shows: "builds kube-apiserver, kube-controller-manager, kube-scheduler, kubectl, kubelet and etcd",
         needs: Needs::ControlPlane,
         run: |_| {
@@ -86,24 +105,28 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "conformance",
+        lane: Lane::Clusters,
         shows: "the embedded cluster answers as the real API server does",
         needs: Needs::ControlPlane,
         run: |suite| suite.real_test(CONFORMANCE, &[]),
     },
     Step {
         name: "real",
+        lane: Lane::Clusters,
         shows: "everything on the real control plane",
         needs: Needs::ControlPlane,
         run: |suite| suite.real_test(REAL, &["--skip", TIMED]),
     },
     Step {
         name: "timed",
+        lane: Lane::Clusters,
         shows: "tests with bounds on time, one by one",
         needs: Needs::ControlPlane,
         run: |suite| suite.real_test(REAL, &[TIMED, "--test-threads=1"]),
     },
     Step {
         name: "nodes",
+        lane: Lane::Others,
         shows: "the agent on a real node of this machine and of a virtual machine; installs what they need",
         needs: Needs::ControlPlaneAndRoot,
         run: |suite| {
@@ -116,6 +139,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "parity-kube",
+        lane: Lane::Others,
         shows: "our plugins decide as kube-scheduler's",
         needs: Needs::Go,
         run: |suite| suite.parity("kube", suite.cases()),
@@ -123,36 +147,42 @@ pub(super) const STEPS: &[Step] = &[
     // Its own profile is the smaller part of the comparison.
     Step {
         name: "parity-up",
+        lane: Lane::Others,
         shows: "the default profile of `tidepool up` decides as kube-scheduler's",
         needs: Needs::Go,
         run: |suite| suite.parity("up", suite.cases() / 4),
     },
     Step {
         name: "parity-koordinator",
+        lane: Lane::Others,
         shows: "scores and tiers are Koordinator's",
         needs: Needs::Go,
         run: |suite| suite.parity("koordinator", suite.cases()),
     },
     Step {
         name: "parity-koordlet",
+        lane: Lane::Others,
         shows: "figures of the agent are those of Koordinator's agent",
         needs: Needs::Go,
         run: |suite| suite.parity("koordlet", suite.cases()),
     },
     Step {
         name: "parity-webhook",
+        lane: Lane::Others,
         shows: "pods are admitted as by Koordinator's webhook",
         needs: Needs::Go,
         run: |suite| suite.parity("webhook", suite.cases()),
     },
     Step {
         name: "parity-katalyst",
+        lane: Lane::Others,
         shows: "QoS-aware plugins and NUMA zones decide as Katalyst's",
         needs: Needs::Go,
         run: |suite| suite.parity("katalyst", suite.cases()),
     },
     Step {
         name: "chaos",
+        lane: Lane::Others,
         shows: "two schedulers lose no pod while network, processes and clocks fail",
         needs: Needs::ControlPlane,
         run: |suite| {
@@ -167,37 +197,29 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "judge",
+        lane: Lane::Others,
         shows: "Kubernetes' own tests of scheduling pass",
         needs: Needs::Go,
         run: |suite| {
             let mut command = judge::command()?;
             command.args((!suite.full).then_some("--quick"));
-            count_tests(&mut command, &mut suite.failures)
+            count_tests(suite.step, &mut command, &mut suite.failures)
         },
     },
 ];
 
 /// Binaries without I/O, beside the unit tests. All steps select tests of the whole workspace: a selection of packages would give
 /// dependencies other features, and compile them again.
-const UNIT: &[&str] = &[
-    "--lib",
-    "--bins",
-    "admission",
-    "config",
-    "decisions",
-    "gate",
-    "load",
-    "policies",
-    "protobuf",
-    "reclaimed",
-    "scenarios",
-    "shape",
-    "strategies",
-    "truth",
-    "zones",
+const UNIT: &[&str] = &["--lib", "--bins", "engine", "protobuf", "scenarios"];
+const COMPONENTS: &[&str] = &[
+    "all",
+    "cli",
+    "cluster",
+    "runs",
+    "--example=bench-drain",
+    "--example=chaos",
+    "--example=judge",
 ];
-
-const COMPONENTS: &[&str] = &["all", "cli", "cluster", "runs"];
 const CONFORMANCE: &[&str] = &["conformance"];
 const REAL: &[&str] = &["real"];
 const NODES: &[&str] = &["node"];
@@ -215,16 +237,18 @@ const LINTS: &[&str] = &[
 /// Tests with this in their path have bounds on time, and run without other tests beside them.
 const TIMED: &str = "timed::";
 
-/// What the steps share.
+/// What a step needs.
 pub(super) struct Suite {
+    step: &'static str,
     full: bool,
     /// What failed tests printed.
     pub(super) failures: Vec<String>,
 }
 
 impl Suite {
-    pub(super) fn new(full: bool) -> Self {
+    pub(super) fn new(step: &'static str, full: bool) -> Self {
         Self {
+            step,
             full,
             failures: Vec::new(),
         }
@@ -273,7 +297,7 @@ impl Suite {
             false => tests.env_remove("TIDEPOOL_FULL"),
         };
         tests.envs(variables.iter().cloned());
-        count_tests(tests.arg("--").args(flags), &mut self.failures)
+        count_tests(self.step, tests.arg("--").args(flags), &mut self.failures)
     }
 }
 
@@ -296,10 +320,23 @@ mod tests {
         let metadata: Value = serde_json::from_str(&metadata.unwrap()).unwrap();
         let packages = metadata["packages"].as_array().unwrap().iter();
         let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
-        let tests = targets.filter(|target| target["kind"][0] == "test");
-        let found: BTreeSet<&str> = tests.map(|test| test["name"].as_str().unwrap()).collect();
+        let found: BTreeSet<String> = targets
+            .filter_map(|target| {
+                let name = target["name"].as_str().unwrap();
+                match target["kind"][0].as_str().unwrap() {
+                    "test" => Some(name.to_owned()),
+                    // Examples have tests only if their manifest says so.
+                    "example" if target["test"] == true => Some(format!("--example={name}")),
+                    _ => None,
+                }
+            })
+            .collect();
         let steps = [UNIT, COMPONENTS, CONFORMANCE, REAL, NODES].concat();
-        let run = steps.into_iter().filter(|name| !name.starts_with("--"));
-        assert_eq!(run.collect::<BTreeSet<&str>>(), found);
+        let all_of_a_kind = ["--lib", "--bins"];
+        let run = steps
+            .into_iter()
+            .filter(|name| !all_of_a_kind.contains(name));
+        let run: BTreeSet<String> = run.map(str::to_owned).collect();
+        assert_eq!(run, found);
     }
 }

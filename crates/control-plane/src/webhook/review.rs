@@ -313,13 +313,13 @@ mod tests {
                 "the object",
                 &too_much,
                 &much,
-                Some("the object has 150003 values"),
+                Some("the object has 200003 values"),
             ),
             (
                 "the old one",
                 &much,
                 &too_much,
-                Some("the old object has 150003 values"),
+                Some("the old object has 200003 values"),
             ),
         ] {
             let request = json!({"uid": "u", "object": object, "oldObject": old});

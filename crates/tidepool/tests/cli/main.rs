@@ -4,6 +4,7 @@
 
 mod admitting;
 mod asking;
+mod configuring;
 mod explaining;
 mod hot_spots;
 mod load;

@@ -1,8 +1,6 @@
 //! Random pods, profiles and LimitRanges: admission changes nothing twice, loses nothing of the user's, and the admitted pod
 //! is of the class that was asked for. `TIDEPOOL_FULL` has 100,000 pods.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use engine::admission::{
     AdmissionRequest, AdmissionSettings, ColocationProfile, LimitKind, LimitRange, LimitRangeItem,
     Mutation, Probability, admit, keys, mutate, pod_qos, validate,

@@ -3,8 +3,6 @@
 //! A reclaimed pod evicts only reclaimed pods of lower priority, with every plugin that preempts. No pod gets a node whose
 //! reclaimed resources are less than the requests of its pods.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,5 @@
 //! Large numbers: a backlog of thousands of pods, and costs that must not grow with the square of something.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 mod backlog;
 mod growth;
 mod plans;

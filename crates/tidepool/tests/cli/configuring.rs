@@ -1,7 +1,5 @@
 //! `tidepool config`, as a person runs it.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
-
 use std::path::Path;
 use std::process::Command;
 

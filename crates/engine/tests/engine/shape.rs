@@ -3,7 +3,6 @@
     clippy::disallowed_methods,
     reason = "a test may read the sources it is about"
 )]
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,8 +4,6 @@
 //! After every decision the pods of each unit are counted again from a plain record of the history, with code of its own: no
 //! decision takes a unit past its maxCount.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;

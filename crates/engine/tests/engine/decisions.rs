@@ -3,8 +3,6 @@
 //! After every step all invariants hold, no chosen node is overcommitted, no pod is lost, and the same history gives the
 //! same instructions, byte for byte.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

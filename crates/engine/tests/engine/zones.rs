@@ -4,8 +4,6 @@
 //! After every step the zones of all pods are compared by a plain record of what the API server has: no pod has a zone that
 //! another has alone. `TIDEPOOL_FULL` has a million steps.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

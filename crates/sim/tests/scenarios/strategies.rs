@@ -1,9 +1,7 @@
 //! Katalyst's three scoring strategies in the four versions of the configuration: one scenario, one row per combination.
 
-#![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
-
 const SCENARIO: &str = include_str!(
-    "../../../scenarios/colocation/the-strategy-places-reclaimed-and-online-pods.yaml"
+    "../../../../scenarios/colocation/the-strategy-places-reclaimed-and-online-pods.yaml"
 );
 
 /// Replaces a part of the scenario that must occur in it exactly so often.

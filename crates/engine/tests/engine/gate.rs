@@ -4,8 +4,6 @@
 //! The store is the judge: after every commit no node has more than its native, reclaimed and idle capacity, no unit more than its
 //! maxCount, and no NUMA zone two owners. In the end no hold is left. `TIDEPOOL_FULL` has ten times as many histories.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

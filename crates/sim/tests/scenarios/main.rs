@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
+mod strategies;
+
 use std::path::{Path, PathBuf};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -77,7 +79,7 @@ const SMALL: &str = "cluster: {nodes: [{name: a, cpu: 1}]}\npods: [{name: p, cpu
 /// The configuration of a page of the documentation does what the page says.
 #[test]
 fn gpu_machines_are_kept_for_gpu_work() {
-    let page = include_str!("../../../docs/keep-gpu-machines-for-gpu-work.md");
+    let page = include_str!("../../../../docs/keep-gpu-machines-for-gpu-work.md");
     let (_, page) = page.split_once("```yaml\n").unwrap();
     let (configuration, _) = page.split_once("```").unwrap();
     let configuration: String = configuration
