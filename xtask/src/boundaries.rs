@@ -31,9 +31,7 @@ const ENGINE_NEVER: &[(&str, &str)] = &[
 pub(crate) fn violations() -> Result<Vec<String>> {
     let text = std::fs::read_to_string(process::root().join("ARCHITECTURE.md"))
         .context("cannot read ARCHITECTURE.md")?;
-    let metadata =
-        process::read(process::cargo().args(["metadata", "--format-version=1", "--locked"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).context("cargo metadata is not JSON")?;
+    let metadata = process::metadata(&[])?;
     let tree = process::read(process::cargo().args([
         "tree",
         "--package=engine",
@@ -68,6 +66,25 @@ fn documented(text: &str) -> Graph {
         Some((name, Edges { normal, dev }))
     })
     .collect()
+}
+
+/// These crates, and those that use one of them, directly or not, if only in tests.
+pub(crate) fn with_dependents(metadata: &Value, crates: BTreeSet<String>) -> BTreeSet<String> {
+    let graph = actual(metadata);
+    let mut found = crates;
+    loop {
+        let uses_one = |edges: &Edges| {
+            (&edges.normal | &edges.dev)
+                .iter()
+                .any(|it| found.contains(it))
+        };
+        let dependents = graph.iter().filter(|(_, edges)| uses_one(edges));
+        let dependents: BTreeSet<String> = dependents.map(|(name, _)| name.clone()).collect();
+        if dependents.is_subset(&found) {
+            return found;
+        }
+        found.extend(dependents);
+    }
 }
 
 /// The dependencies between our crates, from Cargo's metadata.

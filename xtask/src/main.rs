@@ -45,6 +45,8 @@ struct Cli {
 enum Command {
     /// Run every test; the last line is `N passed, N failed`
     Test(test::Options),
+    /// Run the checks, unit tests and scenarios that the changes of the working copy may break: two minutes
+    Quick(test::QuickOptions),
     /// Build the real Kubernetes control plane from the Go module registry, and print its directory
     Controlplane,
     /// Install containerd, runc and QEMU for the tests on real nodes, and print the directory of the guest's kernel
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Test(options) => test::run(&options),
+        Command::Quick(options) => test::quick(&options),
         Command::Controlplane => controlplane::print_directory(),
         Command::Guest => guest::print_directory(),
         Command::Bench(options) => bench::run(&options),

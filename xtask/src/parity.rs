@@ -89,6 +89,13 @@ pub(crate) fn command(flags: &[String]) -> Result<Command> {
     Ok(command)
 }
 
+/// Whether the oracles of a comparison are there, perhaps of older sources.
+pub(crate) fn is_built(comparison: &str) -> Result<bool> {
+    let directory = directory()?;
+    let mut oracles = oracles(comparison).iter();
+    Ok(oracles.all(|oracle| directory.join(oracle.name).is_file()))
+}
+
 fn directory() -> Result<PathBuf> {
     Ok(process::directory()?.join("oracles"))
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 /// The root of the checkout: xtask is compiled inside it.
 pub(crate) fn root() -> &'static Path {
@@ -89,6 +90,14 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
         bail!("`{}` failed with {}", shown(command), output.status);
     }
     String::from_utf8(output.stdout).with_context(|| format!("the output of `{name}` is not text"))
+}
+
+/// What Cargo knows of the workspace.
+pub(crate) fn metadata(flags: &[&str]) -> Result<Value> {
+    let mut metadata = cargo();
+    metadata.args(["metadata", "--format-version=1", "--locked"]);
+    let text = read(metadata.args(flags))?;
+    serde_json::from_str(&text).context("cargo metadata is not JSON")
 }
 
 /// The program's path, if it is on the search path.

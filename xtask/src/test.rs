@@ -1,20 +1,23 @@
 //! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
 //!
 //! The steps are in `steps`, how tests are started and counted in `count`. The first steps are short and run one by one, the others
-//! in two lanes at the same time.
+//! in two lanes at the same time. `quick` is the short form for the changes of a working copy.
 
 mod count;
+mod outcome;
+mod quick;
 mod steps;
 
 use std::process::ExitCode;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::{guest, process};
-use count::Count;
+use outcome::{Outcome, WIDTH};
+pub(crate) use quick::{QuickOptions, quick};
 use steps::{Lane, Needs, STEPS, Step, Suite};
 
 #[derive(Args)]
@@ -38,21 +41,12 @@ pub(crate) struct Options {
     from: Option<String>,
 }
 
-/// What became of a step, for the table at the end.
-struct Outcome {
-    name: &'static str,
-    took: Duration,
-    count: Count,
-    /// What its failed tests printed.
-    failures: Vec<String>,
-}
-
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let started = Instant::now();
     let selected = selected(options)?;
     if options.list {
         for step in selected {
-            println!("{:<width$}  {}", step.name, step.shows, width = width());
+            println!("{:<WIDTH$}  {}", step.name, step.shows);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -76,56 +70,19 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Err(panic) => std::panic::resume_unwind(panic),
     }
 
-    println!();
-    for Outcome { failures, .. } in &finished {
-        failures.iter().for_each(|line| println!("{line}"));
-    }
-    let mut total = Count::default();
-    for Outcome {
-        name, took, count, ..
-    } in &finished
-    {
-        total.add(*count);
-        println!(
-            "{name:<width$}  {:>5} s  {:>5} passed  {:>3} failed  {}",
-            took.as_secs(),
-            count.passed,
-            count.failed,
-            verdict(*count),
-            width = width()
-        );
-    }
+    let result = outcome::print(&finished);
     if !without_root.is_empty() {
         println!("not run without root: {}", names(&without_root));
     }
-    println!("took {:.0?}", started.elapsed());
-    println!("{} passed, {} failed", total.passed, total.failed);
-    Ok(if total.failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    outcome::print_total(started, result)
 }
 
 /// Runs all of them, also after one has failed.
 fn run_steps(steps: &[&'static Step], full: bool) -> Vec<Outcome> {
     let run = |step: &&'static Step| {
-        let started = Instant::now();
-        println!("==> {}: {}", step.name, step.shows);
-        let mut suite = Suite::new(step.name, full);
-        let count = (step.run)(&mut suite).unwrap_or_else(|error| {
-            suite.failures.push(format!("{}: {error:#}", step.name));
-            println!("{error:#}");
-            Count::one(false)
-        });
-        let took = started.elapsed();
-        println!("<== {}: {} ({took:.0?})", step.name, verdict(count));
-        Outcome {
-            name: step.name,
-            took,
-            count,
-            failures: suite.failures,
-        }
+        Outcome::of(step.name, step.shows, |failures| {
+            (step.run)(&mut Suite::new(step.name, full, failures))
+        })
     };
     steps.iter().map(run).collect()
 }
@@ -182,18 +139,6 @@ fn given_controlplane() -> bool {
 fn names(steps: &[&Step]) -> String {
     let names: Vec<&str> = steps.iter().map(|step| step.name).collect();
     names.join(", ")
-}
-
-fn width() -> usize {
-    let lengths = STEPS.iter().map(|step| step.name.len());
-    lengths.max().unwrap_or_default()
-}
-
-fn verdict(count: Count) -> &'static str {
-    match count.failed {
-        0 => "ok",
-        _ => "FAILED",
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub(super) struct Step {
     pub(super) shows: &'static str,
     pub(super) lane: Lane,
     pub(super) needs: Needs,
-    pub(super) run: fn(&mut Suite) -> Result<Count>,
+    pub(super) run: fn(&mut Suite<'_>) -> Result<Count>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,14 +203,14 @@ pub(super) const STEPS: &[Step] = &[
         run: |suite| {
             let mut command = judge::command()?;
             command.args((!suite.full).then_some("--quick"));
-            count_tests(suite.step, &mut command, &mut suite.failures)
+            count_tests(suite.step, &mut command, suite.failures)
         },
     },
 ];
 
 /// Binaries without I/O, beside the unit tests. All steps select tests of the whole workspace: a selection of packages would give
 /// dependencies other features, and compile them again.
-const UNIT: &[&str] = &["--lib", "--bins", "engine", "protobuf", "scenarios"];
+pub(super) const UNIT: &[&str] = &["--lib", "--bins", "engine", "protobuf", "scenarios"];
 const COMPONENTS: &[&str] = &[
     "all",
     "cli",
@@ -238,19 +238,19 @@ const LINTS: &[&str] = &[
 const TIMED: &str = "timed::";
 
 /// What a step needs.
-pub(super) struct Suite {
+pub(super) struct Suite<'a> {
     step: &'static str,
     full: bool,
     /// What failed tests printed.
-    pub(super) failures: Vec<String>,
+    failures: &'a mut Vec<String>,
 }
 
-impl Suite {
-    pub(super) fn new(step: &'static str, full: bool) -> Self {
+impl<'a> Suite<'a> {
+    pub(super) fn new(step: &'static str, full: bool, failures: &'a mut Vec<String>) -> Self {
         Self {
             step,
             full,
-            failures: Vec::new(),
+            failures,
         }
     }
 
@@ -287,18 +287,24 @@ impl Suite {
         let mut tests = process::cargo();
         tests.args(["test", "--workspace", "--locked"]);
         tests.arg("--no-fail-fast");
-        for binary in binaries {
-            tests.args((!binary.starts_with("--")).then_some("--test"));
-            tests.arg(binary);
-        }
+        tests.args(targets(binaries));
         // Tests only ask whether it is set.
         match self.full {
             true => tests.env("TIDEPOOL_FULL", "1"),
             false => tests.env_remove("TIDEPOOL_FULL"),
         };
         tests.envs(variables.iter().cloned());
-        count_tests(self.step, tests.arg("--").args(flags), &mut self.failures)
+        count_tests(self.step, tests.arg("--").args(flags), self.failures)
     }
+}
+
+/// Flags of cargo that select these targets.
+pub(super) fn targets(binaries: &[&str]) -> Vec<String> {
+    let flag = |binary: &&str| match binary.starts_with("--") {
+        true => (*binary).to_owned(),
+        false => format!("--test={binary}"),
+    };
+    binaries.iter().map(flag).collect()
 }
 
 #[cfg(test)]
