@@ -124,3 +124,27 @@ async fn connection(flags: &Flags, configuration: &Configuration) -> anyhow::Res
     };
     component::connection(path.as_deref(), flags.master.as_ref()).await
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn the_number_of_nodes_to_choose_among_reaches_the_engine() {
+        let cursor = |arguments: &[&str]| {
+            let cli = Cli::try_parse_from([&["x"], arguments].concat()).unwrap();
+            prepare(&cli.flags).unwrap().1.settings.cursor
+        };
+        assert_eq!(cursor(&[]), Cursor::default());
+        let among_three = format!("{:?}", cursor(&["--randomize-node-selection=3"]));
+        assert!(among_three.contains("among: 3"), "{among_three}");
+    }
+}

@@ -461,6 +461,16 @@ fn files_of_co_location() {
                 !on(profile, Point::PostFilter, "DefaultPreemption"),
                 "{case}"
             );
+            let weight = |name: &str| weights(profile).into_iter().find(|it| it.0 == name);
+            assert_eq!(
+                [
+                    "QoSAwareNodeResourcesFit",
+                    "QoSAwareNodeResourcesBalancedAllocation"
+                ]
+                .map(|name| weight(name).map(|it| it.1)),
+                [Some(if name == "spread" { 4 } else { 15 }), Some(1)],
+                "{case}"
+            );
             assert!(!on(profile, Point::Score, "NodeResourcesFit"), "{case}");
             assert!(on(profile, Point::Filter, "NodeResourcesFit"), "{case}");
             assert_eq!(
