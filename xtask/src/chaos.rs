@@ -9,6 +9,15 @@ use crate::{controlplane, process};
 /// Selects a planted fault, and with it another build of the scheduler.
 const PLANTED: &str = "--planted";
 
+/// The names of all planted faults.
+pub(crate) const PLANTED_FAULTS: [&str; 5] = [
+    "bind-without-uid",
+    "no-fence",
+    "lost-wake-up",
+    "assumed-forever",
+    "incomplete-list",
+];
+
 pub(crate) fn run(flags: &[String]) -> Result<ExitCode> {
     let is_planted = flags.iter().any(|flag| flag.starts_with(PLANTED));
     let mut chaos = match is_planted {
@@ -38,4 +47,20 @@ pub(crate) fn command_with_planted_faults() -> Result<Command> {
     chaos.arg("--program");
     chaos.arg(directory.join("examples/planted-scheduler"));
     Ok(chaos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_planted_faults_are_those_of_the_scheduler() {
+        let source = process::root().join("crates/control-plane/src/planted.rs");
+        let source = std::fs::read_to_string(source).unwrap();
+        let known: Vec<&str> = source
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("(Self::")?.split('"').nth(1))
+            .collect();
+        assert_eq!(known, PLANTED_FAULTS);
+    }
 }

@@ -196,6 +196,13 @@ pub(super) const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "planted",
+        lane: Lane::Others,
+        shows: "the chaos run finds planted faults: two, chosen by the commit",
+        needs: Needs::ControlPlane,
+        run: |suite| suite.planted_faults(),
+    },
+    Step {
         name: "judge",
         lane: Lane::Others,
         shows: "Kubernetes' own tests of scheduling pass",
@@ -265,6 +272,20 @@ impl<'a> Suite<'a> {
         println!("    {cases} --seed=1 {seed}");
         let flags = [comparison, &cases, "--seed=1", &seed].map(str::to_owned);
         passes(&mut parity::command(&flags)?)
+    }
+
+    /// With `--full` all of them.
+    fn planted_faults(&self) -> Result<Count> {
+        let faults = chaos::PLANTED_FAULTS;
+        let first = seed::of_commit()? as usize % faults.len();
+        let most = if self.full { faults.len() } else { 2 };
+        let mut count = Count::default();
+        for fault in faults.iter().cycle().skip(first).take(most) {
+            let mut command = chaos::command_with_planted_faults()?;
+            command.args(["--planted", fault, "--minutes=1", "--seed=1"]);
+            count.add(passes(&mut command)?);
+        }
+        Ok(count)
     }
 
     /// Runs these test binaries of the workspace, with flags of the tests.
