@@ -1,163 +1,193 @@
-//! The commands of the documentation, run as printed.
+//! The commands of the documentation run as printed, and print what the documentation shows.
+//!
+//! Every page is followed from top to bottom in terminals of its own (`documents/terminal.rs`). A page that starts
+//! `tidepool up` uses that cluster, any other one the real control plane. `documents/blocks.rs` has the marks for blocks that
+//! do not run.
 
-use std::{
-    path::Path,
-    process::{Command, Stdio},
-};
+mod blocks;
+mod mask;
+mod plan;
+mod terminal;
 
-use crate::up::Up;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-/// One block of a document, with the language it is marked with.
-struct Block<'a> {
-    language: &'a str,
-    text: &'a str,
+use e2e::{ControlPlane, Options};
+use serde_json::{Value, json};
+
+use self::plan::{Plan, Run, Step};
+use self::terminal::{Printed, Terminals};
+
+/// How long the cluster may take until commands that only look print what the page shows.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Pages outside of `docs/` that may have commands for users.
+const MORE_PAGES: [&str; 3] = ["CONTRIBUTING.md", "README.md", "SECURITY.md"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-fn blocks(document: &str) -> Vec<Block<'_>> {
-    let fenced = document.split("```").skip(1).step_by(2);
-    fenced
-        .filter_map(|block| block.split_once('\n'))
-        .map(|(language, text)| Block { language, text })
-        .collect()
+fn plan(page: &str) -> Result<Plan, String> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    Plan::of(&text).map_err(|problems| format!("{page}:\n{}\n", problems.join("\n")))
 }
 
-/// Where a reader would be: `tidepool`, `kubectl` and `cargo run` work, and `up` runs in another terminal. Returns what was
-/// printed: of a command that fails, its errors.
-fn shell(up: &Up, script: &str, directory: &Path, fails: bool) -> String {
-    let prelude = format!(
-        "set -e\ntidepool() {{ {} \"$@\"; }}\nkubectl() {{ {} \"$@\"; }}\ncargo() {{ shift 3; tidepool \"$@\"; }}\n",
-        up.program().display(),
-        up.kubectl_program().display()
-    );
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg(prelude + script)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", up.home())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    let success = output.status.success();
-    assert_eq!(success, !fails, "{script}\n{stdout}\n{stderr}");
-    if fails { stderr } else { stdout }
+/// All pages that there are.
+fn pages() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("docs")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let documents = paths.filter(|path: &PathBuf| path.extension().is_some_and(|it| it == "md"));
+    let names = documents.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned());
+    let mut pages: Vec<String> = names.map(|name| format!("docs/{name}")).collect();
+    pages.extend(MORE_PAGES.map(str::to_owned));
+    pages.sort();
+    pages
 }
 
-/// What a document shows of a command that fails.
-const ERROR: &str = "Error from server";
-
-/// What of a line is the same in every run: its first word, or all of it in a table of scores, in JSON and in an error.
-fn lasting(line: &str) -> &str {
-    match line.starts_with(['|', 'T', '{']) || line.starts_with(ERROR) {
-        true => line,
-        false => line.split_whitespace().next().unwrap_or_default(),
-    }
+/// One test per page that has something to run.
+macro_rules! pages {
+    ($($test:ident: $page:literal,)*) => {
+        const FOLLOWED: &[&str] = &[$($page),*];
+        $(
+            #[test]
+            fn $test() {
+                follow($page);
+            }
+        )*
+    };
 }
 
-/// The arguments of a block that starts `tidepool up`, which runs in another terminal.
-fn up_arguments<'a>(block: &Block<'a>) -> Option<Vec<&'a str>> {
-    let starts = ["cargo run --release -- up", "tidepool up"];
-    let command = block
-        .text
-        .strip_suffix('\n')
-        .filter(|_| block.language == "sh")?;
-    let rest = starts
-        .iter()
-        .find_map(|start| command.strip_prefix(start))?;
-    assert!(!rest.contains('\n'), "it does not end by itself: {command}");
-    Some(rest.split_whitespace().collect())
+pages! {
+    the_readme_works: "README.md",
+    jobs_run_on_idle_capacity: "docs/colocation.md",
+    a_configuration_is_checked: "docs/configuration.md",
+    dedicated_pods_have_numa_zones: "docs/dedicated-cores.md",
+    the_embedded_cluster_works: "docs/embedded-cluster.md",
+    the_first_five_minutes_work: "docs/getting-started.md",
+    the_controller_of_hot_spots_is_installed: "docs/hot-spots.md",
+    gpu_machines_are_kept_for_gpu_work: "docs/keep-gpu-machines-for-gpu-work.md",
+    pods_find_their_schedulers: "docs/many-schedulers.md",
+    reserved_machines_fill_first_and_spot_pods_go_first: "docs/resource-policy.md",
+    the_scheduler_runs_on_a_cluster: "docs/run-on-a-cluster.md",
+    the_agent_is_installed: "docs/run-the-agent.md",
+    a_scenario_runs: "docs/scenarios.md",
+    the_controller_of_agents_is_installed: "docs/silent-agents.md",
+    a_cluster_has_simulated_nodes: "docs/simulated-nodes.md",
+    mid_and_batch_resources_are_published: "docs/tier-capacity.md",
+    pods_of_every_tier_are_admitted: "docs/tiers.md",
 }
 
-/// Runs every `sh` block, in one shell each; what a `text` block behind it shows was printed. A `yaml` block that begins with
-/// a name, as `# gpu.yaml`, is a file; the files of the repository are where they are.
-fn follow(document: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let document = std::fs::read_to_string(root.join(document)).unwrap();
-    let blocks = blocks(&document);
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["deploy", "docs"] {
-        std::os::unix::fs::symlink(root.join(name), directory.path().join(name)).unwrap();
-    }
-    for block in blocks.iter().filter(|block| block.language == "yaml") {
-        let first = block.text.lines().next().unwrap_or_default();
-        if let Some(name) = first.strip_prefix("# ") {
-            std::fs::write(directory.path().join(name), block.text).unwrap();
+#[test]
+fn every_page_runs_its_commands_or_says_why_not() {
+    let (mut found, mut problems) = (BTreeSet::new(), String::new());
+    for page in pages() {
+        match plan(&page) {
+            Ok(plan) if plan.steps.is_empty() => {}
+            Ok(_) => drop(found.insert(page)),
+            Err(problem) => problems.push_str(&problem),
         }
     }
-    let arguments = blocks.iter().find_map(up_arguments).unwrap_or_default();
-    let arguments = arguments.iter().map(|argument| {
-        let file = directory.path().join(argument);
-        let argument = if file.is_file() {
-            file
-        } else {
-            argument.into()
-        };
-        argument.display().to_string()
-    });
-    let arguments: Vec<String> = arguments.collect();
-    let up = Up::start(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-    let (mut printed, mut ran) = (None, 0);
-    for (at, block) in blocks.iter().enumerate() {
-        match block.language {
-            "sh" if up_arguments(block).is_some() => {}
-            "sh" => {
-                let export = "export KUBECONFIG=~/.cache/tidepool/kubeconfig\n";
-                let script = [export, block.text].concat();
-                let fails = blocks
-                    .get(at + 1)
-                    .is_some_and(|next| next.language == "text" && next.text.starts_with(ERROR));
-                printed = Some(shell(&up, &script, directory.path(), fails));
-                ran += 1;
-            }
-            "text" => {
-                if let Some(printed) = printed.take() {
-                    let shown: Vec<&str> = block.text.lines().map(lasting).collect();
-                    let lines: Vec<&str> = printed.lines().map(lasting).collect();
-                    let is_there = |word: &&&str| !lines.contains(word);
-                    let missing: Vec<_> = shown.iter().filter(is_there).collect();
-                    assert!(missing.is_empty(), "{missing:?} are not in:\n{printed}");
+    assert!(problems.is_empty(), "{problems}");
+    let followed: BTreeSet<String> = FOLLOWED.iter().map(|&page| page.to_owned()).collect();
+    assert_eq!(followed.len(), FOLLOWED.len(), "a page is followed twice");
+    assert_eq!(
+        found, followed,
+        "pages with commands, and pages with a test above"
+    );
+}
+
+/// Does what a reader of the page does.
+fn follow(page: &str) {
+    let plan = plan(page).unwrap_or_else(|problem| panic!("{problem}"));
+    let mut terminals = Terminals::open(&plan.files);
+    match plan.needs_cluster() {
+        true => with_control_plane(|control_plane| {
+            terminals.write_kubeconfig(&kubeconfig(control_plane));
+            go(page, &plan, &mut terminals);
+        }),
+        false => go(page, &plan, &mut terminals),
+    }
+}
+
+fn go(page: &str, plan: &Plan, terminals: &mut Terminals) {
+    for step in &plan.steps {
+        match step {
+            Step::Start { command, .. } => {
+                terminals.start(command);
+                if command.split_whitespace().any(|word| word == "up") {
+                    terminals.await_print("kubeconfig: ");
                 }
             }
-            _ => {}
+            Step::Run(run) => {
+                if let Err(problem) = run_as_shown(terminals, run) {
+                    panic!("{page}:{}:\n{}\n{problem}", run.line, run.commands);
+                }
+            }
         }
     }
-    assert!(ran > 0, "there is nothing to follow");
+    terminals.assert_running();
 }
 
-#[test]
-fn the_first_five_minutes_work() {
-    follow("docs/getting-started.md");
+/// Runs a block. Commands that only look are repeated until they print what the page shows, because a reader also waits.
+fn run_as_shown(terminals: &Terminals, run: &Run) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let result = check(run, &terminals.run(&run.commands));
+        if result.is_ok() || !run.only_looks() || Instant::now() > deadline {
+            return result;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
-#[test]
-fn the_readme_works() {
-    follow("README.md");
+fn check(run: &Run, printed: &Printed) -> Result<(), String> {
+    let text = &printed.text;
+    if printed.code != Some(run.exit_code) {
+        let code = printed.code;
+        let want = run.exit_code;
+        return Err(format!("exit code {code:?} instead of {want}:\n{text}"));
+    }
+    let Some(shown) = &run.output else {
+        return Ok(());
+    };
+    match shown.difference(text) {
+        None => Ok(()),
+        Some(difference) => Err(format!("{difference}\n\nprinted as a whole:\n{text}")),
+    }
 }
 
-#[test]
-fn gpu_machines_are_kept_for_gpu_work() {
-    follow("docs/keep-gpu-machines-for-gpu-work.md");
+/// It ends with the last test that holds or awaits it.
+static SHARED: Mutex<Weak<Mutex<ControlPlane>>> = Mutex::new(Weak::new());
+
+/// Gives the cluster of a reader to one page at a time. Pages install components on it, and each of them is complete.
+fn with_control_plane(follow: impl FnOnce(&ControlPlane)) {
+    let shared = {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let control_plane = ControlPlane::start(Options {
+                // No controller makes the ServiceAccounts that it wants.
+                disable_admission_plugins: vec!["ServiceAccount".to_owned()],
+                ..Options::default()
+            });
+            let control_plane = Arc::new(Mutex::new(control_plane.unwrap()));
+            *shared = Arc::downgrade(&control_plane);
+            control_plane
+        })
+    };
+    let control_plane = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    follow(&control_plane);
 }
 
-#[test]
-fn jobs_run_on_idle_capacity() {
-    follow("docs/colocation.md");
-}
-
-#[test]
-fn reserved_machines_fill_first_and_spot_pods_go_first() {
-    follow("docs/resource-policy.md");
-}
-
-#[test]
-fn pods_of_every_tier_are_admitted() {
-    follow("docs/tiers.md");
-}
-
-#[test]
-fn dedicated_pods_have_numa_zones() {
-    follow("docs/dedicated-cores.md");
+/// With a second context, which pages name.
+fn kubeconfig(control_plane: &ControlPlane) -> String {
+    let text = control_plane.admin().to_yaml();
+    let mut kubeconfig: Value = serde_json::from_str(&text).unwrap();
+    let contexts = kubeconfig["contexts"].as_array_mut().unwrap();
+    let context = contexts[0]["context"].clone();
+    contexts.push(json!({"name": "prod", "context": context}));
+    kubeconfig.to_string()
 }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -62,18 +62,6 @@ impl Up {
             program,
             home,
         }
-    }
-
-    pub(crate) fn program(&self) -> &Path {
-        &self.program
-    }
-
-    pub(crate) fn kubectl_program(&self) -> &Path {
-        self.kubectl.program()
-    }
-
-    pub(crate) fn home(&self) -> &Path {
-        self.home.path()
     }
 
     /// Runs kubectl, whatever its exit code.
