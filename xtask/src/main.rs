@@ -19,6 +19,7 @@ mod docs;
 mod generate;
 mod guest;
 mod judge;
+mod mutants;
 #[cfg(test)]
 mod names;
 mod parity;
@@ -78,6 +79,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         flags: Vec<String>,
     },
+    /// Change the engine in many small ways, one at a time, and find the changes that no test notices
+    Mutants(mutants::Options),
     /// Write the embedded cluster's schema table, from Kubernetes' own types, and the definitions of custom kinds
     Gen {
         /// Write nothing; fail if the table in the repository is stale
@@ -108,6 +111,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Parity { flags } => parity::run(&flags),
         Command::Judge { flags } => judge::run(&flags),
         Command::Chaos { flags } => chaos::run(&flags),
+        Command::Mutants(options) => mutants::run(&options),
         Command::Gen { check } => generate::run(check).map(|()| ExitCode::SUCCESS),
     }
 }

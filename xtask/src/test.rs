@@ -102,13 +102,14 @@ fn selected(options: &Options) -> Result<Vec<&'static Step>> {
         return Ok(positions.into_iter().map(|it| &STEPS[it]).collect());
     }
     let first = options.from.as_ref().map_or(Ok(0), position)?;
-    Ok(STEPS[first..].iter().collect())
+    let is_wanted = |step: &&Step| step.needs != Needs::Full || options.full || options.list;
+    Ok(STEPS[first..].iter().filter(is_wanted).collect())
 }
 
 /// The steps that can run here, and those that need root. Without Go nothing runs: the other steps would only hide what is missing.
 fn runnable(selected: Vec<&'static Step>) -> Result<(Vec<&'static Step>, Vec<&'static Step>)> {
     let with_go = |step: &&&Step| match step.needs {
-        Needs::Nothing => false,
+        Needs::Nothing | Needs::Full => false,
         Needs::Go => true,
         Needs::ControlPlane | Needs::ControlPlaneAndRoot => !given_controlplane(),
     };
@@ -168,6 +169,13 @@ mod tests {
             "--from: {all}"
         );
         assert!(selected(&[], Some("chaos")).starts_with("chaos"), "--from");
+        assert!(!all.contains("mutants"), "without --full: {all}");
+        assert_eq!(selected(&["mutants"], None), "mutants", "--only");
+        let full = super::selected(&Options {
+            full: true,
+            ..options(&[], None)
+        });
+        assert!(names(&full.unwrap()).contains("mutants"), "--full");
         let error = super::selected(&options(&["unitt"], None)).err().unwrap();
         let error = error.to_string();
         assert!(error.contains("no step `unitt`"), "{error}");

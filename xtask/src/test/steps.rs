@@ -6,7 +6,8 @@ use anyhow::Result;
 
 use super::count::{Count, count_tests, has_no_hits, passes};
 use crate::{
-    annotations, boundaries, chaos, controlplane, guest, judge, parity, process, seed, wording,
+    annotations, boundaries, chaos, controlplane, guest, judge, mutants, parity, process, seed,
+    wording,
 };
 
 pub(super) struct Step {
@@ -37,6 +38,8 @@ pub(super) enum Needs {
     ControlPlane,
     /// The control plane, and root, to run containers.
     ControlPlaneAndRoot,
+    /// An hour: it runs with `--full` only, or when it is selected by name.
+    Full,
 }
 
 pub(super) const STEPS: &[Step] = &[
@@ -203,6 +206,13 @@ pub(super) const STEPS: &[Step] = &[
         run: |suite| suite.planted_faults(),
     },
     Step {
+        name: "mutants",
+        lane: Lane::Others,
+        shows: "tests fail for mutants of plugins, queue, gate and node advice: an hour, with --full only",
+        needs: Needs::Full,
+        run: |_| passes(&mut mutants::command(MINUTES_OF_MUTANTS)?),
+    },
+    Step {
         name: "judge",
         lane: Lane::Others,
         shows: "Kubernetes' own tests of scheduling pass",
@@ -243,6 +253,8 @@ const LINTS: &[&str] = &[
 
 /// Tests with this in their path have bounds on time, and run without other tests beside them.
 const TIMED: &str = "timed::";
+
+const MINUTES_OF_MUTANTS: u64 = 60;
 
 /// What a step needs.
 pub(super) struct Suite<'a> {
