@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use e2e::{ControlPlane, Options};
 use serde_json::{Value, json};
 
-use self::plan::{Plan, Run, Step};
-use self::terminal::{Printed, Terminals};
+use self::plan::{Plan, Run, Shown, Step};
+use self::terminal::{Display, Printed, Terminals};
 
 /// How long the cluster may take until commands that only look print what the page shows.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,29 +115,48 @@ fn follow(page: &str) {
 
 fn go(page: &str, plan: &Plan, terminals: &mut Terminals) {
     for step in &plan.steps {
-        match step {
-            Step::Start { command, .. } => {
-                terminals.start(command);
-                if command.split_whitespace().any(|word| word == "up") {
-                    terminals.await_print("kubeconfig: ");
-                }
-            }
-            Step::Run(run) => {
-                if let Err(problem) = run_as_shown(terminals, run) {
-                    panic!("{page}:{}:\n{}\n{problem}", run.line, run.commands);
-                }
-            }
+        let (line, commands, result) = match step {
+            Step::Start {
+                line,
+                command,
+                output,
+            } => (line, command, start(terminals, command, output.as_ref())),
+            Step::Run(run) => (&run.line, &run.commands, run_as_shown(terminals, run)),
+        };
+        if let Err(problem) = result {
+            panic!("{page}:{line}:\n{commands}\n{problem}");
         }
     }
-    terminals.assert_running();
+    terminals.close();
+}
+
+/// Starts a command in a terminal of its own, and waits until it shows what the page shows.
+fn start(terminals: &mut Terminals, command: &str, output: Option<&Shown>) -> Result<(), String> {
+    let Some(shown) = output else {
+        terminals.start(command, Display::Lines);
+        if command.split_whitespace().any(|word| word == "up") {
+            terminals.await_print("kubeconfig: ");
+        }
+        return Ok(());
+    };
+    terminals.start(command, Display::Page);
+    eventually(|| compare(shown, &terminals.page()))
 }
 
 /// Runs a block. Commands that only look are repeated until they print what the page shows, because a reader also waits.
 fn run_as_shown(terminals: &Terminals, run: &Run) -> Result<(), String> {
+    let once = || check(run, &terminals.run(&run.commands));
+    match run.only_looks() {
+        true => eventually(once),
+        false => once(),
+    }
+}
+
+fn eventually(attempt: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let result = check(run, &terminals.run(&run.commands));
-        if result.is_ok() || !run.only_looks() || Instant::now() > deadline {
+        let result = attempt();
+        if result.is_ok() || Instant::now() > deadline {
             return result;
         }
         std::thread::sleep(PAUSE);
@@ -151,12 +170,16 @@ fn check(run: &Run, printed: &Printed) -> Result<(), String> {
         let want = run.exit_code;
         return Err(format!("exit code {code:?} instead of {want}:\n{text}"));
     }
-    let Some(shown) = &run.output else {
-        return Ok(());
-    };
-    match shown.difference(text) {
+    match &run.output {
+        Some(shown) => compare(shown, text),
         None => Ok(()),
-        Some(difference) => Err(format!("{difference}\n\nprinted as a whole:\n{text}")),
+    }
+}
+
+fn compare(shown: &Shown, printed: &str) -> Result<(), String> {
+    match shown.difference(printed) {
+        None => Ok(()),
+        Some(difference) => Err(format!("{difference}\n\nprinted as a whole:\n{printed}")),
     }
 }
 
@@ -190,4 +213,25 @@ fn kubeconfig(control_plane: &ControlPlane) -> String {
     let context = contexts[0]["context"].clone();
     contexts.push(json!({"name": "prod", "context": context}));
     kubeconfig.to_string()
+}
+
+#[test]
+fn a_wrong_word_or_exit_code_on_a_page_is_found() {
+    let document = "```sh\nls\n```\n```text\nNAME    AGE\nnode-1  3s\n```\n";
+    let plan = Plan::of(document).unwrap();
+    let [Step::Run(run)] = &plan.steps[..] else {
+        panic!("{plan:?}");
+    };
+    for (text, code, is_shown) in [
+        ("NAME     AGE\nnode-2   14m\n", Some(0), true),
+        ("NAME     AGE\npod-2    14m\n", Some(0), false),
+        ("NAME\nnode-2\n", Some(0), false),
+        ("NAME     AGE\nnode-2   14m\nnode-3   14m\n", Some(0), false),
+        ("NAME     AGE\nnode-2   14m\n", Some(1), false),
+        ("NAME     AGE\nnode-2   14m\n", None, false),
+    ] {
+        let text = text.to_owned();
+        let result = check(run, &Printed { text, code });
+        assert_eq!(result.is_ok(), is_shown, "{result:?}");
+    }
 }

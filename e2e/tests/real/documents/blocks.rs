@@ -5,9 +5,9 @@
 //! | mark | meaning |
 //! |---|---|
 //! | `<!-- not run: REASON -->` | the commands do not run in the test |
-//! | `<!-- not compared: REASON -->` | the text is not the output of commands that ran |
+//! | `<!-- not compared: REASON -->` | the text is not the output of commands that ran; below commands that do not run, it needs no mark |
 //! | `<!-- exact -->` | the output has the same numbers in every run |
-//! | `<!-- varies: BEGINNING -->` | of a line that begins so, the rest may be any text |
+//! | `<!-- varies: BEGINNING -->` | of a line that begins so, the rest may be any text, and there may be any number of them |
 //! | `<!-- exit code N -->` | the commands end with this code, not with 0 |
 
 /// What the language of a block says about it.

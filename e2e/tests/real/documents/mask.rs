@@ -16,23 +16,19 @@ pub(super) enum Precision {
     Exact,
 }
 
-/// The text with nothing but the beginning of lines that begin like this.
-pub(super) fn cut(text: &str, beginnings: &[String]) -> String {
-    let lines = text.lines().map(|line| {
-        let found = beginnings.iter().find(|it| line.starts_with(&it[..]));
-        found.map_or(line, |beginning| beginning)
-    });
-    lines.flat_map(|line| [line, "\n"]).collect()
-}
-
 /// The first difference, or none.
-pub(super) fn difference(shown: &str, printed: &str, precision: Precision) -> Option<String> {
+pub(super) fn difference(
+    shown: &str,
+    printed: &str,
+    precision: Precision,
+    varying: &[String],
+) -> Option<String> {
     let normal = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| match precision {
             Precision::Masked => masked(line),
             Precision::Exact => PORT.replace_all(line.trim_end(), "$1<port>").into_owned(),
         });
-        lines.collect()
+        cut(lines, varying)
     };
     let (shown, printed) = (normal(shown), normal(printed));
     let parts: Vec<&[String]> = shown.split(|line| line.trim() == ELISION).collect();
@@ -58,6 +54,19 @@ pub(super) fn difference(shown: &str, printed: &str, precision: Precision) -> Op
         Some(at) if rest[at..] == **last => None,
         _ => Some(missing(last, rest)),
     }
+}
+
+/// The lines, with nothing but the beginning of those that begin like this, and each beginning once.
+fn cut(lines: impl Iterator<Item = String>, beginnings: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for line in lines {
+        match beginnings.iter().find(|it| line.starts_with(&it[..])) {
+            Some(beginning) if all.last() == Some(beginning) => {}
+            Some(beginning) => all.push(beginning.clone()),
+            None => all.push(line),
+        }
+    }
+    all
 }
 
 fn position(part: &[String], lines: &[String]) -> Option<usize> {
@@ -99,7 +108,7 @@ fn pattern(text: &str) -> Regex {
 }
 
 /// What stands for each pattern. The order matters: the parts of a time are numbers, too.
-static MASKS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
+static MASKS: LazyLock<[(Regex, &str); 12]> = LazyLock::new(|| {
     let mask = |text, stands| (pattern(text), stands);
     [
         mask(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
@@ -128,6 +137,8 @@ static MASKS: LazyLock<[(Regex, &str); 11]> = LazyLock::new(|| {
         // The number decides about the plural.
         mask(r"# (\w+[^s\W])s\b", "# $1"),
         mask(r"(^| )[+-]#", "$1#"),
+        // How full a node is, on the page of `up`.
+        mask("[█▒·]+", "<bar>"),
     ]
 });
 
@@ -144,6 +155,10 @@ fn masked(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn difference(shown: &str, printed: &str, precision: Precision) -> Option<String> {
+        super::difference(shown, printed, precision, &[])
+    }
 
     #[test]
     fn what_differs_in_every_run_is_masked_and_nothing_else() {
@@ -164,6 +179,7 @@ mod tests {
                 "12 pods bound, 1 bind failed",
                 "1 pod bound, 0 binds failed",
             ),
+            ("14.5/15.6  ███▒▒··  52/63Gi", "1.0/15.6  ▒▒▒▒▒▒▒  5/63Gi"),
             ("need  0.000 cores", "need -12.500 cores"),
             (
                 "yes  tidepool-up_123e4567-e89b-12d3-a456-426614174000  0",
@@ -228,13 +244,30 @@ mod tests {
 
     #[test]
     fn lines_that_vary_are_compared_as_far_as_they_begin_alike() {
-        let beginnings = ["oldest ".to_owned()];
-        let cut = |text| cut(text, &beginnings);
-        assert_eq!(
-            cut("oldest     demo/a\ndone       a\n"),
-            "oldest \ndone       a\n"
-        );
-        assert_eq!(cut("the oldest a"), "the oldest a\n");
+        let beginnings = ["oldest ".to_owned(), "<time> placed".to_owned()];
+        let differs = |shown, printed| {
+            super::difference(shown, printed, Precision::Masked, &beginnings).is_some()
+        };
+        let printed = "oldest demo/a, waits\ndone a\n10:11:12 placed a\n10:11:13 placed b\nend\n";
+        for (shown, fits) in [
+            (printed, true),
+            (
+                "oldest x\ndone a\n00:00:00  placed z on node-1\nend\n",
+                true,
+            ),
+            (
+                "oldest x\ndone b\n00:00:00  placed z on node-1\nend\n",
+                false,
+            ),
+            ("oldest x\ndone a\n00:00:00  evicted z\nend\n", false),
+            ("oldest x\ndone a\nend\n", false),
+            (
+                "the oldest x\ndone a\n00:00:00  placed z on node-1\nend\n",
+                false,
+            ),
+        ] {
+            assert_eq!(differs(shown, printed), !fits, "{shown}");
+        }
     }
 
     #[test]

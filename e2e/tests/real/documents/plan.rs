@@ -15,7 +15,12 @@ pub(super) enum Step {
     /// Commands that end, in one block.
     Run(Run),
     /// A command that runs in another terminal until the end of the page.
-    Start { line: usize, command: String },
+    Start {
+        line: usize,
+        command: String,
+        /// The page that it shows on its terminal.
+        output: Option<Shown>,
+    },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -38,8 +43,7 @@ pub(super) struct Shown {
 impl Shown {
     /// The first difference from what was printed, or none.
     pub(super) fn difference(&self, printed: &str) -> Option<String> {
-        let cut = |text: &str| mask::cut(text, &self.varying);
-        mask::difference(&cut(&self.text), &cut(printed), self.precision)
+        mask::difference(&self.text, printed, self.precision, &self.varying)
     }
 }
 
@@ -61,6 +65,14 @@ impl Run {
             }
         })
     }
+}
+
+/// What a text is below of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Above {
+    Nothing,
+    NotRun,
+    LastStep,
 }
 
 /// Subcommands that change nothing.
@@ -95,28 +107,26 @@ impl Plan {
             steps: Vec::new(),
         };
         let mut problems = Vec::new();
-        // Whether the next output belongs to the last step.
-        let mut is_open = false;
+        let mut above = Above::Nothing;
         for block in &blocks {
             match block.kind {
                 Kind::Source => {}
                 Kind::File => plan.files.extend(file(block)),
                 Kind::Commands => {
-                    let is_run = block.exempt().is_none();
-                    if is_run {
+                    above = Above::NotRun;
+                    if block.exempt().is_none() {
+                        above = Above::LastStep;
                         match step(block) {
                             Ok(step) => plan.steps.push(step),
                             Err(problem) => problems.push(problem),
                         }
                     }
-                    is_open = is_run;
                 }
-                Kind::Output if block.exempt().is_some() => is_open = false,
                 Kind::Output => {
-                    if let Err(problem) = plan.show(block, is_open) {
-                        problems.push(problem);
+                    let above = std::mem::replace(&mut above, Above::Nothing);
+                    if block.exempt().is_none() && above != Above::NotRun {
+                        problems.extend(plan.show(block, above).err());
                     }
-                    is_open = false;
                 }
             }
         }
@@ -126,18 +136,23 @@ impl Plan {
         }
     }
 
-    fn show(&mut self, block: &Block, is_open: bool) -> Result<(), String> {
+    fn show(&mut self, block: &Block, above: Above) -> Result<(), String> {
         let line = block.line;
-        let Some(Step::Run(run)) = self.steps.last_mut().filter(|_| is_open) else {
-            return Err(format!(
-                "line {line}: this text is not below commands that run and end; compare it, or mark it as `not compared` with a reason"
-            ));
+        let last = self.steps.last_mut();
+        let output = match last.filter(|_| above == Above::LastStep) {
+            Some(Step::Run(run)) => &mut run.output,
+            Some(Step::Start { output, .. }) => output,
+            None => {
+                return Err(format!(
+                    "line {line}: this text is not below commands; mark it as `not compared` with a reason"
+                ));
+            }
         };
         let precision = match block.is_exact() {
             true => Precision::Exact,
             false => Precision::Masked,
         };
-        run.output = Some(Shown {
+        *output = Some(Shown {
             text: block.text.clone(),
             precision,
             varying: block.varying(),
@@ -184,6 +199,7 @@ fn step(block: &Block) -> Result<Step, String> {
         Some(command) if commands.len() == 1 => Ok(Step::Start {
             line,
             command: command.to_string(),
+            output: None,
         }),
         Some(command) => Err(format!(
             "line {line}: `{command}` does not end by itself; the commands after it need a block of their own"
@@ -213,19 +229,19 @@ mod tests {
 
     #[test]
     fn commands_have_the_output_below_them() {
-        let document = "```sh\ntidepool up --empty\n```\n```yaml\n# a.yaml\na: 1\n```\n```sh\nkubectl get nodes\n```\nprose\n<!-- exact -->\n```text\nNAME\n```\n<!-- not run: it builds an image -->\n```sh\ndocker build .\n```\n<!-- not compared: Docker prints it -->\n```text\nok\n```\n<!-- exit code 1 -->\n```sh\nfalse\n```\n";
+        let document = "```sh\ntidepool up --empty\n```\n```yaml\n# a.yaml\na: 1\n```\n```sh\nkubectl get nodes\n```\nprose\n<!-- exact -->\n```text\nNAME\n```\n<!-- not run: it builds an image -->\n```sh\ndocker build .\n```\n```text\nok\n```\n<!-- exit code 1 -->\n```sh\nfalse\n```\n";
         let plan = Plan::of(document).unwrap();
         let file = ("a.yaml".to_owned(), "# a.yaml\na: 1\n".to_owned());
         assert_eq!(plan.files, [file]);
-        let [
-            Step::Start { line: 1, command },
-            Step::Run(first),
-            Step::Run(second),
-        ] = &plan.steps[..]
-        else {
+        let [start, Step::Run(first), Step::Run(second)] = &plan.steps[..] else {
             panic!("{plan:?}");
         };
-        assert_eq!(command, "tidepool up --empty");
+        let started = Step::Start {
+            line: 1,
+            command: "tidepool up --empty".to_owned(),
+            output: None,
+        };
+        assert_eq!(*start, started);
         let shown = first.output.as_ref().unwrap();
         assert_eq!(
             (&shown.text[..], shown.precision),
@@ -240,15 +256,14 @@ mod tests {
     fn a_page_that_neither_runs_nor_explains_is_refused() {
         let commands = "```sh\ntidepool sim run a.yaml\n```\n";
         assert_eq!(Plan::of(commands).unwrap().steps.len(), 1);
-        let lonely = "this text is not below commands that run and end";
+        let lonely = "this text is not below commands";
         for (document, want) in [
             ("```text\nx\n```\n", lonely),
             ("```sh\nls\n```\n```text\nx\n```\n```text\ny\n```\n", lonely),
             (
-                "<!-- not run: it takes an hour -->\n```sh\nls\n```\n```text\nx\n```\n",
+                "<!-- not run: it takes an hour -->\n```sh\nls\n```\n```text\nx\n```\n```text\ny\n```\n",
                 lonely,
             ),
-            ("```sh\ntidepool up\n```\n```text\nx\n```\n", lonely),
             ("```sh\n\n```\n", "the block has no commands"),
             (
                 "```sh\ntidepool up\nkubectl get nodes\n```\n",

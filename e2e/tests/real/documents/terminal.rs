@@ -4,9 +4,11 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use e2e::{Binaries, Process};
+use regex::Regex;
 
 /// For one block. Its own waits are shorter.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -37,6 +39,25 @@ pub(super) struct Terminals {
     running: Vec<Process>,
     home: tempfile::TempDir,
 }
+
+/// How a command that was started shows what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Display {
+    Lines,
+    /// Its output is a terminal.
+    Page,
+}
+
+/// As wide as the pages in the documentation, with place for everything.
+const SIZE: &str = "stty rows 60 cols 112";
+/// What `up` writes before and after a page.
+const PAGE_BEGIN: &str = "\x1b[?2026h";
+const PAGE_END: &str = "\x1b[?2026l";
+/// A line of the log, on the page of a machine that has no time.
+const SLOW: &str = " WARN control_plane::scheduler::observe::attempts: slow scheduling decision ";
+/// Movements of the cursor and styles.
+static CONTROLS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("\x1b\\[[0-9;?]*[A-Za-z]|\r").unwrap());
 
 /// What a block printed, on either stream, as on a terminal.
 pub(super) struct Printed {
@@ -119,9 +140,18 @@ impl Terminals {
     }
 
     /// Starts a command in another terminal. It ends with the page.
-    pub(super) fn start(&mut self, command: &str) {
+    pub(super) fn start(&mut self, command: &str, display: Display) {
         let name = format!("{}.log", self.running.len());
         let log = self.home.path().join(name);
+        let command = match display {
+            Display::Lines => command.to_owned(),
+            Display::Page => {
+                assert!(!command.contains('\''), "{command} is quoted");
+                format!(
+                    "script --quiet --flush --return --command '{SIZE} && exec {command}' /dev/null"
+                )
+            }
+        };
         let arguments = self.shell(&format!("trap - EXIT\nexec {command}\n"));
         let program = Path::new("/usr/bin/env");
         let process = Process::start(program, &arguments, &log).unwrap();
@@ -140,11 +170,25 @@ impl Terminals {
         }
     }
 
-    /// Commands that were started run until the end of the page.
-    pub(super) fn assert_running(&mut self) {
+    /// What the command that was started last shows on its terminal.
+    pub(super) fn page(&self) -> String {
+        let log = self.running.last().unwrap().log();
+        let (before, _) = log.rsplit_once(PAGE_END).unwrap_or_default();
+        let (_, page) = before.rsplit_once(PAGE_BEGIN).unwrap_or_default();
+        let page = CONTROLS.replace_all(page, "");
+        let lines = page.lines().filter(|line| !line.contains(SLOW));
+        lines.flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// Ends the commands that were started, as a reader does. They run until now, and end without an error.
+    pub(super) fn close(&mut self) {
         for process in &mut self.running {
             let ended = process.ended().unwrap();
             assert_eq!(ended, None, "{}", process.log());
+        }
+        for mut process in self.running.drain(..).rev() {
+            let status = process.terminate().unwrap();
+            assert!(status.success(), "{status}: {}", process.log());
         }
     }
 
@@ -153,10 +197,11 @@ impl Terminals {
         let path = format!("PATH={}:/usr/bin:/bin", self.programs().display());
         let script = format!("{PROLOGUE}{commands}");
         let directory = format!("--chdir={}", self.directory().display());
-        let arguments = ["-i", &directory, &path, "TZ=UTC", "sh", "-c", &script];
-        let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
-        arguments.insert(2, format!("HOME={home}"));
-        arguments
+        let home = format!("HOME={home}");
+        let [time, terminal, shell] = ["TZ=UTC", "TERM=xterm", "SHELL=/bin/sh"];
+        let variables = [&home, &path, time, terminal, shell];
+        let arguments = [&["-i", &directory][..], &variables, &["sh", "-c", &script]];
+        arguments.concat().into_iter().map(str::to_owned).collect()
     }
 
     fn directory(&self) -> PathBuf {
