@@ -68,11 +68,16 @@ impl Gated {
             control_plane,
             proxy: Proxy::start(),
         };
-        gated.apply(GATE, timeout);
-        if failure == Failure::Fail {
-            gated.apply(STRICT, timeout);
-        }
+        gated.configure(failure, timeout);
         gated
+    }
+
+    /// Applies the manifest, and the strict one on top of it.
+    pub(crate) fn configure(&self, failure: Failure, timeout: Option<u32>) {
+        self.apply(GATE, timeout);
+        if failure == Failure::Fail {
+            self.apply(STRICT, timeout);
+        }
     }
 
     fn apply(&self, manifest: &str, timeout: Option<u32>) {
