@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `<!-- not run: REASON -->` | the commands do not run in the test |
 //! | `<!-- not compared: REASON -->` | the text is not the output of commands that ran; below commands that do not run, it needs no mark |
+//! | `<!-- log -->` | the lines are in the log of the first command that the page starts and leaves running |
 //! | `<!-- exact -->` | the output has the same numbers in every run |
 //! | `<!-- varies: BEGINNING -->` | of a line that begins so, the rest may be any text, and there may be any number of them |
 //! | `<!-- exit code N -->` | the commands end with this code, not with 0 |
@@ -27,6 +28,7 @@ pub(super) enum Kind {
 pub(super) enum Mark {
     NotRun(String),
     NotCompared(String),
+    Log,
     Exact,
     Varies(String),
     ExitCode(i32),
@@ -47,8 +49,12 @@ impl Block {
     pub(super) fn exempt(&self) -> Option<&str> {
         self.marks.iter().find_map(|mark| match mark {
             Mark::NotRun(reason) | Mark::NotCompared(reason) => Some(&reason[..]),
-            Mark::Exact | Mark::Varies(_) | Mark::ExitCode(_) => None,
+            Mark::Log | Mark::Exact | Mark::Varies(_) | Mark::ExitCode(_) => None,
         })
+    }
+
+    pub(super) fn is_log(&self) -> bool {
+        self.marks.contains(&Mark::Log)
     }
 
     pub(super) fn is_exact(&self) -> bool {
@@ -169,6 +175,7 @@ fn mark(words: &str) -> Result<Option<Mark>, String> {
         "not compared" => with_text(Mark::NotCompared),
         "varies" => with_text(Mark::Varies),
         "exact" => Ok(Some(Mark::Exact)),
+        "log" => Ok(Some(Mark::Log)),
         name => match name.strip_prefix("exit code ") {
             Some(code) => match code.parse() {
                 Ok(code) => Ok(Some(Mark::ExitCode(code))),
@@ -183,7 +190,9 @@ fn mark(words: &str) -> Result<Option<Mark>, String> {
 fn misplaced(block: &Block) -> Option<String> {
     let fits = |mark: &Mark| match mark {
         Mark::NotRun(_) | Mark::ExitCode(_) => block.kind == Kind::Commands,
-        Mark::NotCompared(_) | Mark::Exact | Mark::Varies(_) => block.kind == Kind::Output,
+        Mark::NotCompared(_) | Mark::Log | Mark::Exact | Mark::Varies(_) => {
+            block.kind == Kind::Output
+        }
     };
     let wrong = block.marks.iter().find(|mark| !fits(mark))?;
     Some(format!(

@@ -21,6 +21,8 @@ pub(super) enum Step {
         /// The page that it shows on its terminal.
         output: Option<Shown>,
     },
+    /// A look at the log of the first of them.
+    ReadLog { line: usize, shown: Shown },
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +43,26 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    fn of(block: &Block) -> Self {
+        let precision = match block.is_exact() {
+            true => Precision::Exact,
+            false => Precision::Masked,
+        };
+        Self {
+            text: block.text.clone(),
+            precision,
+            varying: block.varying(),
+        }
+    }
+
+    /// The lines of a log, with others between them.
+    fn of_log(block: &Block) -> Self {
+        let shown = Self::of(block);
+        let lines = shown.text.lines().map(|line| format!("...\n{line}\n"));
+        let text = lines.chain(["...".to_owned()]).collect();
+        Self { text, ..shown }
+    }
+
     /// The first difference from what was printed, or none.
     pub(super) fn difference(&self, printed: &str) -> Option<String> {
         mask::difference(&self.text, printed, self.precision, &self.varying)
@@ -122,6 +144,10 @@ impl Plan {
                         }
                     }
                 }
+                Kind::Output if block.is_log() => plan.steps.push(Step::ReadLog {
+                    line: block.line,
+                    shown: Shown::of_log(block),
+                }),
                 Kind::Output => {
                     let above = std::mem::replace(&mut above, Above::Nothing);
                     if block.exempt().is_none() && above != Above::NotRun {
@@ -142,21 +168,13 @@ impl Plan {
         let output = match last.filter(|_| above == Above::LastStep) {
             Some(Step::Run(run)) => &mut run.output,
             Some(Step::Start { output, .. }) => output,
-            None => {
+            Some(Step::ReadLog { .. }) | None => {
                 return Err(format!(
                     "line {line}: this text is not below commands; mark it as `not compared` with a reason"
                 ));
             }
         };
-        let precision = match block.is_exact() {
-            true => Precision::Exact,
-            false => Precision::Masked,
-        };
-        *output = Some(Shown {
-            text: block.text.clone(),
-            precision,
-            varying: block.varying(),
-        });
+        *output = Some(Shown::of(block));
         Ok(())
     }
 
@@ -171,6 +189,7 @@ impl Plan {
         let talks = |step: &Step| match step {
             Step::Start { .. } => true,
             Step::Run(run) => run.commands.contains("kubectl "),
+            Step::ReadLog { .. } => false,
         };
         !self.has_cluster() && self.steps.iter().any(talks)
     }
@@ -275,6 +294,25 @@ mod tests {
             assert_eq!(problems.len(), 1, "{document}: {problems:?}");
             assert!(problems[0].contains(want), "{document}: {problems:?}");
         }
+    }
+
+    #[test]
+    fn lines_of_a_log_may_have_others_between_them() {
+        let document =
+            "```sh\ntidepool nodes\n```\n<!-- log -->\n```text\nINFO bind pod a\nINFO end\n```\n";
+        let plan = Plan::of(document).unwrap();
+        let [Step::Start { .. }, Step::ReadLog { line: 5, shown }] = &plan.steps[..] else {
+            panic!("{plan:?}");
+        };
+        for (log, is_there) in [
+            ("begin\nINFO bind pod a\nmore\nINFO end\nmore\n", true),
+            ("INFO bind pod a\nINFO end\n", true),
+            ("INFO end\nINFO bind pod a\n", false),
+            ("INFO bind pod b\nINFO end\n", false),
+        ] {
+            assert_eq!(shown.difference(log).is_none(), is_there, "{log}");
+        }
+        assert!(plan.needs_cluster());
     }
 
     #[test]

@@ -180,6 +180,11 @@ impl Terminals {
         lines.flat_map(|line| [line, "\n"]).collect()
     }
 
+    /// What the command that was started first has printed.
+    pub(super) fn log(&self) -> String {
+        self.running.first().map(Process::log).unwrap_or_default()
+    }
+
     /// Ends the commands that were started, as a reader does. They run until now, and end without an error.
     pub(super) fn close(&mut self) {
         for process in &mut self.running {
