@@ -133,7 +133,10 @@ impl Plan {
         for block in &blocks {
             match block.kind {
                 Kind::Source => {}
-                Kind::File => plan.files.extend(file(block)),
+                Kind::File => {
+                    problems.extend(not_yaml(block));
+                    plan.files.extend(file(block));
+                }
                 Kind::Commands => {
                     above = Above::NotRun;
                     if block.exempt().is_none() {
@@ -193,6 +196,12 @@ impl Plan {
         };
         !self.has_cluster() && self.steps.iter().any(talks)
     }
+}
+
+fn not_yaml(block: &Block) -> Option<String> {
+    let parsed = serde_saphyr::from_multiple::<serde_json::Value>(&block.text);
+    let error = parsed.err()?;
+    Some(format!("line {}: {error}", block.line))
 }
 
 /// The file that a block shows, if it begins with a name.
@@ -284,6 +293,7 @@ mod tests {
                 lonely,
             ),
             ("```sh\n\n```\n", "the block has no commands"),
+            ("a\n```yaml\na: [1\n```\n", "line 2: "),
             (
                 "```sh\ntidepool up\nkubectl get nodes\n```\n",
                 "`tidepool up` does not end by itself",
