@@ -62,7 +62,6 @@ pub(crate) async fn run(
     answer: mpsc::Sender<EvictionAnswer>,
     counts: EvictionCounts,
 ) {
-    let events = EventRecorder::new(client.clone(), "tidepool-agent");
     while let Some(order) = orders.recv().await {
         let outcome = evict(&client, &order, dry_run).await;
         counts.add(&outcome);
@@ -73,9 +72,7 @@ pub(crate) async fn run(
             }
             Outcome::Evicted => {
                 tracing::info!(namespace, pod, reason, "evicted pod");
-                let about = about(&order.namespace, &order.name, &order.uid);
-                let record = events.record(about, EventType::Warning, "Evicted", reason);
-                record.await;
+                record_eviction(&client, &order).await;
             }
             Outcome::Gone => {}
             Outcome::Forbidden(why) | Outcome::Failed(why) => {
@@ -88,9 +85,21 @@ pub(crate) async fn run(
     }
 }
 
+/// Writes the event about a pod that was evicted.
+pub async fn record_eviction(client: &Client, order: &EvictionOrder) {
+    let about = about(&order.namespace, &order.name, &order.uid);
+    let recorder = recorder(client);
+    let record = recorder.record(about, EventType::Warning, "Evicted", &order.reason);
+    record.await;
+}
+
+fn recorder(client: &Client) -> EventRecorder {
+    EventRecorder::new(client.clone(), "tidepool-agent")
+}
+
 /// Writes events about pods.
 pub(crate) async fn record_events(client: Client, mut events: Receiver<PodEvent>) {
-    let recorder = EventRecorder::new(client, "tidepool-agent");
+    let recorder = recorder(&client);
     while let Some(event) = events.recv().await {
         let (namespace, pod, message) = (&*event.namespace, &*event.name, &event.message);
         tracing::warn!(namespace, pod, message, "pod has less than it may use");

@@ -212,6 +212,9 @@ impl SimulatedAgent {
             self.advisor
                 .eviction_result(&order.uid, is_accepted, self.now);
             tracing::debug!(namespace = %order.namespace, pod = %order.name, reason = order.reason, ?outcome, "eviction");
+            if outcome == Outcome::Evicted {
+                evict::record_eviction(client, &order).await;
+            }
         }
         self.report(advice);
         if self.renewed.is_none_or(|at| at.elapsed() >= RENEWAL) {
