@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -17,10 +16,14 @@ use crate::process;
 
 /// A mutant may make its tests this many times slower before it counts as an endless loop.
 const SLOWDOWN: u32 = 5;
-/// Starting a program takes this long on a busy machine.
-const START: Duration = Duration::from_secs(10);
+/// And this much more: most tests take less than a millisecond.
+const START: Duration = Duration::from_secs(5);
 /// An endless loop may also allocate. In KiB.
 const MEMORY: u64 = 6 << 20;
+/// A test of this length is tried after all others.
+const LONG: Duration = Duration::from_secs(2);
+/// `SIGXCPU`
+const NO_TIME_LEFT: i32 = 24;
 /// Tests of the engine that read its sources: they would find the mutants.
 const READS_SOURCES: &str = "shape::";
 
@@ -74,20 +77,30 @@ impl Baseline {
         Ok(Self { suites })
     }
 
+    /// Cheap tests first, and of them those of the module: they are the most likely to fail.
     pub(super) fn run(&self, id: usize, site: &Site) -> Result<Fate> {
-        let mut fate = Fate::Unreached;
+        let module = module(&site.file);
+        let mut batches: Vec<(&Suite, Vec<&Test>)> = Vec::new();
+        let mut long: Vec<(&Suite, &Test)> = Vec::new();
         for suite in &self.suites {
-            // Tests of the module first: they are the most likely to fail.
-            let module = module(&site.file);
-            let tests = suite.reaching(id);
-            let (near, far): (Vec<&Test>, Vec<&Test>) = tests
+            let (cheap, others): (Vec<&Test>, Vec<&Test>) = suite
+                .reaching(id)
+                .into_iter()
+                .partition(|test| test.time < LONG);
+            long.extend(others.into_iter().map(|test| (suite, test)));
+            let (near, far) = cheap
                 .into_iter()
                 .partition(|test| test.name.starts_with(&module));
-            for tests in [near, far].iter().filter(|tests| !tests.is_empty()) {
-                fate = suite.run(id, tests)?;
-                if fate != Fate::Survived {
-                    return Ok(fate);
-                }
+            batches.extend([(suite, near), (suite, far)]);
+        }
+        long.sort_by_key(|(_, test)| test.time);
+        batches.extend(long.into_iter().map(|(suite, test)| (suite, vec![test])));
+
+        let mut fate = Fate::Unreached;
+        for (suite, tests) in batches.iter().filter(|(_, tests)| !tests.is_empty()) {
+            fate = suite.run(id, tests)?;
+            if fate != Fate::Survived {
+                break;
             }
         }
         Ok(fate)
@@ -108,18 +121,28 @@ impl Suite {
         let is_run = |name: &&str| !name.starts_with(READS_SOURCES);
         let names: Vec<String> = names.filter(is_run).map(str::to_owned).collect();
 
-        let record = tree.file("record.txt");
-        let _ = fs::remove_file(&record);
-        let mut command = limited(&binary);
-        command.env("MUTANT_RECORD", &record);
-        command.args(["--test-threads=2", "--skip", READS_SOURCES]);
-        let output = command.output().context("cannot start the tests")?;
-        if !output.status.success() {
-            let text = String::from_utf8_lossy(&output.stdout);
-            bail!("tests fail without a mutant:\n{text}");
+        let program = binary.program.file_stem().unwrap_or_default();
+        let record = tree.file(&format!("{}.record", program.display()));
+        // It holds as long as the program is not built again.
+        if !is_newer(&record, &binary.program) {
+            Self::write_record(&binary, &record)?;
         }
         let text = fs::read_to_string(&record).unwrap_or_default();
         Ok(Self::of(binary, names, &text))
+    }
+
+    fn write_record(binary: &Binary, record: &Path) -> Result<()> {
+        let _ = fs::remove_file(record);
+        let mut command = program(binary, "unlimited");
+        command.env("MUTANT_RECORD", record);
+        command.args(["--test-threads=2", "--skip", READS_SOURCES]);
+        let output = command.output().context("cannot start the tests")?;
+        if !output.status.success() {
+            let _ = fs::remove_file(record);
+            let text = String::from_utf8_lossy(&output.stdout);
+            bail!("tests fail without a mutant:\n{text}");
+        }
+        Ok(())
     }
 
     fn of(binary: Binary, names: Vec<String>, record: &str) -> Self {
@@ -171,8 +194,8 @@ impl Suite {
     /// Runs these tests until one fails.
     fn run(&self, id: usize, tests: &[&Test]) -> Result<Fate> {
         let usual: Duration = tests.iter().map(|test| test.time).sum();
-        let deadline = Instant::now() + START + usual * SLOWDOWN;
-        let mut command = limited(&self.binary);
+        let most = START + usual * SLOWDOWN;
+        let mut command = program(&self.binary, &most.as_secs().to_string());
         command
             .env("MUTANT", id.to_string())
             .args(["--test-threads=1", "--exact"])
@@ -181,39 +204,29 @@ impl Suite {
             .stderr(Stdio::null());
         let mut child = command.spawn().context("cannot start the tests")?;
         let output = child.stdout.take().context("the tests have no output")?;
-        let (sender, failed) = mpsc::channel();
-        // It ends with the tests.
-        thread::spawn(move || {
-            let lines = BufReader::new(output).lines().map_while(Result::ok);
-            for _ in lines.filter(|line| line.ends_with("... FAILED")) {
-                let _ = sender.send(());
-            }
-        });
-        let fate = match failed.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(()) => Some(Fate::Caught),
-            Err(RecvTimeoutError::Timeout) => Some(Fate::TimedOut),
-            Err(RecvTimeoutError::Disconnected) => None,
-        };
-        if fate.is_some() {
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let has_failed = lines.any(|line| line.ends_with("... FAILED"));
+        if has_failed {
             // It may have ended by itself.
             let _ = child.kill();
         }
-        let succeeded = child.wait()?.success();
-        Ok(match fate {
-            Some(fate) => fate,
-            None if succeeded => Fate::Survived,
+        let status = child.wait()?;
+        Ok(match status.signal() {
+            _ if has_failed => Fate::Caught,
+            Some(NO_TIME_LEFT) => Fate::TimedOut,
+            _ if status.success() => Fate::Survived,
             // Out of memory, or of stack.
-            None => Fate::Caught,
+            _ => Fate::Caught,
         })
     }
 }
 
-/// The program with a limit on its memory, and with random cases that repeat themselves.
-fn limited(binary: &Binary) -> Command {
+/// The program with a limit on its memory, and on its processor time in seconds. Random cases repeat themselves.
+fn program(binary: &Binary, seconds: &str) -> Command {
     let mut command = Command::new("sh");
-    let script = format!("ulimit -v {MEMORY}; exec \"$@\"");
+    let script = format!("ulimit -v {MEMORY}; ulimit -S -t {seconds}; exec \"$@\"");
     command.args(["-c", &script, "sh"]);
-    command.arg(PathBuf::from(&binary.program));
+    command.arg(&binary.program);
     command.current_dir(&binary.folder);
     command.env("PROPTEST_RNG_SEED", "1");
     command.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
@@ -221,8 +234,18 @@ fn limited(binary: &Binary) -> Command {
     command
 }
 
+fn is_newer(file: &Path, other: &Path) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|it| it.modified());
+    match (time(file), time(other)) {
+        (Ok(file), Ok(other)) => file > other,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
