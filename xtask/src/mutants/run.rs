@@ -38,7 +38,7 @@ pub(super) enum Fate {
     Unreached,
 }
 
-/// What a test does without a mutant.
+/// What a test reaches in the original, and its time there.
 struct Test {
     name: String,
     time: Duration,
