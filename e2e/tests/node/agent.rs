@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use crate::cpu::cpu_goes_to_online_pods;
 use crate::groups::{Groups, calm, wake};
 use crate::killed::{LastAgent, kill_agents};
-use crate::panorama::{Row, add_tiers, rows};
+use crate::panorama::add_tiers;
 use crate::real_node::{LIMIT, uid, wait_until_running};
 use crate::trust::{
     an_absurd_request_concerns_its_pod_only, pods_do_not_reach_the_groups_of_others,
 };
+use crate::users::Users;
 
 pub(crate) const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const SETTINGS: &str = "/api/v1/namespaces/tidepool-system/configmaps";
@@ -112,7 +113,7 @@ fn agent_pod(control_plane: &ControlPlane, node: &HostNode) -> Value {
 }
 
 /// All proofs on the host, one after the other, on one node. The agent that it returns still runs.
-pub(crate) fn prove(control_plane: &ControlPlane, node: &HostNode) -> LastAgent {
+pub(crate) fn prove(control_plane: &ControlPlane, users: &Users, node: &HostNode) -> LastAgent {
     let api = Api::new(&control_plane.admin()).unwrap();
     let tidepool = e2e::tidepool::binary().unwrap();
     node.add_tidepool(&tidepool).unwrap();
@@ -125,17 +126,14 @@ pub(crate) fn prove(control_plane: &ControlPlane, node: &HostNode) -> LastAgent 
     ))
     .unwrap();
     let groups = Groups::new(node);
-    let rows = rows();
-    for row in &rows {
-        row.create(&api, node.name());
-    }
+    // What a busy machine lends may be less than the pods of the panorama request.
+    let least = json!({"minReclaimedResourceForReport": {"cpu": "2", "memory": "1Gi"}});
+    lend_at_least(&api, json!(least.to_string()));
     api.create(&agent_pod(control_plane, node)).unwrap();
-    for row in &rows {
-        wait_until_running(&api, "default", &row.pod(node.name()));
-    }
     wait_until_running(&api, "tidepool-system", "tidepool-agent");
     wait_until_lending(&api, node.name());
-    check_rows(&api, node, &groups, &rows);
+    let rows = users.prove(control_plane, node, &groups);
+    lend_at_least(&api, Value::Null);
     new_pods_have_their_values_in_time(&api, node, &groups);
     pods_do_not_reach_the_groups_of_others(&api, node, &groups, &rows);
     an_absurd_request_concerns_its_pod_only(&api, node, &groups);
@@ -169,6 +167,12 @@ pub(crate) fn set_thresholds(api: &Api, more: Value) {
         api.patch(&format!("{SETTINGS}/tidepool-colocation"), &settings)
             .unwrap();
     }
+}
+
+fn lend_at_least(api: &Api, settings: Value) {
+    let settings = json!({"data": {"reclaimed-resource-config": settings}});
+    api.patch(&format!("{SETTINGS}/tidepool-colocation"), &settings)
+        .unwrap();
 }
 
 /// Waits until an object has a taint with this key, or has none.
@@ -210,24 +214,6 @@ pub(crate) fn is_lending(api: &Api, node: &str) -> Result<(), String> {
         .iter()
         .any(|it| it["type"] == "Lending" && it["status"] == "True");
     lends.then_some(()).ok_or(cnr.to_string())
-}
-
-/// (i), and the half of (f) that files show: a pod without marks keeps the kubelet's values.
-fn check_rows(api: &Api, node: &HostNode, groups: &Groups, rows: &[Row]) {
-    for row in rows {
-        let group = row.group(&uid(api, &row.pod(node.name())));
-        eventually("the pod has its values", LIMIT, || {
-            let (shares, quota, memory) = groups.values(&group).ok_or("no group")?;
-            let weight = |shares: u64| 1 + (shares - 2) * 9999 / 262_142;
-            let want = match Groups::is_v2() {
-                true => weight(row.shares),
-                false => row.shares,
-            };
-            let found = format!("{}: {shares} {quota:?} {memory:?}", row.name);
-            let is_right = (shares, quota, memory) == (want, row.quota, row.memory);
-            is_right.then_some(()).ok_or(found)
-        });
-    }
 }
 
 /// The values of a pod are there within a second of its first container, the sandbox.
@@ -381,7 +367,7 @@ fn memory_pressure_evicts_in_order(api: &Api, node: &HostNode) {
     assert_eq!(gone, own);
     let cnr = format!("{CNR}/{}", node.name());
     wait_for_taint(api, &cnr, "tidepool.io/pressure", true);
-    for name in ["ls-burstable", "plain", "lse"].map(name) {
+    for name in ["ls-burstable", "plain", "ls"].map(name) {
         let pod = api
             .get(&format!("/api/v1/namespaces/default/pods/{name}"))
             .unwrap();

@@ -32,7 +32,7 @@ pub(crate) fn allow(api: &Api, node: &str) {
 pub(crate) fn create_pods(api: &Api, node: &str) {
     add_tiers(api, node);
     for row in chosen() {
-        row.create(api, node);
+        row.check_admitted(&api.create(&row.placed(node)).unwrap());
         wait_until_admitted(api, node, &row);
     }
     guest_cpu::create_pods(api, node);
@@ -45,7 +45,7 @@ fn wait_until_admitted(api: &Api, node: &str, row: &Row) {
         let status = api.get(&path).map_err(|error| format!("{error:#}"))?["status"].clone();
         if status["phase"] == "Failed" {
             api.delete_now(&path).unwrap();
-            row.create(api, node);
+            api.create(&row.placed(node)).unwrap();
             return Err(status.to_string());
         }
         let is_known = status["startTime"].is_string();

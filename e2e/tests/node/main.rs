@@ -17,6 +17,7 @@ mod real_node;
 mod tiers;
 mod trust;
 mod up;
+mod users;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,16 +1,21 @@
-//! A pod of each row of the tiers' table, as the admission webhook leaves it, and the cgroup that it should have.
+//! A pod of each row of the tiers' table, as users write it, and the cgroup that it should have. The webhook admits all of them.
 
 use e2e::Api;
 use e2e::node::pod;
 use serde_json::{Value, json};
 
+use crate::users::LABEL;
+
 /// One row.
 pub(crate) struct Row {
     pub(crate) name: &'static str,
-    /// Labels of the pod.
+    /// What the user writes: the priority class, labels, annotations, and cpu and memory.
+    class: &'static str,
     labels: Value,
     annotations: Value,
     resources: Value,
+    /// A resource of the admitted pod's requests, with its amount.
+    admitted: Option<(&'static str, &'static str)>,
     /// Below `kubepods`; empty for Guaranteed pods.
     pub(crate) directory: &'static str,
     pub(crate) shares: u64,
@@ -22,145 +27,129 @@ pub(crate) struct Row {
 
 const MIB: u64 = 1 << 20;
 
-fn koordinator(class: &str, qos: &str) -> Value {
-    json!({"koordinator.sh/priority-class": class, "koordinator.sh/qosClass": qos})
-}
-
-fn both(amounts: &Value) -> Value {
-    json!({"requests": amounts, "limits": amounts})
-}
-
-pub(crate) fn rows() -> Vec<Row> {
-    let native = json!({"cpu": "100m", "memory": "32Mi"});
-    let mid = json!({"kubernetes.io/mid-cpu": "200", "kubernetes.io/mid-memory": "48Mi"});
-    let mut mid_ls_requests = mid.clone();
-    mid_ls_requests["cpu"] = json!("0");
-    mid_ls_requests["memory"] = json!("0");
-    let mut mid_ls_limits = mid.clone();
-    mid_ls_limits["cpu"] = json!("200m");
-    mid_ls_limits["memory"] = json!("48Mi");
-    let batch = json!({"kubernetes.io/batch-cpu": "300", "kubernetes.io/batch-memory": "64Mi"});
-    let reclaimed = json!({
-        "resource.katalyst.kubewharf.io/reclaimed_millicpu": "400",
-        "resource.katalyst.kubewharf.io/reclaimed_memory": "80Mi",
-    });
-    let row = |name, labels, resources, directory, shares, quota, memory| Row {
+/// A pod whose requests are its limits: cpu in thousandths of a core, and memory in MiB.
+fn limited(
+    name: &'static str,
+    class: &'static str,
+    qos: &str,
+    milli_cpu: u64,
+    mebibytes: u64,
+) -> Row {
+    let amounts = json!({"cpu": format!("{milli_cpu}m"), "memory": format!("{mebibytes}Mi")});
+    Row {
         name,
-        labels,
+        class,
+        labels: json!({"koordinator.sh/qosClass": qos}),
         annotations: json!({}),
-        resources,
-        directory,
-        shares,
-        quota,
-        memory,
+        resources: json!({"requests": amounts, "limits": amounts}),
+        admitted: None,
+        directory: "besteffort",
+        shares: milli_cpu * 1024 / 1000,
+        quota: Some(milli_cpu * 100),
+        memory: Some(mebibytes * MIB),
+    }
+}
+
+/// A pod without resources, whose cgroup stays as the kubelet makes it.
+fn bare(name: &'static str, class: &'static str, labels: Value) -> Row {
+    Row {
+        labels,
+        resources: json!({}),
+        shares: 2,
+        quota: None,
+        memory: None,
+        ..limited(name, class, "", 0, 0)
+    }
+}
+
+/// The eight rows of the tiers, a reclaimed pod, and a pod that names no tier.
+pub(crate) fn rows() -> Vec<Row> {
+    let prod = |name, qos, milli_cpu| Row {
+        admitted: Some(("memory", "32Mi")),
+        directory: "",
+        ..limited(name, "koord-prod", qos, milli_cpu, 32)
     };
-    let (guaranteed, quota) = (Some(32 * MIB), Some(10_000));
+    let burstable = prod("ls-burstable", "LS", 100);
+    let reclaimed = limited("reclaimed", "", "", 400, 80);
     vec![
-        row(
-            "lse",
-            koordinator("koord-prod", "LSE"),
-            both(&native),
-            "",
-            102,
-            quota,
-            guaranteed,
-        ),
-        row(
-            "lsr",
-            koordinator("koord-prod", "LSR"),
-            both(&native),
-            "",
-            102,
-            quota,
-            guaranteed,
-        ),
-        row(
-            "ls",
-            koordinator("koord-prod", "LS"),
-            both(&native),
-            "",
-            102,
-            quota,
-            guaranteed,
-        ),
-        row(
-            "ls-burstable",
-            koordinator("koord-prod", "LS"),
-            json!({"requests": native}),
-            "burstable",
-            102,
-            None,
-            None,
-        ),
-        row(
-            "mid-ls",
-            koordinator("koord-mid", "LS"),
-            json!({"requests": mid_ls_requests, "limits": mid_ls_limits}),
-            "burstable",
-            204,
-            Some(20_000),
-            Some(48 * MIB),
-        ),
-        row(
-            "mid-be",
-            koordinator("koord-mid", "BE"),
-            both(&mid),
-            "besteffort",
-            204,
-            Some(20_000),
-            Some(48 * MIB),
-        ),
-        row(
-            "batch",
-            koordinator("koord-batch", "BE"),
-            both(&batch),
-            "besteffort",
-            307,
-            Some(30_000),
-            Some(64 * MIB),
+        prod("lse", "LSE", 1_000),
+        prod("lsr", "LSR", 1_000),
+        prod("ls", "LS", 100),
+        Row {
+            resources: json!({"requests": burstable.resources["requests"]}),
+            directory: "burstable",
+            quota: None,
+            memory: None,
+            ..burstable
+        },
+        Row {
+            admitted: Some(("kubernetes.io/mid-cpu", "200")),
+            directory: "burstable",
+            ..limited("mid-ls", "koord-mid", "LS", 200, 48)
+        },
+        Row {
+            admitted: Some(("kubernetes.io/mid-cpu", "200")),
+            ..limited("mid-be", "koord-mid", "BE", 200, 48)
+        },
+        Row {
+            admitted: Some(("kubernetes.io/batch-cpu", "300")),
+            ..limited("batch", "koord-batch", "BE", 300, 64)
+        },
+        bare(
+            "free",
+            "koord-free",
+            json!({"koordinator.sh/qosClass": "BE"}),
         ),
         Row {
+            labels: json!({}),
             annotations: json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"}),
-            ..row(
-                "reclaimed",
-                json!({}),
-                both(&reclaimed),
-                "besteffort",
-                409,
-                Some(40_000),
-                Some(80 * MIB),
-            )
+            admitted: Some(("resource.katalyst.kubewharf.io/reclaimed_millicpu", "400")),
+            ..reclaimed
         },
-        // Free pods have no resources: their cgroups stay as the kubelet makes them.
-        row(
-            "free",
-            json!({"koordinator.sh/priority-class": "koord-free"}),
-            json!({}),
-            "besteffort",
-            2,
-            None,
-            None,
-        ),
-        row("plain", json!({}), json!({}), "besteffort", 2, None, None),
+        bare("plain", "", json!({})),
     ]
 }
 
 impl Row {
-    /// The pod of this row on a node.
-    pub(crate) fn create(&self, api: &Api, node: &str) {
-        let mut pod = pod(
-            node,
-            &self.pod(node),
-            "sleep 100000",
-            self.resources.clone(),
-        );
+    /// The pod of this row as a user writes it. The name of the node is part of its own.
+    pub(crate) fn unplaced(&self, node: &str) -> Value {
+        let mut pod = self.placed(node);
+        pod["spec"].as_object_mut().unwrap().remove("nodeName");
+        pod
+    }
+
+    /// The same pod, for this node: nothing schedules it.
+    pub(crate) fn placed(&self, node: &str) -> Value {
+        let resources = self.resources.clone();
+        let mut pod = pod(node, &self.pod(node), "sleep 100000", resources);
         pod["metadata"]["labels"] = self.labels.clone();
+        pod["metadata"]["labels"][LABEL] = json!("yes");
         pod["metadata"]["annotations"] = self.annotations.clone();
-        api.create(&pod).unwrap();
+        if !self.class.is_empty() {
+            pod["spec"]["priorityClassName"] = json!(self.class);
+        }
+        pod
     }
 
     pub(crate) fn pod(&self, node: &str) -> String {
         format!("{}-{node}", self.name)
+    }
+
+    /// The webhook turned cpu and memory into the resources of the tier, and Kubernetes gave the pod its QoS class.
+    pub(crate) fn check_admitted(&self, pod: &Value) {
+        let class = match self.directory {
+            "" => "Guaranteed",
+            "burstable" => "Burstable",
+            _ => "BestEffort",
+        };
+        assert_eq!(pod["status"]["qosClass"], class, "{}", self.name);
+        let requests = &pod["spec"]["containers"][0]["resources"]["requests"];
+        if let Some((resource, amount)) = self.admitted {
+            assert_eq!(requests[resource], amount, "{}: {requests}", self.name);
+        }
+        let is_native = matches!(self.admitted, Some(("memory", _)));
+        let cpu = requests["cpu"].as_str().unwrap_or("0");
+        assert_eq!(cpu != "0", is_native, "{}: {requests}", self.name);
     }
 
     /// The pod's group below the kubelet's root group.

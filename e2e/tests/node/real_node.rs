@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::agent::set_thresholds;
 use crate::groups::Groups;
+use crate::users::Users;
 
 /// Long enough for a guest on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -83,14 +84,16 @@ fn agents_on_the_host_and_in_a_guest_protect_pods_and_leave_the_machine_as_it_wa
     let before = MachineState::read().unwrap();
     let control_plane = ControlPlane::start(options(&["host", "guest", "static"])).unwrap();
     crate::agent::install(&control_plane);
-    on_the_host(&control_plane);
+    let users = Users::start(&control_plane);
+    on_the_host(&control_plane, &users);
     in_the_guest(&control_plane);
     crate::numa::prove_with_static_cpu_manager(&control_plane);
+    drop(users);
     drop(control_plane);
     assert_eq!(MachineState::read().unwrap(), before);
 }
 
-fn on_the_host(control_plane: &ControlPlane) {
+fn on_the_host(control_plane: &ControlPlane, users: &Users) {
     let api = Api::new(&control_plane.admin()).unwrap();
     let mut node = HostNode::start(control_plane, "host").unwrap();
     run_pods(&api, node.name());
@@ -103,7 +106,7 @@ fn on_the_host(control_plane: &ControlPlane) {
     let quota = fs::read_to_string(v1).or_else(|_| fs::read_to_string(v2));
     assert!(quota.unwrap().starts_with("25000"));
 
-    let agent = crate::agent::prove(control_plane, &node);
+    let agent = crate::agent::prove(control_plane, users, &node);
 
     let groups = Groups::new(&node);
     agent.resize(control_plane, &api, &groups);
