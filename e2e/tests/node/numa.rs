@@ -18,8 +18,17 @@ const CNR: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources
 const ZONES: &str = "tidepool.io/numa-zones";
 /// The most time from the binding of a pod until all others have left its zone, and from its deletion until they are back.
 const SECOND: f64 = 1.0;
-/// The emulated machine is slow at times, and even stands still: there the bound is for the full run, and for one of so many tries.
+/// The emulated machine is slow at times, and even stands still. So there time is counted in looks of a process that sleeps between
+/// two of them: a second has at most [`LOOKS`]. The bound in seconds is for the full run. Each is for one of so many tries.
 const TRIES: usize = 3;
+const LOOKS: u32 = 50;
+/// Seconds between two looks.
+const PAUSE: &str = "0.02";
+/// An agent that waited for its next sample would be late: it takes one after a quarter of this period, if a group has come or gone,
+/// and else after the whole period.
+const LONG_PERIOD: &str = "--sample-period=40s --detail-period=40s";
+/// The seconds since a sample that has just been taken.
+const FRESH: f64 = 1.0;
 const SHORT_PERIOD: &str = "--sample-period=100ms";
 /// Pods with these names are suppressed: their CPUs follow the load.
 const SUPPRESSED: [&str; 5] = ["mid-be", "batch", "reclaimed", "free", "lent"];
@@ -477,10 +486,7 @@ impl Machine for InGuest<'_> {
     fn run(&mut self) -> u64 {
         self.start("");
         let metrics = eventually("the agent has finished a period", LIMIT, || {
-            let metrics = self
-                .node
-                .shell("wget -q -O - http://127.0.0.1:10268/metrics");
-            let metrics = metrics.map_err(|error| format!("{error:#}"))?;
+            let metrics = guest_metrics(self.node)?;
             let is_complete =
                 metrics.contains("tidepool_agent_condition{type=\"AgentDegraded\"} 0.0");
             is_complete.then_some(metrics.clone()).ok_or(metrics)
@@ -539,7 +545,7 @@ fn watch_masks(node: &mut GuestNode, except: &[String], cpus: &str, mems: &str) 
         )
     };
     let script = format!(
-        "rm -f /node/masks; cpus={}; mems={}; ( n=0; ok=0; while [ $ok = 0 ] && [ $n -lt 1000 ]; do ok=1; {} {} n=$((n+1)); [ $ok = 1 ] || sleep 0.02; done; read u _ </proc/uptime; echo $ok $u >/node/masks ) >/dev/null 2>&1 &",
+        "rm -f /node/masks; cpus={}; mems={}; ( n=0; ok=0; while [ $ok = 0 ] && [ $n -lt 1000 ]; do ok=1; {} {} n=$((n+1)); [ $ok = 1 ] || sleep {PAUSE}; done; read u _ </proc/uptime; echo $ok $n $u >/node/masks ) >/dev/null 2>&1 &",
         list("cpus"),
         list("mems"),
         look("cpus", cpus),
@@ -548,8 +554,30 @@ fn watch_masks(node: &mut GuestNode, except: &[String], cpus: &str, mems: &str) 
     node.shell(&script).unwrap();
 }
 
-/// When the masks that are waited for were right.
-fn masks_were_right(node: &mut GuestNode) -> f64 {
+/// How long it took until masks were right.
+#[derive(Debug, Clone, Copy)]
+struct Followed {
+    looks: u32,
+    seconds: f64,
+}
+
+impl Followed {
+    /// `looks` counts from the start of the wait, which is a little earlier than `since`.
+    fn read(node: &mut GuestNode, since: f64) -> Self {
+        let (looks, at) = masks_were_right(node);
+        Self {
+            looks,
+            seconds: at - since,
+        }
+    }
+
+    fn is_late(self) -> bool {
+        self.looks > LOOKS || (is_full() && self.seconds > SECOND)
+    }
+}
+
+/// After how many looks the masks that are waited for were right, and when.
+fn masks_were_right(node: &mut GuestNode) -> (u32, f64) {
     let text = eventually("the masks are right", LIMIT, || {
         let text = node.shell("cat /node/masks");
         let text = text.map_err(|error| format!("{error:#}"))?;
@@ -557,9 +585,9 @@ fn masks_were_right(node: &mut GuestNode) -> f64 {
         let is_written = text.contains(' ');
         is_written.then_some(text).ok_or("no line yet".to_owned())
     });
-    let (is_right, at) = text.trim().split_once(' ').unwrap();
-    assert_eq!(is_right, "1", "{}", agent_log(node));
-    at.parse().unwrap()
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(words[0], "1", "{}", agent_log(node));
+    (words[1].parse().unwrap(), words[2].parse().unwrap())
 }
 
 fn agent_log(node: &mut GuestNode) -> String {
@@ -612,6 +640,44 @@ fn pages(node: &mut GuestNode, uid: &str) -> [u64; 2] {
         .unwrap()
 }
 
+/// Replaces the agent in the guest.
+fn start_seldom_sampling_agent(node: &mut GuestNode) {
+    node.shell("kill -9 $(pidof tidepool)").unwrap();
+    let agent = "tidepool agent --kubeconfig=/node/kubeconfig --node-name=guest --kubelet-root=/node/kubelet";
+    node.shell(&format!("{agent} {LONG_PERIOD} >/node/agent.log 2>&1 &"))
+        .unwrap();
+    eventually("the agent has decided", LIMIT, || {
+        let metrics = metrics_after_change(node)?;
+        let is_complete = "tidepool_agent_condition{type=\"AgentDegraded\"} 0.0";
+        metrics.contains(is_complete).then_some(()).ok_or(metrics)
+    });
+}
+
+/// Returns when the agent in the guest has just taken a sample. The next one is far away.
+fn wait_for_sample(node: &mut GuestNode) {
+    eventually("the agent takes a sample", LIMIT, || {
+        let metrics = metrics_after_change(node)?;
+        let mut lines = metrics.lines();
+        let age = lines.find_map(|line| line.strip_prefix("tidepool_agent_sample_age_seconds{} "));
+        let age = age.and_then(|age| age.parse::<f64>().ok());
+        let is_fresh = age.is_some_and(|age| age < FRESH);
+        is_fresh.then_some(()).ok_or(format!("{age:?} s old"))
+    });
+}
+
+/// Makes a group and removes it, so that the agent takes its next sample early.
+fn metrics_after_change(node: &mut GuestNode) -> Result<String, String> {
+    let group = "/sys/fs/cgroup/kubepods/besteffort/pod01234567-0000-4000-8000-000000000000";
+    let change = format!("mkdir {group} && rmdir {group} || true");
+    node.shell(&change).map_err(|error| format!("{error:#}"))?;
+    guest_metrics(node)
+}
+
+fn guest_metrics(node: &mut GuestNode) -> Result<String, String> {
+    let metrics = node.shell("wget -q -O - http://127.0.0.1:10268/metrics");
+    metrics.map_err(|error| format!("{error:#}"))
+}
+
 /// The agent that runs in the guest binds a pod to its zone, and then agents are killed.
 pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: &mut GuestNode) {
     // It burns CPU; the reclaimed burner stays.
@@ -638,36 +704,38 @@ pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: 
         json!({"requests": amounts, "limits": amounts}),
     );
     object["metadata"]["annotations"][ZONES] = json!("1");
+    start_seldom_sampling_agent(node);
     let give = |node: &mut GuestNode| {
+        wait_for_sample(node);
         watch_masks(node, &[], "0|1|0-1", "0");
         let bound = uptime_after(node, || drop(api.create(&object).unwrap()));
         let dedicated = uid(api, name);
-        let left = masks_were_right(node) - bound;
-        println!("others left the zone after {left:.2} s");
+        let left = Followed::read(node, bound);
+        println!("others left the zone: {left:.2?}");
         (dedicated, left)
     };
     let take = |node: &mut GuestNode, dedicated: &str| {
         let mut except = suppressed.clone();
         except.push(dedicated.to_owned());
+        wait_for_sample(node);
         watch_masks(node, &except, "0-3", "0-1");
         let path = format!("{PODS}/{name}");
         let deleted = uptime_after(node, || drop(api.delete_now(&path).unwrap()));
-        let back = masks_were_right(node) - deleted;
-        println!("others came back after {back:.2} s");
+        let back = Followed::read(node, deleted);
+        println!("others came back: {back:.2?}");
         back
     };
-    let is_late = |took: f64| is_full() && took > SECOND;
     let (mut dedicated, mut left) = give(node);
     for _ in 1..TRIES {
-        if is_late(left) {
+        if left.is_late() {
             take(node, &dedicated);
             wait_until_ended(node, &dedicated);
             (dedicated, left) = give(node);
         }
     }
     assert!(
-        !is_late(left),
-        "others left the zone after {left:.2} s\n{}",
+        !left.is_late(),
+        "others left the zone: {left:?}\n{}",
         agent_log(node)
     );
     wait_until_running(api, "default", name);
@@ -706,15 +774,15 @@ pub(crate) fn prove_in_the_guest(control_plane: &ControlPlane, api: &Api, node: 
     });
     let mut back = take(node, &dedicated);
     for _ in 1..TRIES {
-        if is_late(back) {
+        if back.is_late() {
             wait_until_ended(node, &dedicated);
             (dedicated, _) = give(node);
             back = take(node, &dedicated);
         }
     }
     assert!(
-        !is_late(back),
-        "others came back after {back:.2} s\n{}",
+        !back.is_late(),
+        "others came back: {back:?}\n{}",
         agent_log(node)
     );
 
