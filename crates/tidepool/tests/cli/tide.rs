@@ -11,7 +11,7 @@ use kube::{
         ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
     },
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::tiers::{offers, running};
 use crate::{Up, client};
@@ -178,6 +178,7 @@ async fn pods_of_the_tiers_follow_the_tide() {
 }
 
 /// It is suppressed when the tide rises, and then evicted.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 async fn check_hungry(
     client: &Client,
     samples: &[(Duration, TierFigures)],

@@ -110,6 +110,7 @@ fn large_answers(fixture: &Fixture, usual: Duration) {
 }
 
 /// No answer arrives in time, so the API server gives up each call after its timeout.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 fn at_the_speed_of_a_network(fixture: &Fixture, usual: Duration) {
     let server = large_server(LARGE, 60 << 20);
     fixture.proxy.forward_to(&[server.address]);
@@ -132,6 +133,7 @@ fn at_the_speed_of_a_network(fixture: &Fixture, usual: Duration) {
 /// All of an answer may arrive before the API server gives up, and then it decodes the answer, for which no timeout exists. How long
 /// that takes is measured beside it: the API server must decode the answer of another webhook before it creates a ConfigMap. So a
 /// busy machine delays both.
+#[expect(clippy::print_stdout, reason = "shown when the test fails")]
 fn at_the_speed_of_loopback(fixture: &Fixture, usual: Duration) {
     let server = large_server(LARGE, usize::MAX);
     fixture.proxy.forward_to(&[server.address]);
