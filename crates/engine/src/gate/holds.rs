@@ -126,3 +126,20 @@ impl Holds {
         late
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::pod;
+
+    #[test]
+    fn a_pod_whose_holds_have_ended_takes_no_memory() {
+        let mut holds = Holds::default();
+        holds.add(&pod("a").build(), &"n".into(), Duration::ZERO);
+        holds.add(&pod("a").build(), &"m".into(), Duration::ZERO);
+        assert_eq!(holds.release("a", |hold| *hold.node == *"n"), ["n".into()]);
+        assert_eq!((holds.len(), holds.pods.len()), (1, 1));
+        assert_eq!(holds.release("a", |_| true), ["m".into()]);
+        assert_eq!((holds.len(), holds.pods.len()), (0, 0));
+    }
+}

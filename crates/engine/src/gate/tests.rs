@@ -135,6 +135,21 @@ fn what_the_pod_and_the_machine_say_beside_the_model() {
     assert_eq!(strict(&mut gate, Some("windows"), false), "kubelet");
     assert_eq!(strict(&mut gate, None, true), "kubelet");
     assert_eq!(strict(&mut gate, Some("linux"), false), "ok");
+
+    let machine = |os: &str| Machine {
+        uid: "uid-of-n".into(),
+        os: os.into(),
+        supports_strict_groups: true,
+    };
+    for (case, os, pod_os, want) in [
+        ("its own system", "windows", "windows", "ok"),
+        ("another system", "windows", "linux", "kubelet"),
+        ("an unnamed system is Linux", "", "linux", "ok"),
+    ] {
+        gate.set_machine("n".into(), machine(os));
+        assert_eq!(strict(&mut gate, Some(pod_os), false), want, "{case}");
+    }
+    assert_eq!(strict(&mut gate, None, true), "ok");
 }
 
 #[test]
@@ -151,6 +166,10 @@ fn nodes_and_pods_that_are_not_there() {
     };
     let refusal = gate.judge(&known, &other_node, seconds(0)).unwrap_err();
     assert_eq!(refusal.to_string(), "the node has uid uid-of-n, not older");
+    gate.remove_machine("n");
+    // Without the Node's uid there is nothing to compare.
+    assert_eq!(gate.judge(&known, &other_node, seconds(0)), Ok(()));
+    gate.settle("p", &ReadPod::Gone, seconds(0));
     let other_pod = BindRequest {
         uid: "older".into(),
         ..request(&known, "n")
@@ -167,6 +186,12 @@ fn nodes_and_pods_that_are_not_there() {
         ..request(&known, "n")
     };
     assert!(matches!(gate.find(&unnamed), KnownPod::Unknown));
+    // Late: a new pod has the name.
+    gate.remove_pod(&Key::new("default", "p"), "older");
+    assert!(matches!(
+        gate.find(&request(&known, "n")),
+        KnownPod::Waiting(_)
+    ));
     observe(&mut gate, &pod("p").on("n"));
     assert!(matches!(gate.find(&request(&known, "n")), KnownPod::Bound));
     // The API server refuses it; there is nothing to hold.
@@ -196,6 +221,27 @@ fn the_reclaimed_account_and_the_idle_pool() {
         bind(&mut gate, &batch("e")),
         "Node didn't have enough idle cpu for reclaimed and batch pods together, requested: 1000, used: 3000, capacity: 3000"
     );
+    let least = pod("f").container("kubernetes.io/batch-cpu=1");
+    assert_eq!(
+        bind(&mut gate, &least),
+        "Node didn't have enough idle cpu for reclaimed and batch pods together, requested: 1, used: 3000, capacity: 3000"
+    );
+    // The pool shrinks below what has been bound: other pods do not care.
+    gate.apply(report("n").lends(2000, 0).pool(1000, 100 * MIB).into());
+    assert_eq!(bind(&mut gate, &pod("web").container("cpu=1")), "ok");
+}
+
+#[test]
+fn the_idle_pool_without_tier_resources() {
+    let reclaimed = |name: &str| pod(name).reclaimed().container(&format!("{CPU}=1000"));
+    let mut gate = gate(small());
+    gate.apply(report("n").lends(3000, 0).pool(2000, 0).into());
+    assert_eq!(bind(&mut gate, &reclaimed("a")), "ok");
+    assert_eq!(bind(&mut gate, &reclaimed("b")), "ok");
+    assert_eq!(
+        bind(&mut gate, &reclaimed("c")),
+        "Node didn't have enough idle cpu for reclaimed and batch pods together, requested: 1000, used: 2000, capacity: 2000"
+    );
 }
 
 #[test]
@@ -210,6 +256,8 @@ fn units_have_a_limit() {
             .into(),
     );
     observe(&mut gate, &web("a").on("m"));
+    // The policy does not select it.
+    observe(&mut gate, &pod("beside").on("m"));
     assert_eq!(bind(&mut gate, &web("b")), "ok");
     assert_eq!(
         bind(&mut gate, &web("c")),
@@ -247,6 +295,63 @@ fn numa_zones_have_one_owner() {
         bind(&mut gate, &dedicated("c", "1")),
         "without NUMA zone 1, the other pods of the node do not fit"
     );
+    // Its kubelet makes room for it.
+    let vital = pod("vital").priority(CRITICAL_PRIORITY);
+    assert_eq!(bind(&mut gate, &vital.container("cpu=4")), "ok");
+}
+
+#[test]
+fn zones_may_be_shared_but_not_with_their_owner() {
+    let with_zones = |offers: &str| {
+        let mut gate = gate(node("n").allocatable(offers));
+        gate.apply(
+            report("n")
+                .zone("0", 0, "cpu=4 memory=4Gi")
+                .zone("0", 1, "cpu=4 memory=4Gi")
+                .into(),
+        );
+        gate
+    };
+    let one = |name: &str, exclusive: bool, zones: &str| {
+        let pod = pod(name).dedicated(Some(exclusive)).container("cpu=1");
+        pod.zones(zones)
+    };
+    for (case, holder, bound, want) in [
+        (
+            "both share",
+            one("a", false, "0"),
+            one("b", false, "0"),
+            "ok",
+        ),
+        (
+            "the pod wants it alone",
+            one("a", false, "0"),
+            one("b", true, "0"),
+            "NUMA zone 0 is in use by pod default/a",
+        ),
+        (
+            "the holder has it alone",
+            one("a", true, "0"),
+            one("b", false, "0"),
+            "NUMA zone 0 is in use by pod default/a",
+        ),
+    ] {
+        let mut gate = with_zones("cpu=8 memory=8Gi");
+        assert_eq!(bind(&mut gate, &holder), "ok", "{case}");
+        assert_eq!(bind(&mut gate, &bound), want, "{case}");
+    }
+    // An owner counts beside pods that share.
+    let mut gate = with_zones("cpu=8 memory=8Gi");
+    assert_eq!(bind(&mut gate, &one("a", true, "0")), "ok");
+    assert_eq!(bind(&mut gate, &one("b", false, "1")), "ok");
+    let refused = bind(&mut gate, &pod("web").container("cpu=5"));
+    assert!(refused.ends_with("use whole zones"), "{refused}");
+
+    let mut gate = with_zones("cpu=16 memory=8Gi");
+    let two = |name: &str| pod(name).dedicated(None).container("cpu=5").zones("0,1");
+    assert_eq!(bind(&mut gate, &two("a")), "ok");
+    let refused = bind(&mut gate, &two("b").priority(CRITICAL_PRIORITY));
+    assert_eq!(refused, "NUMA zones 0,1 are in use by pod default/a");
 }
 
 /// A Binding without the annotation leaves the pod its own, so that is judged.
@@ -322,6 +427,8 @@ fn a_pod_without_requests_fits_beside_zones_that_are_larger_than_the_node() {
     assert_eq!(bind(&mut gate, &pod("log-collector")), "ok");
     let refused = bind(&mut gate, &pod("web").container("memory=1Gi"));
     assert!(refused.starts_with("OutOfmemory"), "{refused}");
+    let refused = bind(&mut gate, &pod("tiny").container("memory=1"));
+    assert!(refused.starts_with("OutOfmemory"), "{refused}");
 }
 
 #[test]
@@ -353,6 +460,34 @@ fn a_lost_bind_is_read_after_a_while() {
 }
 
 #[test]
+fn a_later_bind_of_a_pod_is_late_later() {
+    let mut gate = gate(small());
+    gate.apply(node("m").allocatable("cpu=2").build().into());
+    let asks = pod("a").container("cpu=1");
+    assert_eq!(bind(&mut gate, &asks), "ok");
+    assert_eq!(bind_at(&mut gate, &asks, "m", seconds(10)), "ok");
+    assert_eq!(gate.late_pods(seconds(15)).len(), 1);
+    gate.settle("a", &ReadPod::Unbound, seconds(15));
+    assert_eq!(gate.holds(), 1);
+    assert_eq!(gate.late_pods(seconds(24)), []);
+    assert_eq!(gate.late_pods(seconds(25)).len(), 1);
+}
+
+#[test]
+fn pods_are_counted_once() {
+    let mut gate = gate(small());
+    observe(&mut gate, &pod("a"));
+    observe(&mut gate, &pod("b"));
+    observe(&mut gate, &pod("c").on("n"));
+    assert_eq!((gate.pods(), gate.holds()), (3, 0));
+    assert_eq!(bind(&mut gate, &pod("a")), "ok");
+    assert_eq!((gate.pods(), gate.holds()), (3, 1), "a hold is no pod");
+    observe(&mut gate, &pod("a").on("n"));
+    assert_eq!((gate.pods(), gate.holds()), (3, 0));
+    assert_eq!((gate.waiting.len(), gate.nodes()), (1, 1));
+}
+
+#[test]
 fn dry_runs_hold_nothing_and_holds_are_bounded() {
     let mut gate = gate(small());
     let known = observe(&mut gate, &pod("p").container("cpu=2"));
@@ -376,6 +511,16 @@ fn dry_runs_hold_nothing_and_holds_are_bounded() {
         assert_eq!(judged.is_ok(), number < 7, "{number}");
     }
     assert_eq!(gate.holds(), 8);
+    // These hold nothing more.
+    assert_eq!(
+        gate.judge(&known, &request(&known, "n"), seconds(0)),
+        Ok(())
+    );
+    let dry = BindRequest {
+        dry_run: true,
+        ..request(&known, "m19")
+    };
+    assert_eq!(gate.judge(&known, &dry, seconds(0)), Ok(()));
     gate.remove_pod(&Key::new("default", "p"), "p");
     assert_eq!((gate.holds(), gate.pods()), (0, 0));
     gate.verify().unwrap();
