@@ -313,6 +313,115 @@ fn after_a_conflict_a_pod_waits_less_than_a_second() {
 }
 
 #[test]
+fn pods_are_found_by_name_and_listed_in_their_order() {
+    let mut bench = Bench::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        bench.set(&pod(name));
+        bench.wait(1.0);
+    }
+    let names = |queue: &Queue| -> Vec<String> {
+        let tickets = queue.tickets().into_iter();
+        tickets.map(|it| it.pod.name.to_string()).collect()
+    };
+    assert_eq!(names(&bench.queue), ["a", "b", "c", "d", "e"]);
+    let oldest = |queue: &Queue| queue.oldest().map(|it| it.pod.name.to_string());
+    assert_eq!(oldest(&bench.queue).as_deref(), Some("a"));
+    assert!(bench.queue.find("default", "c").is_some());
+    assert!(bench.queue.find("elsewhere", "c").is_none());
+
+    let written = |label: &str| pod("c").label("kind", label).build();
+    bench.queue.rewrite(written("new"));
+    let found = bench.queue.find("default", "c").unwrap();
+    assert_eq!(found.pod, written("new"));
+    let renamed = pod("other").with(|pod| pod.uid = "c".into());
+    bench.queue.rewrite(renamed.build());
+    assert_eq!(&*bench.queue.get("c").unwrap().pod.name, "c");
+}
+
+#[test]
+fn a_pod_is_in_one_place_and_counts_what_happened_to_it() {
+    let mut bench = Bench::new();
+    bench.set(&pod("a"));
+    let now = bench.now;
+    let place = |bench: &Bench| bench.queue.whereabouts("a").unwrap();
+    let counts = |bench: &Bench| {
+        let ticket = bench.queue.get("a").unwrap();
+        (ticket.attempts, ticket.rejections, ticket.errors)
+    };
+    assert_eq!(place(&bench), Whereabouts::Active);
+    assert_eq!(bench.queue.due(now), Some(now));
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+    assert_eq!(place(&bench), Whereabouts::InFlight);
+    assert_eq!(counts(&bench), (1, 0, 0));
+
+    bench.reject("a", &[]);
+    assert_eq!(counts(&bench), (1, 0, 1));
+    let until = bench.queue.due(now).unwrap();
+    assert_eq!(place(&bench), Whereabouts::Backoff { until });
+    bench.now = until;
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+    bench.reject("a", &["Fit"]);
+    assert_eq!(counts(&bench), (2, 1, 0), "a rejection ends the errors");
+    let latest_retry = bench.queue.latest_retry("a").unwrap();
+    assert_eq!(place(&bench), Whereabouts::Parked { latest_retry });
+    assert_eq!(bench.queue.due(until), Some(latest_retry));
+
+    // A change of the pod is no new pod.
+    bench.set(&pod("a").label("kind", "new"));
+    assert_eq!(counts(&bench), (2, 1, 0));
+    // The earlier of two times counts.
+    bench.set(&pod("b"));
+    assert_eq!(bench.pop().as_deref(), Some("b"));
+    bench.reject("b", &[]);
+    let due = bench.queue.due(until).unwrap();
+    assert!(until < due && due < latest_retry);
+}
+
+#[test]
+fn arrivals_are_counted_by_place_and_cause() {
+    let mut bench = Bench::new();
+    let came = |step: &str, bench: &mut Bench, want: &[(SubQueue, &str)]| {
+        let arrivals = bench.queue.take_arrivals().into_iter();
+        let found: Vec<_> = arrivals
+            .map(|(place, cause, times)| (place, cause.to_string(), times))
+            .collect();
+        let want = want.iter();
+        let want: Vec<_> = want
+            .map(|(place, cause)| (*place, (*cause).to_owned(), 1))
+            .collect();
+        assert_eq!(found, want, "{step}");
+    };
+    bench.set(&pod("a").label("kind", "old"));
+    came(
+        "new",
+        &mut bench,
+        &[(SubQueue::Active, "UnschedulablePodAdd")],
+    );
+    bench.pop();
+    bench.reject("a", &["Fit"]);
+    let failure = "ScheduleAttemptFailure";
+    came(
+        "rejected",
+        &mut bench,
+        &[(SubQueue::Unschedulable, failure)],
+    );
+    bench.set(&pod("a").label("kind", "new"));
+    came("a change that does not help", &mut bench, &[]);
+    bench.run(|queue, world| queue.activate("a", world));
+    came("forced", &mut bench, &[(SubQueue::Active, "ForceActivate")]);
+    bench.pop();
+    bench.reject("a", &[]);
+    came("failed", &mut bench, &[(SubQueue::Backoff, failure)]);
+    bench.now = bench.queue.due(bench.now).unwrap();
+    assert_eq!(bench.pop().as_deref(), Some("a"));
+    came(
+        "after it",
+        &mut bench,
+        &[(SubQueue::Active, "BackoffComplete")],
+    );
+}
+
+#[test]
 fn a_pod_that_comes_under_another_name_leaves_none_behind() {
     let mut bench = Bench::new();
     for (uid, name) in [("u", "a"), ("u", "b"), ("v", "a")] {
