@@ -1,6 +1,7 @@
 //! Table tests of the agent's decisions on one small node.
 
 mod evictions;
+mod formulas;
 mod lend;
 mod numa;
 mod protect;
