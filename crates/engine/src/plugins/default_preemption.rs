@@ -126,6 +126,22 @@ mod tests {
             let fields: Vec<&str> = errors.iter().map(|error| &*error.field).collect();
             assert_eq!(fields, want, "{percentage} {absolute}");
         }
+        let zero = DefaultPreemptionArgs {
+            min_candidate_nodes_percentage: 0,
+            min_candidate_nodes_absolute: 0,
+        };
+        let text = "Invalid value: 0: cannot be zero at the same time as";
+        let both = ["minCandidateNodesAbsolute", "minCandidateNodesPercentage"];
+        let texts = both.map(|other| format!("{text} {other}"));
+        let errors = DefaultPreemption::new(zero).err().unwrap();
+        let found: Vec<&str> = errors.iter().map(|error| &*error.text).collect();
+        assert_eq!(found, texts);
+        let args = DefaultPreemptionArgs::default();
+        let given = (
+            args.min_candidate_nodes_percentage,
+            args.min_candidate_nodes_absolute,
+        );
+        assert_eq!(given, (10, 100), "the values of Kubernetes");
     }
 
     #[test]

@@ -48,4 +48,16 @@ mod tests {
             assert!(crate::plugins::find(name).is_none(), "{name}");
         }
     }
+
+    #[test]
+    fn a_plugin_has_a_project() {
+        for (plugin, want) in [
+            ("QOSSort", Some("scheduler-plugins")),
+            ("ElasticQuota", Some("Koordinator")),
+            ("NodeOvercommitment", Some("Katalyst")),
+            ("NodeName", None),
+        ] {
+            assert_eq!(project(plugin), want, "{plugin}");
+        }
+    }
 }

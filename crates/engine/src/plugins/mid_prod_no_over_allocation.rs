@@ -160,6 +160,18 @@ mod tests {
                 rejected,
             ),
             (
+                "too much of one resource",
+                "cpu=1 memory=1Gi",
+                "cpu=1001m memory=2Gi",
+                rejected,
+            ),
+            (
+                "too much of another resource is taken",
+                "cpu=1 memory=4Gi",
+                "cpu=1",
+                "ok",
+            ),
+            (
                 "a mid pod that is too large",
                 "cpu=1 memory=1Gi",
                 "kubernetes.io/mid-cpu=1001",
@@ -188,5 +200,37 @@ mod tests {
             let found = lab(taken, mid).filter(&pod("p").container(wants));
             assert_eq!(found, [want], "{case}");
         }
+    }
+
+    #[test]
+    fn what_can_help() {
+        let lab = Lab::new(MidProdNoOverAllocation);
+        let waits = pod("p").container("cpu=2");
+        for (case, gone, want) in [
+            ("a service ends", "cpu=1", true),
+            ("a mid pod ends", "kubernetes.io/mid-cpu=1000", true),
+            ("a pod with memory ends", "memory=1Gi", true),
+            (
+                "a pod of another tier ends",
+                "kubernetes.io/batch-cpu=9000",
+                false,
+            ),
+            ("a pod without requests ends", "", false),
+        ] {
+            let gone = pod("gone").container(gone);
+            assert_eq!(
+                lab.helps_pod(&waits, Some(gone.on("n")), None),
+                want,
+                "{case}"
+            );
+        }
+        let waiting = pod("other").container("cpu=1");
+        assert!(
+            !lab.helps_pod(&waits, Some(waiting), None),
+            "it held nothing"
+        );
+        assert!(lab.helps_node(&waits, None, Some(node("n"))));
+        let less = pod("p").container("cpu=1");
+        assert!(lab.helps_pod(&waits, Some(waits.clone()), Some(less)));
     }
 }

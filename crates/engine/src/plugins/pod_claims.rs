@@ -35,3 +35,23 @@ pub(super) fn uses(pod: &Pod, claim: &Claim) -> bool {
         .filter_map(|volume| claim_of(pod, volume));
     claim.namespace == *pod.namespace() && names.any(|name| name == claim.name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{claim, pod};
+
+    #[test]
+    fn a_pod_uses_the_claims_of_its_volumes() {
+        let pod = |namespace| pod("p").namespace(namespace).claim("a").claim("b").build();
+        for (case, namespace, name, want) in [
+            ("the first", "default", "a", true),
+            ("the last", "default", "b", true),
+            ("another", "default", "c", false),
+            ("one of another namespace", "elsewhere", "a", false),
+        ] {
+            let claim = claim(name).build();
+            assert_eq!(uses(&pod(namespace), &claim), want, "{case}");
+        }
+    }
+}

@@ -220,6 +220,15 @@ mod tests {
             !lab.helps_report(&reclaimed, Some(forbids()), Some(forbids().lends(1, 1))),
             "more to lend, and still forbidden"
         );
+        for other in [
+            tainted("NoSchedule", QosLevel::Dedicated),
+            tainted("PreferNoSchedule", QosLevel::Reclaimed),
+        ] {
+            assert!(
+                !lab.helps_report(&reclaimed, Some(other), Some(report("n"))),
+                "a taint that did not forbid the pod"
+            );
+        }
         assert!(lab.helps_node(&reclaimed, None, Some(node("n"))));
         let online = pod("p").priority(1);
         assert!(

@@ -439,4 +439,42 @@ mod tests {
             "{errors:?}"
         );
     }
+
+    #[test]
+    fn a_pool_that_is_full_refuses_the_least_request_of_that_resource() {
+        let lab = |cpu| {
+            let offers = "kubernetes.io/batch-cpu=4000 kubernetes.io/batch-memory=4Gi";
+            let taken = "kubernetes.io/batch-cpu=1000 kubernetes.io/batch-memory=100Mi";
+            let taken = pod("b").class(QosClass::Lent).container(taken);
+            Lab::new(plugin("LeastAllocated", true))
+                .node(node("n").allocatable(offers))
+                .object(report("n").pool(cpu, 50 << 20))
+                .placed(taken.on("n"))
+        };
+        let asks = |cpu: i64| {
+            let container = format!("kubernetes.io/batch-cpu={cpu}");
+            pod("p").class(QosClass::Lent).container(&container)
+        };
+        let short = "U Insufficient idle cpu for reclaimed and batch pods together";
+        for (case, cpu, asked, want) in [
+            ("full", 1000, 1, short),
+            ("room for it, but too much memory is taken", 1001, 1, "ok"),
+            ("less than it asks", 1001, 2, short),
+        ] {
+            assert_eq!(lab(cpu).filter(&asks(asked)), [want], "{case}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_completed() {
+        let plugin = TierResourcesFit::with(TierResourcesFitArgs::default());
+        let plugin = plugin.ok().unwrap();
+        assert!(plugin.require_reservation);
+        let offers = "kubernetes.io/mid-cpu=4000 kubernetes.io/mid-memory=4Gi";
+        let asks = "kubernetes.io/mid-cpu=1000 kubernetes.io/mid-memory=1Gi";
+        let asks = pod("p").class(QosClass::MidBestEffort).container(asks);
+        let lab = Lab::new(plugin).node(node("n").allocatable(offers));
+        let scores = lab.scores(&asks).unwrap();
+        assert_eq!(scores[0].0, 75, "LeastAllocated");
+    }
 }

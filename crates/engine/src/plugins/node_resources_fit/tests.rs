@@ -12,7 +12,7 @@ fn fit(args: &str) -> NodeResourcesFit {
 fn what_fits() {
     let bbb = || pod("p").container("example.com/bbb=1");
     #[rustfmt::skip]
-    let rows: [(&str, PodBuilder, &str, &str, &str); 19] = [
+    let rows: [(&str, PodBuilder, &str, &str, &str); 20] = [
         ("nothing wanted", pod("p"), "cpu=10m memory=20", "{}", "ok"),
         ("both short", pod("p").container("cpu=1m memory=1"), "cpu=10m memory=20", "{}", "U Insufficient cpu, Insufficient memory"),
         ("init", pod("p").container("cpu=1m memory=1").init("cpu=3m memory=1"), "cpu=8m memory=19", "{}", "U Insufficient cpu"),
@@ -24,6 +24,7 @@ fn what_fits() {
         ("unknown", bbb(), "", "{}", "UU Insufficient example.com/bbb"),
         ("ignored", bbb(), "", r#"{"ignoredResources":["example.com/bbb"]}"#, "ok"),
         ("group", bbb().container("kubernetes.io/something=1"), "", r#"{"ignoredResourceGroups":["example.com"]}"#, "UU Insufficient kubernetes.io/something"),
+        ("group of lent resources", bbb(), "", r#"{"ignoredResourceGroups":["katalyst.kubewharf.io"]}"#, "UU Insufficient example.com/bbb"),
         ("overhead", pod("p").container("cpu=1m memory=1").overhead("cpu=1m memory=15"), "cpu=5m memory=5", "{}", "U Insufficient memory"),
         ("pod level", pod("p").container("cpu=1m").pod_level("cpu=7m"), "cpu=5m", "{}", "U Insufficient cpu"),
         ("storage", pod("p").container("ephemeral-storage=25"), "", "{}", "UU Insufficient ephemeral-storage"),
@@ -298,6 +299,11 @@ fn hints() {
     ] {
         assert_eq!(lab.helps_node(&wants, old, new), want, "{case}");
     }
+    let both = pod("p").container("cpu=2 memory=1Gi");
+    assert!(
+        !lab.helps_node(&both, None, Some(big())),
+        "it has one resource of two"
+    );
     let on = |cpu: &str| pod("other").container(cpu).on("n");
     for (case, old, new, want) in [
         ("a pod went", Some(on("cpu=1")), None, true),

@@ -222,3 +222,10 @@ fn hints() {
     assert!(detached(&ebs(pod("p"), "vol-1"), "ebs.csi.aws.com"));
     assert!(!detached(&ebs(pod("p"), "vol-1"), "csi"));
 }
+
+#[test]
+fn a_claim_without_a_name_is_an_error() {
+    let failure = lab().failure(&pod("p").claim(""));
+    let want = "running \"NodeVolumeLimits\" filter plugin: PersistentVolumeClaim had no name";
+    assert_eq!(failure.as_deref(), Some(want));
+}

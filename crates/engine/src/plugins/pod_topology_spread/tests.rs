@@ -499,3 +499,33 @@ fn selectors_that_do_not_parse_abort_the_cycle() {
         )
     );
 }
+
+#[test]
+fn the_first_version_replaces_the_defaults_of_the_system_by_those_that_are_given() {
+    let list = Some(ArgOverride::Text("defaultingType", "List".to_owned()));
+    for (case, version, given, want) in [
+        (
+            "given",
+            ConfigVersion::V1beta1,
+            &["other", "defaultConstraints"][..],
+            list,
+        ),
+        ("not given", ConfigVersion::V1beta1, &["other"], None),
+        (
+            "with a type",
+            ConfigVersion::V1beta1,
+            &["defaultConstraints", "defaultingType"],
+            None,
+        ),
+        (
+            "a later version",
+            ConfigVersion::V1,
+            &["defaultConstraints"],
+            None,
+        ),
+    ] {
+        let given: Vec<String> = given.iter().map(|&it| it.to_owned()).collect();
+        let found = PodTopologySpread::args_in(version, &given).unwrap();
+        assert_eq!(found, want, "{case}");
+    }
+}
