@@ -1,11 +1,14 @@
 //! Benchmarks: each prints JSON lines on stdout, so that runs can be compared by a program.
 
+mod instructions;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
 use crate::{controlplane, process};
+pub(crate) use instructions::faults as faults_of_instructions;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -35,6 +38,12 @@ enum Benchmark {
     },
     /// The gate: the time to judge a bind at 5,000 nodes
     Gate,
+    /// The engine: instructions of one decision, compared with those in the repository; installs Valgrind
+    Instructions {
+        /// Keep the new counts; the commit gives the reason
+        #[arg(long)]
+        write: bool,
+    },
     /// The gate: four schedulers race for the last places of a cluster on a real kube-apiserver, with and without it
     #[command(disable_help_flag = true)]
     Race {
@@ -53,6 +62,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Benchmark::Drain { flags } => on_apiserver("bench-drain", flags)?,
         Benchmark::Race { flags } => on_apiserver("bench-race", flags)?,
         Benchmark::Gate => process::run(&mut example_of("engine", "bench-gate"))?,
+        Benchmark::Instructions { write: true } => instructions::write()?,
+        Benchmark::Instructions { write: false } => {
+            let faults = instructions::faults()?;
+            faults.iter().for_each(|fault| println!("{fault}"));
+            if !faults.is_empty() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Benchmark::Engine { flags } => process::run(example("engine").arg("--").args(flags))?,
         Benchmark::Webhook => process::run(&mut example_of("control-plane", "bench-webhook"))?,
     }

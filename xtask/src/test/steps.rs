@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::count::{Count, count_tests, has_no_hits, passes};
 use crate::{
-    annotations, boundaries, chaos, controlplane, guest, judge, mutants, parity, process, seed,
-    wording,
+    annotations, bench, boundaries, chaos, controlplane, guest, judge, mutants, parity, process,
+    seed, wording,
 };
 
 pub(super) struct Step {
@@ -182,6 +182,13 @@ pub(super) const STEPS: &[Step] = &[
         shows: "QoS-aware plugins and NUMA zones decide as Katalyst's",
         needs: Needs::Go,
         run: |suite| suite.parity("katalyst", suite.cases()),
+    },
+    Step {
+        name: "instructions",
+        lane: Lane::Others,
+        shows: "a decision costs as many instructions as the repository says; installs Valgrind",
+        needs: Needs::Nothing,
+        run: |_| Ok(has_no_hits(&bench::faults_of_instructions()?)),
     },
     Step {
         name: "chaos",

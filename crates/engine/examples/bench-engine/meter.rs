@@ -60,7 +60,7 @@ pub(crate) struct Figures {
 }
 
 /// The cost of one piece of work.
-#[derive(Clone, Copy)]
+#[derive(Default, Clone, Copy)]
 pub(crate) struct Piece {
     ns: u64,
     allocations: usize,
