@@ -200,15 +200,17 @@ impl ComponentProcess {
     }
 
     /// The resident set in KiB.
+    /// Its own memory. The code of a binary for tests is larger than that of a release.
     fn kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
         let size = line.unwrap().split_whitespace().nth(1).unwrap();
         size.parse().unwrap()
     }
 }
 
-/// A process that saw thousands of pods come and go is hardly larger than a new one with the same nodes.
+/// A process that saw thousands of pods come and go keeps little of what they took, and is hardly larger than a new one with the
+/// same nodes.
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_comes_back_after_a_peak() {
     let (nodes, pods) = if is_full() {
@@ -239,7 +241,7 @@ async fn memory_comes_back_after_a_peak() {
     loop {
         let now = used.kib();
         println!("{nodes} nodes, {pods} pods: peak {peak} KiB, now {now} KiB, new {new} KiB");
-        if now * 2 <= new * 3 {
+        if now.saturating_sub(new) * 4 <= peak.saturating_sub(new) {
             return;
         }
         assert!(
@@ -300,9 +302,9 @@ async fn the_controllers_need_little_memory() {
         let process = ComponentProcess::start(&served.kubeconfig, &["controllers", &flag]);
         sizes.push((controllers, process.settled_kib().await));
     }
-    println!("{nodes} nodes, {pods} pods, resident KiB: {sizes:?}");
+    println!("{nodes} nodes, {pods} pods, KiB: {sizes:?}");
     let (_, all) = sizes[sizes.len() - 1];
-    let most = 40_000 + 8 * u64::try_from(nodes + pods).unwrap();
+    let most = 7_000 + 5 * u64::try_from(nodes + pods).unwrap();
     assert!(all < most, "{all} KiB, at most {most} KiB");
 }
 
