@@ -101,16 +101,19 @@ impl Process {
         Ok(self.keeper.try_wait()?)
     }
 
-    /// Its log so far.
+    /// The lines of its log so far. One that is being written would give half an address.
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let mut bytes = std::fs::read(&self.log).unwrap_or_default();
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n');
+        bytes.truncate(whole.map_or(0, |last| last + 1));
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
     /// The end of its log, for a message about what went wrong.
     pub fn last_words(&self) -> String {
         const LINES: usize = 12;
-        let text = self.log();
+        let bytes = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }

@@ -17,7 +17,7 @@ const RESTORE: &str = "kubectl create secret generic tidepool-webhook -n tidepoo
 fn readyz(process: &Process, code: u16, words: &str) {
     eventually(&format!("/readyz says {words}"), PATIENCE, || {
         let server = deployed::server(process)?;
-        match deployed::ask(&format!("http://{server}"), "/readyz", None) {
+        match deployed::ask(&server, "/readyz", None) {
             (found, text) if found == code && text.contains(words) => Ok(()),
             other => Err(format!("{other:?}")),
         }
@@ -65,7 +65,7 @@ fn the_certificate_stays_and_a_deleted_secret_is_named() {
     for process in [&first, &second] {
         eventually("all is well again", PATIENCE, || {
             let server = deployed::server(process)?;
-            match deployed::ask(&format!("http://{server}"), "/readyz", None) {
+            match deployed::ask(&server, "/readyz", None) {
                 (200, text) if text == "ok" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
