@@ -251,21 +251,27 @@ fn restore(flags: &Flags, pods: Option<&[LocalPod]>) -> anyhow::Result<Option<St
     for (file, value) in &report.written {
         crate::say(&format!("{file}: {value}\n"))?;
     }
-    let failed = report
-        .failed
-        .iter()
-        .map(|(file, why)| format!("{file}: {why}"));
-    let failed: Vec<String> = failed.collect();
-    ensure!(failed.is_empty(), "cannot restore {}", failed.join("; "));
     let others = match pods {
         Some(_) => "other files have the values that the kubelet gives them",
         None => {
             "other files that an agent changed keep their values, use --kubelet-values to give them those of the kubelet"
         }
     };
-    Ok(damage.map(|damage| {
-        format!("the journal {journal} was damaged: {damage}; the records that can be read are restored; {others}")
-    }))
+    let damage = damage.map(|damage| match writer.damage() {
+        Some(_) if !report.failed.is_empty() => format!(
+            "the journal {journal} is damaged: {damage}; it stays so until --restore can write all files; {others}"
+        ),
+        _ => format!(
+            "the journal {journal} was damaged: {damage}; the records that can be read are restored; {others}"
+        ),
+    });
+    if report.failed.is_empty() {
+        return Ok(damage);
+    }
+    let failed = report.failed.iter();
+    let failed = failed.map(|(file, why)| format!("{file}: {why}"));
+    let all: Vec<String> = failed.chain(damage).collect();
+    bail!("cannot restore {}", all.join("; "))
 }
 
 impl Flags {

@@ -73,36 +73,54 @@ pub(super) fn count_path(journal: &Path) -> PathBuf {
 }
 
 pub(super) fn read(path: &Path) -> io::Result<Journal> {
-    let Some(text) = content(path)? else {
-        return Ok(Journal {
-            damage: Some(Damage::Large),
-            ..Journal::default()
-        });
+    let text = match content(path)? {
+        DiskContent::Text(text) => text,
+        DiskContent::Missing => Vec::new(),
+        DiskContent::Large => {
+            return Ok(Journal {
+                damage: Some(Damage::Large),
+                ..Journal::default()
+            });
+        }
     };
-    let count = content(&count_path(path))?.unwrap_or_default();
-    Ok(parse(&text, &count))
+    let count = match content(&count_path(path))? {
+        DiskContent::Text(text) => Some(text),
+        DiskContent::Missing => None,
+        // It is no number.
+        DiskContent::Large => Some(Vec::new()),
+    };
+    Ok(parse(&text, count.as_deref()))
 }
 
-/// Empty if there is no file; none if it is too large.
-fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
+enum DiskContent {
+    Missing,
+    Large,
+    Text(Vec<u8>),
+}
+
+fn content(path: &Path) -> io::Result<DiskContent> {
     let file = match DiskFile::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DiskContent::Missing),
         file => file?,
     };
     let mut text = Vec::new();
     file.take(LARGEST + 1).read_to_end(&mut text)?;
     let is_large = u64::try_from(text.len()).is_ok_and(|size| size > LARGEST);
-    Ok((!is_large).then_some(text))
+    Ok(match is_large {
+        true => DiskContent::Large,
+        false => DiskContent::Text(text),
+    })
 }
 
-fn parse(text: &[u8], count: &[u8]) -> Journal {
+/// `count` is the text of the second file, none if there is no such file. An empty one is no number.
+fn parse(text: &[u8], count: Option<&[u8]>) -> Journal {
     let mut lines: Vec<&[u8]> = text.split(|&byte| byte == b'\n').collect();
     // Behind the last line break: nothing, or a record that a kill cut off. Nothing was changed for it.
     let tail = lines.pop().unwrap_or_default();
-    let counted = || checked(count.strip_suffix(b"\n")?)?.parse::<usize>().ok();
+    let counted = || checked(count?.strip_suffix(b"\n")?)?.parse::<usize>().ok();
     let counted = counted();
     // The first journal of today's form follows the number 0.
-    let is_old = count.is_empty() || counted == Some(0);
+    let is_old = count.is_none() || counted == Some(0);
     let is_first_version = is_old && lines.first() != Some(&HEADER.as_bytes());
     let record = |line: &[u8]| match is_first_version {
         true => fields(std::str::from_utf8(line).ok()?),
@@ -157,6 +175,14 @@ pub(super) fn write(path: &Path, known: Option<usize>, originals: &Originals) ->
         true => Ok(()),
         false => write_count(count),
     }
+}
+
+/// Replaces a damaged journal by an empty one. Until the last write the second file is no number, so that a kill between two writes
+/// does not hide the damage.
+pub(super) fn write_anew(path: &Path) -> io::Result<()> {
+    replace(&count_path(path), "")?;
+    replace(path, "")?;
+    replace(&count_path(path), &line("0"))
 }
 
 /// Copies a journal that is damaged, so that it can be looked at.
@@ -242,96 +268,110 @@ mod tests {
         let missing = |good, count| Some(Damage::Missing { good, count });
         let records = |good, bad| Some(Damage::Records { good, bad });
         for (case, text, count, good, damage) in [
-            ("as written", text.clone(), count.clone(), 3, None),
+            ("as written", text.clone(), Some(count.clone()), 3, None),
             (
                 "the value of a record is another",
                 changed("\tmax", "\tmix"),
-                count.clone(),
+                Some(count.clone()),
                 2,
                 records(2, 1),
             ),
             (
                 "a byte is not text",
                 [&lines[..2].concat()[..], b"\xff\n", lines[3]].concat(),
-                count.clone(),
+                Some(count.clone()),
                 2,
                 records(2, 1),
             ),
             (
                 "a line is empty",
                 changed("\n", "\n\n"),
-                count.clone(),
+                Some(count.clone()),
                 3,
                 records(3, 1),
             ),
             (
                 "the first line is another",
                 changed("journal 2", "journal 3"),
-                count.clone(),
+                Some(count.clone()),
                 3,
                 records(3, 1),
             ),
             (
                 "a record is missing",
                 lines[..3].concat(),
-                count.clone(),
+                Some(count.clone()),
                 2,
                 missing(2, 3),
             ),
             (
                 "a record is there twice",
                 [lines[0], lines[1], lines[1], lines[2]].concat(),
-                count.clone(),
+                Some(count.clone()),
                 2,
                 missing(2, 3),
             ),
             (
                 "a counted record is cut off",
                 cut(5),
-                count.clone(),
+                Some(count.clone()),
                 2,
                 missing(2, 3),
             ),
             (
                 "a kill cut off the last record before it counted",
                 cut(5),
-                count_of_two.clone(),
+                Some(count_of_two.clone()),
                 2,
                 None,
             ),
-            ("only its line break", cut(1), count.clone(), 3, None),
+            ("only its line break", cut(1), Some(count.clone()), 3, None),
             (
                 "a kill before it counted",
                 text.clone(),
-                count_of_two,
+                Some(count_of_two),
                 3,
                 None,
             ),
             (
                 "the number is gone",
                 text.clone(),
-                Vec::new(),
+                None,
                 3,
+                Some(Damage::Count),
+            ),
+            (
+                "the number is empty",
+                text.clone(),
+                Some(Vec::new()),
+                3,
+                Some(Damage::Count),
+            ),
+            (
+                "the number is empty, and the journal is gone",
+                Vec::new(),
+                Some(Vec::new()),
+                0,
                 Some(Damage::Count),
             ),
             (
                 "the number is another",
                 text.clone(),
-                b"2\n".to_vec(),
+                Some(b"2\n".to_vec()),
                 3,
                 Some(Damage::Count),
             ),
             (
                 "the journal is gone",
                 Vec::new(),
-                count.clone(),
+                Some(count.clone()),
                 0,
                 missing(0, 3),
             ),
-            ("nothing", Vec::new(), Vec::new(), 0, None),
-            ("no record", written(0).0, written(0).1, 0, None),
+            ("nothing", Vec::new(), None, 0, None),
+            ("no record", written(0).0, Some(written(0).1), 0, None),
         ] {
-            let found = parse(&text, &count);
+            let found = parse(&text, count.as_deref());
             assert_eq!(
                 (found.originals.len(), found.damage),
                 (good, damage),
@@ -356,7 +396,7 @@ mod tests {
             for byte in [0, b'\t', b'\n', b'0', b'x', 0xff] {
                 let mut text = text.clone();
                 text[position] = byte;
-                let found = parse(&text, &count);
+                let found = parse(&text, Some(&count));
                 let is_whole = found.originals == all;
                 assert!(found.damage.is_some() || is_whole, "{position} {byte}");
                 let is_known = |(file, text)| all.get(file) == Some(text);
@@ -364,7 +404,10 @@ mod tests {
             }
         }
         for length in 0..text.len() - 1 {
-            assert!(parse(&text[..length], &count).damage.is_some(), "{length}");
+            assert!(
+                parse(&text[..length], Some(&count)).damage.is_some(),
+                "{length}"
+            );
         }
     }
 
@@ -374,24 +417,30 @@ mod tests {
         let (_, zero) = written(0);
         let (_, three) = written(3);
         for (case, text, count, good, is_damaged) in [
-            ("whole", line.to_owned(), &[][..], 1, false),
+            ("whole", line.to_owned(), None, 1, false),
             (
                 "a kill before the new one was written",
                 line.to_owned(),
-                &zero,
+                Some(&zero[..]),
                 1,
                 false,
             ),
-            ("cut off", format!("{line}2\tmemory\tkube"), &[], 1, false),
+            ("cut off", format!("{line}2\tmemory\tkube"), None, 1, false),
             (
                 "cut off in its value",
                 format!("{line}{}", &line[..line.len() - 2]),
-                &[],
+                None,
                 1,
                 false,
             ),
-            ("not understood", format!("oops\n{line}"), &[], 1, true),
-            ("a new one was there", line.to_owned(), &three, 0, true),
+            ("not understood", format!("oops\n{line}"), None, 1, true),
+            (
+                "a new one was there",
+                line.to_owned(),
+                Some(&three[..]),
+                0,
+                true,
+            ),
         ] {
             let found = parse(text.as_bytes(), count);
             let is_found = (found.originals.len(), found.damage.is_some());
@@ -413,7 +462,7 @@ mod tests {
         };
         for (from, to) in [(0, 3), (3, 0), (3, 5), (5, 3), (3, 3)] {
             for (step, (text, count)) in parts(from, to).into_iter().enumerate() {
-                let found = parse(&text, &count);
+                let found = parse(&text, Some(&count));
                 assert_eq!(found.damage, None, "{from} to {to}, {step}");
             }
         }
@@ -426,6 +475,36 @@ mod tests {
             assert_eq!((found.count, found.damage), (Some(count), None));
             assert_eq!(found.originals, originals(count));
             known = Some(count);
+        }
+    }
+
+    #[test]
+    fn a_kill_between_two_writes_of_a_restore_does_not_hide_damage() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("journal");
+        let (text, _) = written(3);
+        let damaged = [
+            (&text[..], None),
+            (&text[..], Some("9\n")),
+            (b"oops\n", Some("")),
+        ];
+        for (text, count) in damaged {
+            let _ = std::fs::remove_file(count_path(&path));
+            std::fs::write(&path, text).unwrap();
+            if let Some(count) = count {
+                std::fs::write(count_path(&path), count).unwrap();
+            }
+            assert!(read(&path).unwrap().damage.is_some());
+            // The write of the journal fails, then a kill comes after it.
+            let unfinished = directory.path().join("journal.unfinished");
+            std::fs::create_dir(&unfinished).unwrap();
+            write_anew(&path).unwrap_err();
+            assert_eq!(read(&path).unwrap().damage, Some(Damage::Count));
+            std::fs::remove_dir(&unfinished).unwrap();
+            replace(&path, "").unwrap();
+            assert_eq!(read(&path).unwrap().damage, Some(Damage::Count));
+            write_anew(&path).unwrap();
+            assert_eq!(read(&path).unwrap().damage, None);
         }
     }
 }

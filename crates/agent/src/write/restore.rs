@@ -6,12 +6,13 @@ use super::file::{Content, File};
 use super::{Cgroups, Mode, Report, Writer, is_whole, journal, kind_of, write};
 
 impl Writer {
-    /// Gives all changed files their original contents, wider ones first. The journal is empty afterwards, unless a write failed.
+    /// Gives all changed files their original contents, wider ones first. The journal is empty afterwards, unless a write failed: it
+    /// then has the files of these writes, and one that is damaged stays as it is.
     pub fn restore(&mut self, cgroups: &mut impl Cgroups) -> Report {
         self.restore_with(cgroups, Vec::new())
     }
 
-    /// The same, and gives others, of which the journal has no record, these contents.
+    /// As [`Self::restore`], and gives others, of which the journal has no record, these contents.
     pub fn restore_with(
         &mut self,
         cgroups: &mut impl Cgroups,
@@ -51,6 +52,7 @@ impl Writer {
             (if is_wider { &mut wider } else { &mut narrower }).push((file, content));
         }
         narrower.reverse();
+        let mut is_complete = true;
         for (file, content) in wider.into_iter().chain(narrower) {
             let written = match self.mode {
                 Mode::DryRun => Ok(content.text(version)),
@@ -59,6 +61,7 @@ impl Writer {
             match written {
                 Ok(text) => report.written.push((file.full_path(), text)),
                 Err(error) => {
+                    is_complete = false;
                     report.failed.push((file.full_path(), error.to_string()));
                     if let Some(original) = originals.get(&file) {
                         self.originals.insert(file, original.clone());
@@ -68,23 +71,36 @@ impl Writer {
         }
         self.files.clear();
         self.changed = None;
-        if self.mode == Mode::Apply
-            && let Err(error) = self.save_restored()
-        {
+        if self.mode == Mode::DryRun {
+            return report;
+        }
+        let saved = match self.damage.is_some() {
+            true => self.end_damage(is_complete),
+            false => {
+                let originals = std::mem::take(&mut self.originals);
+                let result = self.write_journal(&originals);
+                self.originals = originals;
+                result
+            }
+        };
+        if let Err(error) = saved {
             let why = error.to_string();
             report.failed.push(("journal".to_owned(), why));
         }
         report
     }
 
-    fn save_restored(&mut self) -> std::io::Result<()> {
-        if self.damage.is_some() {
-            journal::copy_aside(&self.journal)?;
-            self.counted = None;
+    /// Begins an empty journal, once all that is known is restored. Until then the damage is what tells the next run, and the next
+    /// agent, that more is wrong than the failed writes.
+    fn end_damage(&mut self, is_complete: bool) -> std::io::Result<()> {
+        journal::copy_aside(&self.journal)?;
+        if !is_complete {
+            return Ok(());
         }
-        let originals = std::mem::take(&mut self.originals);
-        let result = self.write_journal(&originals);
-        self.originals = originals;
-        result
+        self.counted = None;
+        journal::write_anew(&self.journal)?;
+        self.counted = Some(0);
+        self.damage = None;
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may stop where it stands")]
 
 mod collect;
+mod damaged;
 mod enforce;
 mod evict;
 mod fake;

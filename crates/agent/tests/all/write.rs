@@ -23,7 +23,7 @@ pub(crate) struct Model {
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) writes: Vec<String>,
     /// Refuse all writes with this error.
-    refuse: Option<io::ErrorKind>,
+    pub(crate) refuse: Option<io::ErrorKind>,
     /// The process is killed before the write after so many.
     pub(crate) killed_after: Option<usize>,
 }
@@ -138,19 +138,19 @@ fn fits(file: &str, child: &str, parent: &str) -> bool {
     }
 }
 
-const CONTAINER: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+pub(crate) const CONTAINER: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 
 /// A BestEffort pod with a container, in the tree and in the model, and a journal.
-struct Fixture {
+pub(crate) struct Fixture {
     node: FakeNode,
-    tree: Tree,
+    pub(crate) tree: Tree,
     hierarchies: Hierarchies,
-    model: Model,
-    writer: Writer,
-    directory: TempDir,
+    pub(crate) model: Model,
+    pub(crate) writer: Writer,
+    pub(crate) directory: TempDir,
 }
 
-fn fixture(version: Version, mode: Mode) -> Fixture {
+pub(crate) fn fixture(version: Version, mode: Mode) -> Fixture {
     let node = FakeNode::new();
     let pod = format!("kubepods/besteffort/pod{UID}");
     let container = format!("{pod}/{CONTAINER}");
@@ -196,18 +196,18 @@ fn fixture(version: Version, mode: Mode) -> Fixture {
 }
 
 impl Fixture {
-    fn apply(&mut self, settings: &[Setting], seconds: i64) -> Report {
+    pub(crate) fn apply(&mut self, settings: &[Setting], seconds: i64) -> Report {
         let now = Timestamp::from_secs(seconds);
         self.writer
             .apply(&mut self.model, &self.tree, settings, now)
     }
 
-    fn journal(&self) -> PathBuf {
+    pub(crate) fn journal(&self) -> PathBuf {
         self.directory.path().join("journal")
     }
 }
 
-fn pod(value: SettingValue) -> Setting {
+pub(crate) fn pod(value: SettingValue) -> Setting {
     let uid = Name::from(UID);
     Setting {
         group: Group::Pod { uid },
@@ -215,7 +215,7 @@ fn pod(value: SettingValue) -> Setting {
     }
 }
 
-fn container(value: SettingValue) -> Setting {
+pub(crate) fn container(value: SettingValue) -> Setting {
     let group = Group::Container {
         pod: Name::from(UID),
         id: Name::from(CONTAINER),
@@ -230,7 +230,7 @@ fn besteffort(value: SettingValue) -> Setting {
     }
 }
 
-fn cpus(text: &str) -> SettingValue {
+pub(crate) fn cpus(text: &str) -> SettingValue {
     SettingValue::Cpus(CpuSet::parse(text).unwrap())
 }
 
@@ -602,81 +602,5 @@ fn a_value_that_the_kernel_refuses_concerns_its_pod_only() {
         assert_eq!(refused.len(), usize::from(is_refused), "{case}: {report:?}");
         assert_eq!(report.failing.len(), usize::from(!is_refused), "{case}");
         assert!(refused.iter().all(|pod| *pod == UID), "{case}");
-    }
-}
-
-#[test]
-fn a_damaged_journal_restores_what_it_has_and_counts_from_anew() {
-    let mut fixture = fixture(Version::V1, Mode::Apply);
-    let limit = SettingValue::MemoryLimit(Some(Bytes(1 << 20)));
-    let settings = [pod(SettingValue::CpuShares(512)), pod(limit)];
-    assert_eq!(fixture.apply(&settings, 1).failed, []);
-    let text = fs::read_to_string(fixture.journal()).unwrap();
-    let damaged = text.replace("9223372036854771712", "9223372036854771713");
-    assert_ne!(damaged, text);
-    fs::write(fixture.journal(), &damaged).unwrap();
-    let refused = Writer::new(Mode::Apply, fixture.journal()).unwrap_err();
-    let refused = refused.to_string();
-    let why = "is damaged: 1 of its records can be read, 1 cannot; the agent writes no cgroup file until `tidepool agent --restore`";
-    assert!(refused.ends_with(why), "{refused}");
-    let mut writer = Writer::for_restore(Mode::Apply, fixture.journal()).unwrap();
-    assert!(writer.damage().is_some());
-    let report = writer.restore(&mut fixture.model);
-    assert_eq!(report.failed, []);
-    let file = |name: &str| &fixture.model.files[&format!("kubepods/besteffort/pod{UID}/{name}")];
-    assert_eq!(file("cpu.shares"), "2");
-    assert_eq!(file("memory.limit_in_bytes"), "1048576");
-    let aside = fixture.directory.path().join("journal.damaged");
-    assert_eq!(fs::read_to_string(aside).unwrap(), damaged);
-    // The next agent begins with an empty journal.
-    fixture.writer = Writer::new(Mode::Apply, fixture.journal()).unwrap();
-    assert_eq!(fixture.apply(&settings, 20).failed, []);
-    assert!(Writer::new(Mode::Apply, fixture.journal()).is_ok());
-}
-
-#[test]
-fn files_without_a_record_get_the_values_of_the_kubelet() {
-    use agent::write::kubelet_values::{Cpusets, kubelet_values};
-    for version in [Version::V1, Version::V2] {
-        let mut fixture = fixture(version, Mode::Apply);
-        let before = fixture.model.files.clone();
-        let limit = SettingValue::MemoryLimit(Some(Bytes(1 << 20)));
-        let settings = [
-            pod(SettingValue::CpuShares(512)),
-            pod(SettingValue::CpuQuota(Some(5000))),
-            pod(limit),
-            pod(cpus("1-2")),
-            container(cpus("1-2")),
-            container(SettingValue::CpuShares(512)),
-        ];
-        assert_eq!(fixture.apply(&settings, 1).failed, [], "{version:?}");
-        fs::remove_file(fixture.journal()).unwrap();
-        let mut lent = LocalPod {
-            group: Name::from(UID),
-            class: QosClass::Lent,
-            ..LocalPod::default()
-        };
-        lent.containers.push(LocalContainer {
-            id: Some(Name::from(CONTAINER)),
-            ..LocalContainer::default()
-        });
-        let (model, tree) = (&mut fixture.model, &fixture.tree);
-        let values = kubelet_values(model, tree, &[lent], Cpusets::Inherited);
-        let mut writer = Writer::for_restore(Mode::Apply, fixture.journal()).unwrap();
-        assert!(writer.damage().is_some(), "{version:?}");
-        let report = writer.restore_with(&mut fixture.model, values);
-        assert_eq!(report.failed, [], "{version:?}");
-        let mut after = fixture.model.effective_files();
-        // The kernel shows no limit as a number.
-        for (file, text) in &mut after {
-            if file.ends_with("limit_in_bytes") && text == "-1" {
-                *text = "9223372036854771712".to_owned();
-            }
-        }
-        assert_eq!(
-            after,
-            Model::new(version, before).effective_files(),
-            "{version:?}"
-        );
     }
 }

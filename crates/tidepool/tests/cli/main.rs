@@ -8,6 +8,7 @@ mod configuring;
 mod explaining;
 mod hot_spots;
 mod load;
+mod restoring;
 mod terminal;
 mod tide;
 mod tiers;
