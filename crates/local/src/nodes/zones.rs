@@ -134,7 +134,12 @@ impl Kubelets {
         // Ten seconds, where a node reports every five minutes.
         let check = interval / 30;
         let was_written = known.as_ref().is_some_and(|known| known.is_written);
-        if was_written && self.are_zones_gone(&key.name, check).await? {
+        let mut uid = known.as_ref().and_then(|known| known.uid.clone());
+        if was_written
+            && self
+                .are_zones_gone(&key.name, uid.as_deref(), check)
+                .await?
+        {
             self.memory().zone_check.gone = Some(Instant::now());
         }
         let gone = self.memory().zone_check.gone;
@@ -147,7 +152,13 @@ impl Kubelets {
             return Ok(Requeue::After(left.min(check)));
         }
         match &report {
-            Ok(status) => self.write_zones(&node, status.clone()).await?,
+            Ok(status) => {
+                let written = self.write_zones(&node, status.clone()).await?;
+                if uid.is_some() && uid != written {
+                    self.memory().zone_check.gone = Some(Instant::now());
+                }
+                uid = written;
+            }
             Err(error) => {
                 let message = format!("ignoring invalid annotation {NUMA}: {error}");
                 let reason = "InvalidAnnotation";
@@ -157,14 +168,21 @@ impl Kubelets {
         let reported = ReportedZones {
             is_written: was_written || report.is_ok(),
             report,
+            uid,
             at: Instant::now(),
         };
         self.memory().zones.insert(key.name, reported);
         Ok(Requeue::After(check))
     }
 
-    /// Looks at one node's object now and then for all nodes: a definition that was deleted took all objects with it.
-    async fn are_zones_gone(&self, node: &str, period: Duration) -> Result<bool, Error> {
+    /// Looks at one node's object now and then for all nodes: a definition that was deleted took all objects with it. Meanwhile the
+    /// controllers may have made another object, which has no zones.
+    async fn are_zones_gone(
+        &self,
+        node: &str,
+        uid: Option<&str>,
+        period: Duration,
+    ) -> Result<bool, Error> {
         {
             let mut memory = self.memory();
             let at = memory.zone_check.at;
@@ -175,13 +193,16 @@ impl Kubelets {
         }
         let request = Request::new(COLLECTION).get(node, &kube::api::GetParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
-        match self.context.client.request_text(request).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
-            result => Ok(result.map(|_| false)?),
-        }
+        let object: Value = match self.context.client.request(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(true),
+            object => object?,
+        };
+        let is_other = object["metadata"]["uid"].as_str() != uid;
+        Ok(is_other || object["status"]["topologyZone"].is_null())
     }
 
-    async fn write_zones(&self, node: &Node, status: Value) -> Result<(), Error> {
+    /// Returns the uid of the object.
+    async fn write_zones(&self, node: &Node, status: Value) -> Result<Option<String>, Error> {
         let requests = &self.context.requests;
         let target = ObjectMeta {
             name: node.metadata.name.clone(),
@@ -192,8 +213,8 @@ impl Kubelets {
             let collection = COLLECTION.to_owned();
             requests.merge_at(collection, &target, Part::Status, fields.clone())
         };
-        if write().await?.is_some() {
-            return Ok(());
+        if let Some(written) = write().await? {
+            return Ok(written.uid);
         }
         let object = json!({
             "apiVersion": "node.katalyst.kubewharf.io/v1alpha1",
@@ -205,8 +226,8 @@ impl Kubelets {
             Err(error) if !is_already_exists(&error) => return Err(error.into()),
             _ => {}
         }
-        write().await?;
-        Ok(())
+        let written = write().await?;
+        Ok(written.and_then(|written| written.uid))
     }
 }
 
@@ -214,7 +235,7 @@ impl Kubelets {
 #[derive(Debug, Default)]
 pub(super) struct ZoneCheck {
     at: Option<Instant>,
-    /// When an object was found to be gone. Older reports are written again.
+    /// When an object was found to be gone or another one. Older reports are written again.
     gone: Option<Instant>,
 }
 
@@ -225,6 +246,8 @@ pub(super) struct ReportedZones {
     report: Result<Value, String>,
     /// The object has zones.
     is_written: bool,
+    /// That of the object.
+    uid: Option<String>,
     at: Instant,
 }
 

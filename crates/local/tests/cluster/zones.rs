@@ -99,9 +99,13 @@ impl Zoned {
         nodes.patch("node-001", &options, &patch).await.unwrap();
     }
 
-    /// The zones of the node with the pods in them: `0: a/uid`.
+    /// The zones of the first node with the pods in them: `0: a/uid`.
     async fn zones(&self) -> Option<String> {
-        let report = self.reports.get_opt("node-001").await.unwrap()?;
+        self.zones_of("node-001").await
+    }
+
+    async fn zones_of(&self, node: &str) -> Option<String> {
+        let report = self.reports.get_opt(node).await.unwrap()?;
         let sockets = report.data["status"]["topologyZone"].as_array()?.clone();
         let children = sockets.iter().flat_map(|it| it["children"].as_array());
         let zones = children.flatten().map(|zone| {
@@ -148,6 +152,28 @@ impl Zoned {
             .await
             .unwrap();
         pod.uid().unwrap()
+    }
+
+    /// Deletes the definition with all reports, and defines the kind again.
+    async fn define_anew(&self) {
+        let name = "customnoderesources.node.katalyst.kubewharf.io";
+        let options = DeleteParams::default();
+        definitions(&self.client)
+            .delete(name, &options)
+            .await
+            .unwrap();
+        eventually("the definition is gone", || async {
+            match definitions(&self.client).get_opt(name).await.unwrap() {
+                None => Ok(()),
+                Some(found) => Err(found),
+            }
+        })
+        .await;
+        define_kinds(&self.client).await;
+        eventually("the kind is served", || async {
+            self.local.nodes().check_zones().await
+        })
+        .await;
     }
 }
 
@@ -231,23 +257,62 @@ async fn zones_are_reported_again_after_the_kind_was_defined_anew() {
     let zoned = Zoned::start_with(timings).await;
     zoned.node("1x2").await;
     zoned.reach(Some("0: 1:")).await;
-    let name = "customnoderesources.node.katalyst.kubewharf.io";
-    let options = DeleteParams::default();
-    definitions(&zoned.client)
-        .delete(name, &options)
-        .await
-        .unwrap();
-    eventually("the definition is gone", || async {
-        match definitions(&zoned.client).get_opt(name).await.unwrap() {
-            None => Ok(()),
-            Some(found) => Err(found),
-        }
-    })
-    .await;
-    define_kinds(&zoned.client).await;
-    eventually("the kind is served", || async {
-        zoned.local.nodes().check_zones().await
-    })
-    .await;
+    zoned.define_anew().await;
     zoned.reach(Some("0: 1:")).await;
+}
+
+/// The controllers make a report without zones for every node.
+#[tokio::test]
+async fn zones_are_reported_again_where_other_reports_came_first() {
+    let nodes = ["node-001", "node-002", "node-003"];
+    for (case, with_zones) in [
+        ("no report has zones", &[][..]),
+        ("one node was faster", &nodes[..1]),
+        ("two were", &nodes[1..]),
+    ] {
+        // An unchanged report is written no sooner.
+        let timings = Timings {
+            node_status: Duration::from_secs(60),
+            ..short()
+        };
+        let zoned = Zoned::start_with(timings).await;
+        for number in 0..nodes.len() {
+            let shape = Shape {
+                numa: Some("1x2".parse().unwrap()),
+                ..Shape::demo(number, nodes.len())
+            };
+            zoned.local.nodes().add(&shape).await.unwrap();
+        }
+        let all_have_zones = || async {
+            for node in nodes {
+                let found = zoned.zones_of(node).await;
+                if found.as_deref() != Some("0: 1:") {
+                    return Err((case, node, found));
+                }
+            }
+            Ok(())
+        };
+        eventually("all nodes have zones", all_have_zones).await;
+        let status = zoned.reports.get("node-001").await.unwrap().data["status"].take();
+        zoned.define_anew().await;
+        for node in nodes {
+            let report = object(json!({
+                "apiVersion": "node.katalyst.kubewharf.io/v1alpha1", "kind": "CustomNodeResource",
+                "metadata": {"name": node}, "spec": {},
+            }));
+            let options = PostParams::default();
+            match zoned.reports.create(&options, &report).await {
+                // The node itself was even faster.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                created => drop(created.unwrap()),
+            }
+            if with_zones.contains(&node) {
+                let patch = Patch::Merge(json!({"status": status}));
+                let options = PatchParams::default();
+                let patched = zoned.reports.patch_status(node, &options, &patch).await;
+                patched.unwrap();
+            }
+        }
+        eventually("all nodes have zones again", all_have_zones).await;
+    }
 }
