@@ -198,9 +198,9 @@ impl<K: Object> Cache<K> {
         api: Api<K>,
         config: watcher::Config,
         cancel: CancellationToken,
+        mut outage: Outage,
     ) {
         let mut events = watcher(api, config).default_backoff().boxed();
-        let mut outage = Outage::default();
         while let Some(Some(event)) = cancel.run_until_cancelled(events.next()).await {
             match event {
                 Ok(event) => {
@@ -438,5 +438,51 @@ mod tests {
             cache.has_seen(7),
             "written, then deleted: no event will come"
         );
+    }
+
+    /// Counts the lines of a log that have some words.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<usize>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            let line = String::from_utf8_lossy(line);
+            *self.0.lock().unwrap() += line.matches("cannot watch; retrying").count();
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_listed_is_logged_again_and_again() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(log.finish());
+        let dead = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
+            std::future::ready(Err::<http::Response<kube::client::Body>, _>(error))
+        });
+        let api: Api<ConfigMap> = Api::all(kube::Client::new(dead, "ns"));
+        let cache = Cache::new(by_owner::<ConfigMap>);
+        let outage = Outage::logged_every(std::time::Duration::from_millis(1));
+        let run = cache.run(
+            api,
+            watcher::Config::default(),
+            CancellationToken::new(),
+            outage,
+        );
+        let logged = async {
+            while *lines.0.lock().unwrap() < 3 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::select! {
+            () = run => panic!("it ended"),
+            () = logged => {}
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-/// The same failure is logged again after this time.
+/// A failure that goes on is logged again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Another reason is logged earlier: reasons that take turns must not fill the log.
 const OTHER_REASON: Duration = Duration::from_secs(10);
@@ -13,26 +13,47 @@ const OTHER_REASON: Duration = Duration::from_secs(10);
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
 /// Of one thing that is tried again and again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Outage {
+    /// A failure is logged again after this time.
+    again: Duration,
     since: Option<(Instant, Timestamp)>,
     last: Option<Instant>,
     logged: Option<(Instant, String)>,
 }
 
+impl Default for Outage {
+    fn default() -> Self {
+        Self::logged_every(AGAIN)
+    }
+}
+
 impl Outage {
+    /// The same failure is logged again after this time.
+    pub fn logged_every(again: Duration) -> Self {
+        Self {
+            again,
+            since: None,
+            last: None,
+            logged: None,
+        }
+    }
+
     /// It failed for this reason. Returns since when it fails if that should be logged now.
     pub fn fails(&mut self, why: &str, now: Instant) -> Option<Timestamp> {
         let is_new = |last: Instant| now.saturating_duration_since(last) >= FORGOTTEN;
         if self.last.is_some_and(is_new) {
-            *self = Self::default();
+            *self = Self::logged_every(self.again);
         }
         self.last = Some(now);
         let (_, since) = *self.since.get_or_insert_with(|| (now, Timestamp::now()));
         let is_due = match &self.logged {
             None => true,
             Some((at, known)) => {
-                let pause = if known == why { AGAIN } else { OTHER_REASON };
+                let pause = match known == why {
+                    true => self.again,
+                    false => OTHER_REASON.min(self.again),
+                };
                 now.saturating_duration_since(*at) >= pause
             }
         };
@@ -44,7 +65,8 @@ impl Outage {
 
     /// It succeeded. Returns for how long it failed, if it did.
     pub fn ends(&mut self, now: Instant) -> Option<Duration> {
-        let (since, _) = std::mem::take(self).since?;
+        let over = std::mem::replace(self, Self::logged_every(self.again));
+        let (since, _) = over.since?;
         Some(now.saturating_duration_since(since))
     }
 }

@@ -8,6 +8,7 @@ use tokio::sync::watch::Receiver;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::cache::{Cache, Object};
+use crate::outage::Outage;
 
 /// The caches that a component keeps up to date.
 #[derive(Default)]
@@ -30,7 +31,9 @@ impl Watches {
         self.lock().push(Watch {
             kind: K::plural(&()).into_owned(),
             synced: cache.subscribe_synced(),
-            run: Some(Box::new(|cancel| watched.run(api, config, cancel).boxed())),
+            run: Some(Box::new(|cancel| {
+                watched.run(api, config, cancel, Outage::default()).boxed()
+            })),
         });
     }
 

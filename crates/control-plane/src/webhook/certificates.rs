@@ -10,6 +10,8 @@ mod authority;
 mod bundle;
 mod clock;
 mod plan;
+#[cfg(test)]
+mod tests;
 mod validity;
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -33,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serve::{ServeError, ServingCertificate, TlsFiles, Validity};
 use bundle::Bundles;
-use clock::WrongClock;
+use clock::{Clock, WrongClock};
 pub use plan::CertificatePeriods;
 use plan::{CertificateState, advance};
 
@@ -90,8 +92,8 @@ const STATE: &str = "state.json";
 enum KeepError {
     #[error("{}", reconcile::message_of(.0))]
     Request(#[from] kube::Error),
-    #[error("the API server did not answer within {ROUND:?}")]
-    Silent,
+    #[error("the API server did not answer within {0:?}")]
+    Silent(Duration),
     #[error(transparent)]
     Clock(#[from] WrongClock),
     /// The replicas have no permission to create it: `create` cannot be limited to a name.
@@ -129,6 +131,8 @@ struct CertificateStatus {
     has_wrong_clock: bool,
     /// That is the problem: what is served stays good until it expires.
     has_no_secret: bool,
+    /// The last answer of the API server did not show its clock.
+    has_unknown_clock: bool,
 }
 
 impl CertificateKeeper {
@@ -211,7 +215,9 @@ impl CertificateKeeper {
         let keep = async {
             match &self.options {
                 CertificateOptions::Files { reload, .. } => self.follow_files(*reload).await,
-                CertificateOptions::Managed(managed) => self.manage(managed).await,
+                CertificateOptions::Managed(managed) => {
+                    self.manage(managed, ROUND, Outage::default()).await;
+                }
             }
         };
         cancel.run_until_cancelled(keep).await;
@@ -228,12 +234,12 @@ impl CertificateKeeper {
         }
     }
 
-    async fn manage(&self, managed: &ManagedCertificate) {
-        let mut outage = Outage::default();
+    /// `limit` is for all requests of one round.
+    async fn manage(&self, managed: &ManagedCertificate, limit: Duration, mut outage: Outage) {
         let mut conflicts = 0;
         loop {
-            let round = tokio::time::timeout(ROUND, self.keep(managed)).await;
-            let result = round.unwrap_or(Err(KeepError::Silent));
+            let round = tokio::time::timeout(limit, self.keep(managed)).await;
+            let result = round.unwrap_or(Err(KeepError::Silent(limit)));
             let has_wrong_clock = matches!(result, Err(KeepError::Clock(_)));
             let has_no_secret = matches!(result, Err(KeepError::NoSecret { .. }));
             let problem = match result {
@@ -280,10 +286,13 @@ impl CertificateKeeper {
         };
         let state = read_state(&secret);
         let now = jiff::Timestamp::now();
-        if let Err(wrong) = clock::check(date.as_ref(), now) {
-            // The other replicas write, and this one serves the same.
-            state.as_ref().map_or(Ok(()), |state| self.adopt(state))?;
-            return Err(wrong.into());
+        match clock::check(date.as_ref(), now) {
+            Ok(clock) => self.note_clock(clock),
+            Err(wrong) => {
+                // The other replicas write, and this one serves the same.
+                state.as_ref().map_or(Ok(()), |state| self.adopt(state))?;
+                return Err(wrong.into());
+            }
         }
         let mut is_trusted = false;
         if let Some(state) = &state {
@@ -352,6 +361,17 @@ impl CertificateKeeper {
             }
         };
         Ok((secret, head.headers.get(DATE).cloned()))
+    }
+
+    /// Says once that the clock cannot be checked.
+    fn note_clock(&self, clock: Clock) {
+        let is_unknown = clock == Clock::Unknown;
+        let was_unknown = std::mem::replace(&mut self.status().has_unknown_clock, is_unknown);
+        if is_unknown && !was_unknown {
+            tracing::warn!(
+                "cannot compare the clock of this machine with that of the API server, whose answers have no valid Date header; writing certificates nevertheless"
+            );
+        }
     }
 
     /// Serves the certificate of the Secret.

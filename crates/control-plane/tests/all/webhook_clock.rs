@@ -49,16 +49,33 @@ fn replica(client: Client) -> Replica {
     }
 }
 
+/// Seconds ahead of the API server's clock, and what the replica says.
+const JUMPS: [(i64, &str); 4] = [
+    (
+        400 * 24 * 3600,
+        "is 576000 minutes ahead of that of the API server",
+    ),
+    (400, "is 6 minutes ahead of that of the API server"),
+    (-400, "is 6 minutes behind that of the API server"),
+    (-7200, "is 120 minutes behind that of the API server"),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_with_a_wrong_clock_writes_nothing_and_serves_what_others_write() {
+    for (seconds, says) in JUMPS {
+        serves_what_others_write(seconds, says).await;
+    }
+}
+
+async fn serves_what_others_write(seconds: i64, says: &str) {
     let fixture = Fixture::new().await;
     install(&fixture).await;
     let secrets: Api<Secret> = Api::namespaced(fixture.client.clone(), NAMESPACE);
-    let ahead = Arc::new(AtomicI64::new(400 * 24 * 3600));
+    let ahead = Arc::new(AtomicI64::new(seconds));
     let wrong = replica(behind(&fixture, &ahead));
     let says_so = || async {
         match wrong.keeper.check() {
-            Err(why) if why.contains("576000 minutes ahead of that of the API server") => Ok(()),
+            Err(why) if why.contains(says) => Ok(()),
             other => Err(other),
         }
     };

@@ -4,6 +4,7 @@
 
 mod admitting;
 mod asking;
+mod certificates;
 mod configuring;
 mod explaining;
 mod hot_spots;

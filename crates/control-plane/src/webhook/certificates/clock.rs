@@ -15,17 +15,27 @@ const MOST: SignedDuration = SignedDuration::from_mins(5);
 )]
 pub(super) struct WrongClock(SignedDuration);
 
-/// `now` is the time when the answer with this `Date` arrived. An embedded cluster in the same process has the same clock and sends
-/// none.
-pub(super) fn check(date: Option<&HeaderValue>, now: Timestamp) -> Result<(), WrongClock> {
+/// What is known about the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Clock {
+    Right,
+    /// The answer has no `Date`, or one that is not a date. Every API server sends one, but a proxy before it may remove it, and an
+    /// embedded cluster in the same process, with the same clock, sends none. So the replica writes: without certificates nothing
+    /// would be judged, while the other replicas replace one that begins in the future.
+    Unknown,
+}
+
+/// `now` is the time when the answer with this `Date` arrived.
+pub(super) fn check(date: Option<&HeaderValue>, now: Timestamp) -> Result<Clock, WrongClock> {
     let date = date.and_then(|date| date.to_str().ok());
     let date = date.and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
-    let ahead = date.map_or(SignedDuration::ZERO, |date| {
-        now.duration_since(date.timestamp())
-    });
+    let Some(date) = date else {
+        return Ok(Clock::Unknown);
+    };
+    let ahead = now.duration_since(date.timestamp());
     match ahead.abs() > MOST {
         true => Err(WrongClock(ahead)),
-        false => Ok(()),
+        false => Ok(Clock::Right),
     }
 }
 
@@ -37,28 +47,43 @@ mod tests {
     fn the_clock_of_the_api_server_counts() {
         let now: Timestamp = "2026-11-18T12:00:00Z".parse().unwrap();
         for (case, date, want) in [
-            ("equal", "Wed, 18 Nov 2026 12:00:00 GMT", None),
-            ("a slow answer", "Wed, 18 Nov 2026 11:55:00 GMT", None),
+            ("equal", "Wed, 18 Nov 2026 12:00:00 GMT", Ok(Clock::Right)),
+            (
+                "a slow answer",
+                "Wed, 18 Nov 2026 11:55:00 GMT",
+                Ok(Clock::Right),
+            ),
+            (
+                "five minutes behind",
+                "Wed, 18 Nov 2026 12:05:00 GMT",
+                Ok(Clock::Right),
+            ),
             (
                 "a minute too far ahead",
                 "Wed, 18 Nov 2026 11:54:00 GMT",
-                Some("is 6 minutes ahead of that of the API server"),
+                Err("is 6 minutes ahead of that of the API server"),
             ),
             (
                 "a year behind",
                 "Thu, 18 Nov 2027 12:00:00 GMT",
-                Some("is 525600 minutes behind that of the API server"),
+                Err("is 525600 minutes behind that of the API server"),
             ),
-            ("no date", "soon", None),
+            (
+                "two hours behind",
+                "Wed, 18 Nov 2026 14:00:00 GMT",
+                Err("is 120 minutes behind that of the API server"),
+            ),
+            ("no date", "soon", Ok(Clock::Unknown)),
+            ("nothing", "", Ok(Clock::Unknown)),
         ] {
             let found = check(Some(&HeaderValue::from_static(date)), now);
-            let found = found.err().map(|error| error.to_string());
             let matches = match (&found, want) {
-                (Some(found), Some(want)) => found.contains(want),
-                (found, want) => found.is_none() && want.is_none(),
+                (Err(found), Err(want)) => found.to_string().contains(want),
+                (Ok(found), Ok(want)) => *found == want,
+                _ => false,
             };
             assert!(matches, "{case}: {found:?}");
         }
-        assert_eq!(check(None, now), Ok(()), "no header");
+        assert_eq!(check(None, now), Ok(Clock::Unknown), "no header");
     }
 }
