@@ -179,10 +179,11 @@ impl Conductor<'_> {
                 Victim::Standby => &[1],
                 Victim::Both => &[0, 1],
             };
+            let (before, since) = (webhooks.made(self.api), jiff::Timestamp::now());
             webhooks.jump(numbers, Dice::new(fault.dice).pick(&REVIEW_JUMPS))?;
             self.journal.hit(fault.kind);
             sleep_until(begun + fault.end());
-            webhooks.look(self.api);
+            webhooks.look(self.api, &before, since);
             webhooks.jump(numbers, 0)?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Replicas of the webhook and of the gate, with clocks that jump. Both replicas of each share certificates, which must stay usable
 //! whatever one of the clocks says. They judge nothing here: no pod is in a namespace that their configurations select.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use e2e::{Api, ControlPlane, Kubeconfig, Process};
+use jiff::{SignedDuration, Timestamp};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -43,8 +45,13 @@ const FLAGS: [&str; 8] = [
 ];
 /// After the last fault, until both replicas are usable.
 const LIMIT: Duration = Duration::from_secs(60);
+/// More than a replica takes from the look at its clock to the answer to its write, and less than any jump.
+const ROUND: SignedDuration = SignedDuration::from_secs(60);
 /// Of a handshake.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// By component, the times at which what its replicas share was made.
+pub(crate) type Made = BTreeMap<&'static str, BTreeSet<String>>;
 
 /// All replicas. They end when this is dropped.
 pub(crate) struct Webhooks {
@@ -115,8 +122,16 @@ impl Webhooks {
         Ok(())
     }
 
-    /// Notes a certificate in a Secret that nobody can use now.
-    pub(crate) fn look(&self, api: &Api) {
+    /// When that which the replicas share was made; of components whose Secret can be read.
+    pub(crate) fn made(&self, api: &Api) -> Made {
+        let of = |component: &'static str| Some((component, times(&state(api, component).ok()?)));
+        let all = COMPONENTS.into_iter();
+        all.filter_map(|(_, component, _)| of(component)).collect()
+    }
+
+    /// Notes a certificate in a Secret that no client can use now, and one that a replica with a wrong clock made: it is not among
+    /// those of before, and was made neither since then nor a moment earlier.
+    pub(crate) fn look(&self, api: &Api, before: &Made, since: Timestamp) {
         for (_, component, _) in COMPONENTS {
             // The API server may be down.
             let Ok(state) = state(api, component) else {
@@ -125,6 +140,16 @@ impl Webhooks {
             for part in ["authority", "certificate"] {
                 if let Err(why) = is_current(&state[part]) {
                     self.note(format!("the {part} in Secret {component}: {why}"));
+                }
+            }
+            let Some(known) = before.get(component) else {
+                continue;
+            };
+            for made in times(&state).difference(known) {
+                if !is_between(made, since, Timestamp::now()) {
+                    self.note(format!(
+                        "Secret {component} was written by a wrong clock: a part of it was made at {made}"
+                    ));
                 }
             }
         }
@@ -208,15 +233,31 @@ fn state(api: &Api, component: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&BASE64.decode(state)?)?)
 }
 
+/// The times at which the parts were made. A CA that comes next keeps its time when it becomes the CA.
+fn times(state: &Value) -> BTreeSet<String> {
+    let parts = ["authority", "next", "certificate"].into_iter();
+    let times = parts.filter_map(|part| state[part]["made"].as_str());
+    times.map(str::to_owned).collect()
+}
+
+/// By the clock of this process. A write may have begun before.
+fn is_between(made: &str, since: Timestamp, now: Timestamp) -> bool {
+    let Ok(made) = made.parse::<Timestamp>() else {
+        return false;
+    };
+    let early = since.checked_sub(ROUND);
+    early.is_ok_and(|early| early <= made) && now.checked_add(ROUND).is_ok_and(|late| made <= late)
+}
+
 /// By the clock of this process, which does not jump. A certificate begins an hour before it is made.
 fn is_current(certificate: &Value) -> Result<()> {
-    let time = |field: &str| -> Result<jiff::Timestamp> {
+    let time = |field: &str| -> Result<Timestamp> {
         let text = certificate[field].as_str().context("it has no times")?;
         Ok(text.parse()?)
     };
-    let now = jiff::Timestamp::now();
+    let now = Timestamp::now();
     let (made, ends) = (time("made")?, time("ends")?);
-    let start = made.checked_sub(jiff::SignedDuration::from_hours(1))?;
+    let start = made.checked_sub(SignedDuration::from_hours(1))?;
     if now < start || now >= ends {
         bail!("it was made at {made} and ends at {ends}");
     }
@@ -244,19 +285,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_wrong_clock_made_is_found() {
+        let at = |second| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        for (case, made, is_good) in [
+            ("by a right clock", at(5), true),
+            ("a moment before", at(-20), true),
+            ("by a clock that is minutes ahead", at(405), false),
+            ("by one that is minutes behind", at(-395), false),
+            ("by one that is hours behind", at(-7195), false),
+        ] {
+            let is_between = is_between(&made.to_string(), at(0), at(6));
+            assert_eq!(is_between, is_good, "{case}");
+        }
+        let state = json!({"authority": {"made": "a"}, "next": null, "certificate": {"made": "b"}});
+        let want = ["a", "b"].map(str::to_owned);
+        assert_eq!(times(&state), BTreeSet::from(want));
+    }
+
+    #[test]
     fn certificates_of_a_wrong_clock_are_found() {
-        let now = jiff::Timestamp::now().as_second();
+        let now = Timestamp::now().as_second();
         for (case, made, ends, is_good) in [
             ("of now", 0, 100, true),
             ("of in half an hour", 1_800, 9_000, true),
             ("of tomorrow", 86_400, 100_000, false),
             ("expired", -100, -1, false),
         ] {
-            let at = |seconds: i64| {
-                jiff::Timestamp::from_second(now + seconds)
-                    .unwrap()
-                    .to_string()
-            };
+            let at = |seconds: i64| Timestamp::from_second(now + seconds).unwrap().to_string();
             let certificate = json!({"made": at(made), "ends": at(ends)});
             assert_eq!(is_current(&certificate).is_ok(), is_good, "{case}");
         }
