@@ -136,7 +136,7 @@ pub(crate) fn prove(control_plane: &ControlPlane, users: &Users, node: &HostNode
     lend_at_least(&api, Value::Null);
     new_pods_have_their_values_in_time(&api, node, &groups);
     pods_do_not_reach_the_groups_of_others(&api, node, &groups, &rows);
-    an_absurd_request_concerns_its_pod_only(&api, node, &groups);
+    an_absurd_request_concerns_its_pod_only(&api, node, &groups, &rows);
     cpu_goes_to_online_pods(&api, node, &groups);
     interference_taints(&api, node, &format!("{CNR}/{}", node.name()));
     tokens_are_bound_to_their_node(&api, control_plane, node);

@@ -10,7 +10,7 @@ use e2e::node::{HostNode, pod};
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::json;
 
-use crate::agent::{interference_taints, set_thresholds};
+use crate::agent::{CNR, interference_taints, set_thresholds};
 use crate::groups::{GroupValues, Groups, mid_ls, mid_ls_labels};
 use crate::real_node::{LIMIT, check_metrics, get, uid, wait_until_running};
 
@@ -350,23 +350,159 @@ impl LastAgent {
             other => Err(format!("{other:?}: {}", strace.log())),
         });
         check_trace(&fs::read_to_string(&self.trace).unwrap(), node, &self.state);
-        let mut restore = self.arguments.clone();
-        restore.push("--restore".to_owned());
-        let tidepool = e2e::tidepool::binary().unwrap();
-        let mut restored = control_plane.run("restore", &tidepool, &restore).unwrap();
-        eventually("the settings are restored", LIMIT, || {
-            match restored.ended() {
-                Ok(Some(status)) if status.success() => Ok(()),
-                other => Err(format!("{other:?}: {}", restored.log())),
-            }
-        });
+        let (code, log) = self.restore(control_plane, "restore", &self.state, &[]);
+        assert_eq!(code, Some(0), "{log}");
         let groups = Groups::new(node);
+        self.check_restored(&groups);
+        self.recover_from_damage(control_plane, node, &groups);
+        self.check_restored(&groups);
+    }
+
+    fn check_restored(&self, groups: &Groups) {
         for group in &self.batch.groups {
             assert_eq!(groups.values(group), Some(self.original), "{group}");
         }
         let (_, quota, memory) = groups.values("kubepods/besteffort").unwrap();
         assert_eq!((quota, memory), (None, None));
     }
+
+    /// Its exit code, and what it says.
+    fn restore(
+        &self,
+        control_plane: &ControlPlane,
+        name: &str,
+        state: &Path,
+        flags: &[&str],
+    ) -> (Option<i32>, String) {
+        let mut arguments = self.arguments.clone();
+        arguments.retain(|it| !it.starts_with("--state-dir="));
+        arguments.push(format!("--state-dir={}", state.display()));
+        arguments.push("--restore".to_owned());
+        arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let tidepool = e2e::tidepool::binary().unwrap();
+        let mut restore = control_plane.run(name, &tidepool, &arguments).unwrap();
+        eventually("the restore has ended", LIMIT, || match restore.ended() {
+            Ok(Some(status)) => Ok((status.code(), restore.log())),
+            other => Err(format!("{other:?}: {}", restore.log())),
+        })
+    }
+
+    /// With a damaged journal the agent says so and writes nothing. `--restore` restores the records that can be read, and
+    /// `--kubelet-values` the rest.
+    fn recover_from_damage(&self, control_plane: &ControlPlane, node: &HostNode, groups: &Groups) {
+        let tidepool = e2e::tidepool::binary().unwrap();
+        let start = |name: &str| {
+            let mut arguments = self.arguments.clone();
+            arguments.push("--report-period=1s".to_owned());
+            control_plane.run(name, &tidepool, &arguments).unwrap()
+        };
+        let mut agent = start("agent-before-damage");
+        wait_for_first_period(&agent);
+        eventually("the pod has its values", LIMIT, || self.batch.check(groups));
+        kill_now(&mut agent);
+        let damaged = self.damage_the_journal();
+        // An agent with a journal would write them again.
+        for group in &self.batch.groups {
+            groups.set_values(group, self.original);
+        }
+        let mut agent = start("agent-after-damage");
+        wait_for_damage(control_plane, node, &agent);
+        for group in &self.batch.groups {
+            assert_eq!(groups.values(group), Some(self.original), "{group}");
+        }
+        assert_eq!(fs::read(self.state.join("journal")).unwrap(), damaged);
+        kill_now(&mut agent);
+        for group in &self.batch.groups {
+            groups.set_values(group, self.batch.wanted);
+        }
+
+        self.refused_values_keep_the_damage(control_plane, node);
+        let (code, log) = self.restore(control_plane, "restore-damaged", &self.state, &[]);
+        assert_eq!(code, Some(1), "{log}");
+        for part in [
+            "was damaged: ",
+            " of its records can be read, 1 cannot; ",
+            "use --kubelet-values",
+        ] {
+            assert!(log.contains(part), "{part}: {log}");
+        }
+        let [pod, container] = &self.batch.groups;
+        let (shares, quota, _) = self.original;
+        let (.., limit) = self.batch.wanted;
+        assert_eq!(groups.values(pod), Some((shares, quota, limit)));
+        assert_eq!(groups.values(container), Some(self.original));
+        let flags = ["--kubelet-values"];
+        let (code, log) = self.restore(control_plane, "kubelet-values", &self.state, &flags);
+        assert_eq!(code, Some(0), "{log}");
+    }
+
+    /// Changes the record of the pod's memory limit, and returns the text.
+    fn damage_the_journal(&self) -> Vec<u8> {
+        let path = self.state.join("journal");
+        let text = fs::read_to_string(&path).unwrap();
+        let name = match Groups::is_v2() {
+            true => "memory.max",
+            false => "memory.limit_in_bytes",
+        };
+        let record = format!("\t{}\t{name}\t", self.batch.groups[0]);
+        let damaged = text.replacen(&record, &format!("{record}7"), 1);
+        assert_ne!(damaged, text);
+        fs::write(&path, &damaged).unwrap();
+        damaged.into_bytes()
+    }
+
+    /// A journal with a value that the kernel refuses, beside a record that cannot be read: every restore fails and names both.
+    fn refused_values_keep_the_damage(&self, control_plane: &ControlPlane, node: &HostNode) {
+        let state = node.directory().join("refused-state");
+        fs::create_dir(&state).unwrap();
+        let name = match Groups::is_v2() {
+            true => "cpu.max",
+            false => "cpu.cfs_quota_us",
+        };
+        // A quota of a microsecond; records of the first version have no checksum.
+        let journal = format!("no record\n2\tcpu\t{}\t{name}\t1\n", self.batch.groups[0]);
+        fs::write(state.join("journal"), &journal).unwrap();
+        for round in ["restore-refused-0", "restore-refused-1"] {
+            let (code, log) = self.restore(control_plane, round, &state, &[]);
+            assert_eq!(code, Some(1), "{round}: {log}");
+            for part in [
+                "cannot restore ",
+                " is damaged: 1 of its records can be read, 1 cannot; ",
+            ] {
+                assert!(log.contains(part), "{round}: {part}: {log}");
+            }
+            let left = fs::read_to_string(state.join("journal")).unwrap();
+            assert_eq!(left, journal, "{round}");
+        }
+    }
+}
+
+/// Waits until the report of the node says that the journal is damaged, and the agent knows the pods and has had time to write.
+fn wait_for_damage(control_plane: &ControlPlane, node: &HostNode, agent: &Process) {
+    let api = Api::new(&control_plane.admin()).unwrap();
+    let cnr = format!("{CNR}/{}", node.name());
+    eventually("the damage is a condition", LIMIT, || {
+        let cnr = api.get(&cnr).map_err(|error| format!("{error:#}"))?;
+        let conditions = cnr["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let is_damaged = conditions.any(|it| {
+            it["type"] == "AgentDegraded"
+                && it["status"] == "True"
+                && it["reason"] == "JournalDamaged"
+        });
+        is_damaged.then_some(()).ok_or(cnr.to_string())
+    });
+    let log = agent.log();
+    let (_, address) = log.rsplit_once("serving on http://").unwrap();
+    let address = address.split_whitespace().next().unwrap().trim_matches('"');
+    eventually("the agent knows the pod", LIMIT, || {
+        let metrics = get(address, "/metrics");
+        let is_known =
+            metrics.contains("tidepool_agent_pod_cpu_cores{namespace=\"default\",pod=\"batch\"");
+        is_known.then_some(()).ok_or(metrics)
+    });
+    // Five periods.
+    std::thread::sleep(Duration::from_secs(1));
 }
 
 /// An agent below strace, which would leave the agent behind when it is killed itself.

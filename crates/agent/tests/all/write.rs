@@ -10,8 +10,8 @@ use agent::hierarchy::{Controller, Hierarchies, Reader, Version};
 use agent::parse;
 use agent::tree::Tree;
 use agent::write::{Cgroups, KernelFiles, Mode, Report, Writer};
-use engine::model::{Name, QosClass, Timestamp};
-use engine::node::{Bytes, CpuSet, Group, LocalContainer, LocalPod, Setting, SettingValue};
+use engine::model::{Name, Timestamp};
+use engine::node::{Bytes, CpuSet, Group, Setting, SettingValue};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
