@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_a_wrong_clock_made_is_found() {
-        let at = |second| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
         for (case, made, is_good) in [
             ("by a right clock", at(5), true),
             ("a moment before", at(-20), true),

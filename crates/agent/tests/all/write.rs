@@ -138,7 +138,8 @@ fn fits(file: &str, child: &str, parent: &str) -> bool {
     }
 }
 
-pub(crate) const CONTAINER: &str = "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
+pub(crate) const CONTAINER: &str =
+    "cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc";
 
 /// A BestEffort pod with a container, in the tree and in the model, and a journal.
 pub(crate) struct Fixture {

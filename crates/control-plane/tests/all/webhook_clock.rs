@@ -49,7 +49,7 @@ fn replica(client: Client) -> Replica {
     }
 }
 
-/// Seconds ahead of the API server's clock, and what the replica says.
+/// Seconds ahead of the API server's clock, and what the replica says. A `Date` has no parts of a second.
 const JUMPS: [(i64, &str); 4] = [
     (
         400 * 24 * 3600,
@@ -57,7 +57,7 @@ const JUMPS: [(i64, &str); 4] = [
     ),
     (400, "is 6 minutes ahead of that of the API server"),
     (-400, "is 6 minutes behind that of the API server"),
-    (-7200, "is 120 minutes behind that of the API server"),
+    (-7230, "is 120 minutes behind that of the API server"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
