@@ -15,7 +15,8 @@ const RAW_ALLOCATABLE: &str = "node.koordinator.sh/raw-allocatable";
 const RESERVATION: &str = "node.koordinator.sh/reservation";
 
 /// Believed of the pod itself: it makes the pod weaker, or leaves it what Kubernetes gives every pod. Resources of a tier
-/// decide first. `dedicated_cores` takes from others only with [`numa_zones`].
+/// decide first. `dedicated_cores` takes from others only with [`numa_zones`]. The scheduler chose the node by the same value: the
+/// API server lets no user change it later (deploy/policies.yaml).
 pub(super) fn level(meta: &ObjectMeta) -> Option<&str> {
     annotation(meta, LEVEL)
 }
@@ -31,7 +32,8 @@ pub(super) fn koordinator_band(meta: &ObjectMeta) -> Option<&str> {
     label(meta, KOORDINATOR_BAND)
 }
 
-/// Believed because it says only how the pod uses the zones that it has.
+/// Believed because it says only how the pod uses the zones that it has, and because the scheduler chose them by the same value: the
+/// API server lets no user change it later (deploy/policies.yaml).
 pub(super) fn memory_enhancement(meta: &ObjectMeta) -> Option<&str> {
     annotation(meta, MEMORY_ENHANCEMENT)
 }

@@ -36,7 +36,7 @@ pub(super) fn level(pod: &core::Pod, warnings: &mut Vec<String>) -> QosLevel {
 }
 
 /// What the annotation `katalyst.kubewharf.io/memory_enhancement` requests. Its author may ask for zones, as for any capacity: a
-/// scheduler gives them if they are free.
+/// scheduler gives them if they are free. The API server lets no user change it later (deploy/policies.yaml).
 pub fn enhancements(annotation: Option<&str>, warnings: &mut Vec<String>) -> Enhancements {
     let Some(text) = annotation else {
         return Enhancements::default();

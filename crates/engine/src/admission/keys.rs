@@ -10,6 +10,7 @@
 //! | `tidepool.io/profiles` | mutating webhook, on create | mutating webhook, called again | replaced on create, refused later |
 //! | `node.koordinator.sh/extended-resource-spec` | mutating webhook, on create | Koordinator's agent | replaced on create, refused later |
 //! | `kubernetes.io/config.*` | kubelet of the pod's node | agent, controllers, webhook | refused |
+//! | `katalyst.kubewharf.io/qos_level`, `memory_enhancement` | author, on create | all | refused later, to the author, too; so are Koordinator's labels of the class |
 
 /// Label: Koordinator's QoS class.
 pub const KOORDINATOR_CLASS: &str = "koordinator.sh/qosClass";

@@ -793,8 +793,16 @@ fn updates_keep_the_class() {
             Some("qos_level is immutable"),
         ),
         (
-            "enhancement",
-            change("annotations katalyst.kubewharf.io/memory_enhancement", "x"),
+            "use of zones",
+            change(
+                "annotations katalyst.kubewharf.io/memory_enhancement",
+                r#"{"numa_exclusive":"true"}"#,
+            ),
+            Some("memory_enhancement is immutable: it was none, found"),
+        ),
+        (
+            "another enhancement",
+            change("annotations katalyst.kubewharf.io/cpu_enhancement", "x"),
             Some("must be a JSON object"),
         ),
         ("another label", change("labels app", "x"), None),

@@ -8,7 +8,8 @@ use super::fields::{
     accounts, annotation, check_shape, containers, describe, label, name, qos_labels,
 };
 use super::keys::{
-    ENHANCEMENTS, KOORDINATOR_BAND, KOORDINATOR_CLASS, LEVEL, LIMIT_RANGER, SUB_PRIORITY,
+    ENHANCEMENTS, KOORDINATOR_BAND, KOORDINATOR_CLASS, LEVEL, LIMIT_RANGER, MEMORY_ENHANCEMENT,
+    SUB_PRIORITY,
 };
 use super::limit_range::needing_limit;
 use super::qos_class::{native_users, pod_qos, qos_name};
@@ -58,7 +59,8 @@ fn judge(request: &AdmissionRequest<'_>) -> Result<(), Refused> {
     Refused::unless_empty(faults)
 }
 
-/// What it finds in an update: the class of a pod must not change, because the node has it already.
+/// What it finds in an update: the class of a pod and how it uses NUMA zones must not change, because the node counts the pod by
+/// them already. deploy/policies.yaml has the same rules for the API server.
 pub fn validate_update(request: &AdmissionRequest<'_>, old: &Value) -> Result<(), Refused> {
     let new = request.pod;
     check_shape(new).map_err(Refused::one)?;
@@ -74,11 +76,13 @@ pub fn validate_update(request: &AdmissionRequest<'_>, old: &Value) -> Result<()
     for key in [KOORDINATOR_CLASS, KOORDINATOR_BAND, SUB_PRIORITY] {
         compare(&format!("label {key}"), label(old, key), label(new, key));
     }
-    compare(
-        &format!("annotation {LEVEL}"),
-        annotation(old, LEVEL),
-        annotation(new, LEVEL),
-    );
+    for key in [LEVEL, MEMORY_ENHANCEMENT] {
+        compare(
+            &format!("annotation {key}"),
+            annotation(old, key),
+            annotation(new, key),
+        );
+    }
     compare(
         "spec.priorityClassName",
         old["spec"]["priorityClassName"].as_str(),
