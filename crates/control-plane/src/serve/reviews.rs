@@ -28,8 +28,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(5);
 /// TokenReviews in a second, and how many of them are for known tokens only.
 const TOKENS_PER_SECOND: usize = 20;
 const FOR_KNOWN_TOKENS: usize = 5;
-/// SubjectAccessReviews in a second. Only authenticated callers cause them.
-const ACCESSES_PER_SECOND: usize = 100;
+/// SubjectAccessReviews in a second. Only authenticated callers cause them, and each has a share.
+const ACCESSES_PER_SECOND: usize = 200;
 
 /// Why there is no result.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +60,7 @@ pub(crate) struct Reviews {
     /// Many requests of one caller come at the same time, and one of them asks for all.
     asking: KeyedLocks<(Caller, Access)>,
     tokens: Budget,
-    accesses: Budget,
+    accesses: SharedBudget,
 }
 
 impl Reviews {
@@ -72,7 +72,7 @@ impl Reviews {
             decisions: Cached::new(CACHED_FOR),
             asking: KeyedLocks::default(),
             tokens: Budget::new(TOKENS_PER_SECOND),
-            accesses: Budget::new(ACCESSES_PER_SECOND),
+            accesses: SharedBudget::new(ACCESSES_PER_SECOND),
         }
     }
 
@@ -117,7 +117,7 @@ impl Reviews {
         if let Some(cached) = self.decisions.get(&key) {
             return Ok(cached);
         }
-        self.accesses.spend(0, Instant::now())?;
+        self.accesses.spend(&caller.username, Instant::now())?;
         let mut spec = json!({
             "user": caller.username, "uid": caller.uid, "groups": caller.groups, "extra": caller.extra,
         });
@@ -210,11 +210,7 @@ impl Budget {
     /// Fails if only `kept` or fewer are left.
     fn spend(&self, kept: usize, now: Instant) -> Result<(), ReviewError> {
         let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
-        let second = Duration::from_secs(1);
-        while spent
-            .front()
-            .is_some_and(|at| now.saturating_duration_since(*at) >= second)
-        {
+        while spent.front().is_some_and(|at| is_over(*at, now)) {
             spent.pop_front();
         }
         if spent.len() + kept >= self.most {
@@ -223,6 +219,42 @@ impl Budget {
         spent.push_back(now);
         Ok(())
     }
+}
+
+/// At most so many in any second, shared by the users: each gets half of what the others leave. One alone gets half of all, two get a
+/// third each, and a user who comes next finds some.
+struct SharedBudget {
+    most: usize,
+    /// Those of the last second.
+    spent: Mutex<VecDeque<(Instant, String)>>,
+}
+
+impl SharedBudget {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            spent: Mutex::default(),
+        }
+    }
+
+    fn spend(&self, user: &str, now: Instant) -> Result<(), ReviewError> {
+        let mut spent = self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        while spent.front().is_some_and(|(at, _)| is_over(*at, now)) {
+            spent.pop_front();
+        }
+        let own = spent.iter().filter(|(_, of)| of == user).count();
+        let others = spent.len() - own;
+        if own >= (self.most - others) / 2 {
+            return Err(ReviewError::TooMany);
+        }
+        spent.push_back((now, user.to_owned()));
+        Ok(())
+    }
+}
+
+/// Whether a second has passed.
+fn is_over(at: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(at) >= Duration::from_secs(1)
 }
 
 /// Values that expire.
@@ -286,6 +318,25 @@ mod tests {
         drop((one, same, other));
         drop(locks.of(&3));
         assert_eq!(locks.0.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_user_has_a_share_of_the_budget() {
+        let (budget, begun) = (SharedBudget::new(12), Instant::now());
+        let spend = |user: &str, count: usize, at: u64| {
+            let now = begun + Duration::from_millis(at);
+            (0..count)
+                .filter(|_| budget.spend(user, now).is_ok())
+                .count()
+        };
+        assert_eq!(spend("greedy", 1_000, 0), 6, "half");
+        assert_eq!(spend("other", 1_000, 100), 3, "half of the rest");
+        assert_eq!(spend("third", 1_000, 200), 1, "half of that");
+        assert_eq!(spend("greedy", 1_000, 999), 0);
+        // The reviews of the first moment are over.
+        assert_eq!(spend("greedy", 1_000, 1_000), 4);
+        assert_eq!(spend("third", 1_000, 1_100), 3);
+        assert_eq!(spend("greedy", 1_000, 3_000), 6, "alone again");
     }
 
     #[test]
