@@ -39,6 +39,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Namespaces with Leases that do not count; more are not named.
 const MOST_NAMESPACES_NAMED: usize = 20;
+/// Of each of these namespaces.
+const MOST_LEASES_KNOWN: usize = 100;
 
 /// A Lease that names schedulers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +69,21 @@ pub struct SchedulerRegistry {
     /// The namespaces whose Leases count, beside [`OWN_NAMESPACES`].
     namespaces: BTreeSet<Name>,
     leases: BTreeMap<Name, Tracked<SchedulerLease>>,
-    /// The first Lease of each other namespace that names a scheduler; it is kept, so that users cannot repeat the fault.
-    ignored: BTreeMap<Name, Name>,
+    /// Other namespaces with Leases that name a scheduler.
+    ignored: BTreeMap<Name, IgnoredLeases>,
     /// By scheduler name, then by uid.
     pods: BTreeMap<Name, BTreeMap<Name, Tracked<UnseenPod>>>,
     /// The scheduler name of each pod, by uid.
     schedulers: BTreeMap<Name, Name>,
+}
+
+/// Those of one namespace. It is forgotten with the last of them, so that it does not take the place of another namespace.
+#[derive(Debug)]
+struct IgnoredLeases {
+    /// It is in the fault, and stays there: users who replace it must not repeat the fault.
+    named: Name,
+    /// At most [`MOST_LEASES_KNOWN`]. Another one is known when it is renewed.
+    known: BTreeSet<Name>,
 }
 
 #[derive(Debug)]
@@ -106,10 +117,7 @@ impl SchedulerRegistry {
         let namespace = namespace_of(&key);
         // Believed, because the administrator decides who writes Leases in these namespaces.
         if !OWN_NAMESPACES.contains(&namespace) && !self.namespaces.contains(namespace) {
-            let namespace = Name::from(namespace);
-            if self.ignored.len() < MOST_NAMESPACES_NAMED {
-                self.ignored.entry(namespace).or_insert(key);
-            }
+            self.ignore(Name::from(namespace), key);
             return;
         }
         let known = self.leases.get(&key);
@@ -122,6 +130,13 @@ impl SchedulerRegistry {
 
     pub fn delete_lease(&mut self, key: &str) {
         self.leases.remove(key);
+        let namespace = namespace_of(key);
+        if let Some(ignored) = self.ignored.get_mut(namespace) {
+            ignored.known.remove(key);
+            if ignored.known.is_empty() {
+                self.ignored.remove(namespace);
+            }
+        }
     }
 
     pub fn set_pod(&mut self, pod: UnseenPod, now: Duration) {
@@ -222,9 +237,25 @@ impl SchedulerRegistry {
         own.chain(self.leases.iter().filter(move |it| !is_own(it)))
     }
 
+    /// Remembers a Lease of a namespace whose Leases do not count.
+    fn ignore(&mut self, namespace: Name, key: Name) {
+        if let Some(ignored) = self.ignored.get_mut(&namespace) {
+            if ignored.known.len() < MOST_LEASES_KNOWN {
+                ignored.known.insert(key);
+            }
+        } else if self.ignored.len() < MOST_NAMESPACES_NAMED {
+            let ignored = IgnoredLeases {
+                named: key.clone(),
+                known: BTreeSet::from([key]),
+            };
+            self.ignored.insert(namespace, ignored);
+        }
+    }
+
     /// One sentence for each namespace whose Leases do not count.
     fn ignored_faults(&self) -> Vec<String> {
-        let sentence = |(namespace, key): (&Name, &Name)| {
+        let sentence = |(namespace, ignored): (&Name, &IgnoredLeases)| {
+            let key = &ignored.named;
             format!(
                 "Leases of namespace {namespace} register no scheduler, such as Lease {key}: pass --scheduler-namespaces={namespace} to `tidepool controllers` if only schedulers write Leases there"
             )

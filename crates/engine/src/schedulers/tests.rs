@@ -147,6 +147,35 @@ fn leases_of_users_register_nothing() {
 }
 
 #[test]
+fn a_namespace_is_forgotten_with_its_last_lease() {
+    let mut registry = SchedulerRegistry::default();
+    let set = |registry: &mut SchedulerRegistry, key: &str| {
+        registry.set_lease(key.into(), lease(1, "me", "x"), at(0));
+    };
+    let named = |registry: &SchedulerRegistry| -> Vec<String> {
+        let faults = registry.plan(PATIENCE, 10, at(0)).faults.into_iter();
+        let word = |fault: String| fault.split(' ').nth(3).unwrap().to_owned();
+        faults.map(word).collect()
+    };
+    for index in 0..MOST_NAMESPACES_NAMED {
+        set(&mut registry, &format!("n-{index:02}/one"));
+    }
+    set(&mut registry, "n-00/two");
+    set(&mut registry, "zone/late");
+    assert_eq!(named(&registry).len(), MOST_NAMESPACES_NAMED);
+    assert!(!named(&registry).contains(&"zone".to_owned()));
+    // One of two: the namespace stays.
+    registry.delete_lease("n-00/one");
+    assert_eq!(named(&registry)[0], "n-00");
+    registry.delete_lease("n-00/two");
+    assert_eq!(named(&registry)[0], "n-01");
+    // Its place is free for a namespace that comes, or whose Lease is renewed.
+    set(&mut registry, "zone/late");
+    assert_eq!(named(&registry).last().unwrap(), "zone");
+    assert_eq!(named(&registry).len(), MOST_NAMESPACES_NAMED);
+}
+
+#[test]
 fn durations_of_leases_are_bounded() {
     let mut registry = SchedulerRegistry::default();
     for (duration, end) in [(None, 20), (Some(Duration::MAX), 305), (Some(at(0)), 5)] {
