@@ -186,20 +186,36 @@ fn check_values(body: &[u8], all: usize) -> Result<(), AdmissionReviewError> {
     Ok(())
 }
 
-/// At least the number of values in a JSON text: each but the first comes after a bracket, a comma, or a key that does.
-fn values_in(json: &[u8]) -> usize {
-    let (mut count, mut rest) = (1, json);
-    while let Some((byte, more)) = rest.split_first() {
-        rest = match byte {
-            b'"' => after_string(more),
-            b',' | b'[' | b'{' => {
-                count += 1;
-                more
+/// How much there is in a JSON text, without decoding it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct JsonCounts {
+    /// At least the number of values: each but the first comes after a bracket, a comma, or a key that does.
+    pub(super) values: usize,
+    pub(super) objects: usize,
+    pub(super) arrays: usize,
+}
+
+impl JsonCounts {
+    pub(super) fn of(json: &[u8]) -> Self {
+        let (mut commas, mut rest) = (0, json);
+        let mut counts = Self::default();
+        while let Some((byte, more)) = rest.split_first() {
+            rest = more;
+            match byte {
+                b'"' => rest = after_string(more),
+                b',' => commas += 1,
+                b'[' => counts.arrays += 1,
+                b'{' => counts.objects += 1,
+                _ => {}
             }
-            _ => more,
-        };
+        }
+        counts.values = 1 + commas + counts.arrays + counts.objects;
+        counts
     }
-    count
+}
+
+fn values_in(json: &[u8]) -> usize {
+    JsonCounts::of(json).values
 }
 
 /// What comes after the end of a string.

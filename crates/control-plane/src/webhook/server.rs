@@ -119,7 +119,7 @@ async fn answer(served: &Arc<Served>, request: Request) -> Result<Answered, Unan
     let length = length.and_then(|it| it.to_str().ok()?.parse().ok());
     let text = served.intake.read(request.into_body(), length).await?;
     let parsed = served.intake.take_parsed(&text).await?;
-    if !text.is_large() {
+    if text.is_small() {
         return judge(served, text, parsed).await;
     }
     // It would occupy a thread of the runtime for too long. It keeps its memory to its end, also if the client has gone.
@@ -321,9 +321,18 @@ mod tests {
         crate::serve::encode_metrics(&registry)
     }
 
+    /// As many bytes of a pod, in containers with variables.
+    fn containers(bytes: usize) -> Bytes {
+        let container = json!({"name": "c", "image": "registry.example.com/team/service:v1.2.3", "imagePullPolicy": "IfNotPresent",
+            "env": [{"name": "A_VARIABLE", "value": "some ordinary text"}], "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+            "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"});
+        let count = bytes / container.to_string().len();
+        review(&json!({"text": "middle", "spec": {"containers": vec![container; count]}}))
+    }
+
     /// A pod with 3 MiB of `<`, which the API server writes with six bytes each. `--full` has 200 of them, which takes 20 seconds.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn many_large_reviews_take_bounded_memory_and_small_ones_do_not_wait() {
+    async fn many_large_reviews_take_bounded_memory_and_others_do_not_wait() {
         let count = match std::env::var_os("TIDEPOOL_FULL").is_some() {
             true => 200,
             false => 40,
@@ -351,10 +360,15 @@ mod tests {
                 tokio::spawn(async move { send(&served, large).await })
             })
             .collect();
-        let small = review(&json!({"text": "small"}));
+        let others = [
+            review(&json!({"text": "small"})),
+            containers(40 << 10),
+            containers(300 << 10),
+        ];
         let mut answered = 0;
         while judged.load(Ordering::Relaxed) < count {
-            assert_eq!(send(&served, small.clone()).await, 200);
+            let other = &others[answered % others.len()];
+            assert_eq!(send(&served, other.clone()).await, 200);
             answered += 1;
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -364,9 +378,65 @@ mod tests {
         let (held, most) = served.intake.held();
         assert_eq!(held, 0);
         assert!((150 << 20..=256 << 20).contains(&most), "{most}");
-        // Each large one takes a turn of its own; a small one is answered in between.
-        assert!(answered >= count / 2, "{answered} small reviews");
+        // Each large one takes a turn of its own; another one is answered in between.
+        assert!(answered >= count / 2, "{answered} other reviews");
         assert!(metrics(&served).contains("tidepool_admission_review_bytes 0"));
+    }
+
+    /// The large one is judged until the test has seen the answers to the others.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn middle_reviews_do_not_wait_for_a_large_one() {
+        let (begun, go_on) = (
+            tokio::sync::Semaphore::new(0),
+            tokio::sync::Semaphore::new(0),
+        );
+        let gates = Arc::new((begun, go_on));
+        let reviewer: Reviewer = Arc::new({
+            let gates = gates.clone();
+            move |review: Review| {
+                let gates = gates.clone();
+                async move {
+                    if review.object["text"]
+                        .as_str()
+                        .is_some_and(|it| it.len() > 1 << 20)
+                    {
+                        gates.0.add_permits(1);
+                        let _ = gates.1.acquire().await;
+                    }
+                    Ok(ReviewAnswer::default())
+                }
+                .boxed()
+            }
+        });
+        let served = served(reviewer);
+        let spawn = |body: Bytes| {
+            let served = served.clone();
+            tokio::spawn(async move { send(&served, body).await })
+        };
+        let large = review(&json!({"text": "x".repeat(2 << 20)}));
+        let waits: Vec<_> = (0..4).map(|_| spawn(large.clone())).collect();
+        let _ = gates.0.acquire().await;
+        for kib in [40, 300, 700] {
+            assert_eq!(send(&served, containers(kib << 10)).await, 200, "{kib} KiB");
+        }
+        // Texts of very many values take turns with the large ones. Few may wait for that: the others have room.
+        let dense = review(&json!({"list": vec![json!({}); 50_000]}));
+        let dense: Vec<_> = (0..20).map(|_| spawn(dense.clone())).collect();
+        while dense.iter().filter(|it| it.is_finished()).count() < 16 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(send(&served, containers(300 << 10)).await, 200);
+        gates.1.add_permits(4);
+        for one in waits {
+            assert_eq!(one.await.unwrap(), 200);
+        }
+        let mut codes = Vec::new();
+        for one in dense {
+            codes.push(one.await.unwrap());
+        }
+        codes.sort_unstable();
+        assert_eq!(codes, [vec![200; 4], vec![429; 16]].concat());
+        assert_eq!(served.intake.held().0, 0);
     }
 
     #[tokio::test]
