@@ -51,6 +51,10 @@ const READERS: &[(&str, &str)] = &[
         "bookmarks, which the API server makes",
     ),
     (
+        "crates/control-plane/src/webhook/objects.rs",
+        "the webhook: labels of Namespaces",
+    ),
+    (
         "crates/control-plane/src/webhook/pods.rs",
         "the webhook: which pods it is asked about",
     ),
@@ -87,6 +91,9 @@ const READERS: &[(&str, &str)] = &[
 /// What a read looks like, without spaces and line breaks before a dot.
 const READS: &[&str] = &[
     "annotations.get(",
+    "annotations[",
+    ".get(\"annotations\")",
+    ".pointer(\"/metadata/annotations",
     "annotations.contains_key(",
     "annotations.as_ref()",
     ".annotations.iter()",
@@ -98,9 +105,17 @@ const READS: &[&str] = &[
     "meta.labels.get(",
     "meta.labels.as_ref()",
     "meta.labels.contains_key(",
+    "meta.labels.iter()",
+    "meta.labels.unwrap_or_default()",
+    "meta.labels[",
     "metadata.labels.get(",
     "metadata.labels.as_ref()",
     "metadata.labels.contains_key(",
+    "metadata.labels.iter()",
+    "metadata.labels.unwrap_or_default()",
+    "metadata.labels[",
+    ".get(\"labels\")",
+    ".pointer(\"/metadata/labels",
     "[\"labels\"].",
     "[\"labels\"][",
 ];
@@ -220,6 +235,20 @@ mod tests {
                 1,
             ),
             ("a label", "pod.metadata.labels.get(KEY)", 1),
+            ("an index", "let a = &meta.annotations[KEY];", 1),
+            ("a field", "metadata.get(\"annotations\")?.get(KEY)", 1),
+            ("a pointer", "pod.pointer(\"/metadata/annotations/a\")", 1),
+            (
+                "all labels",
+                "namespace.metadata.labels.iter().flatten()",
+                1,
+            ),
+            ("labels of JSON", "pod.pointer(\"/metadata/labels\")", 1),
+            (
+                "labels of JSON by name",
+                "metadata\n    .get(\"labels\")",
+                1,
+            ),
             ("a comment", "// annotations.get(KEY)", 0),
             (
                 "a test",

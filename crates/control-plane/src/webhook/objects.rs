@@ -125,7 +125,8 @@ impl AdmissionObjects {
         }
     }
 
-    /// None for a namespace that the cache does not have.
+    /// None for a namespace that the cache does not have. They select rules for the pods of the namespace, and are believed because
+    /// users of a namespace cannot write the Namespace: no built-in role for them has the permission.
     pub fn namespace_labels(&self, name: &str) -> Option<Labels> {
         let namespace = self.namespaces.get(&Key::cluster(name))?;
         let labels = namespace.metadata.labels.iter().flatten();
