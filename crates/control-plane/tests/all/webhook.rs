@@ -74,7 +74,11 @@ struct RunningWebhook {
 
 impl RunningWebhook {
     fn start(client: Client, certificates: CertificateOptions) -> Self {
-        let webhook = Webhook::new(Connect::Client(client), options(certificates)).unwrap();
+        Self::start_with(client, options(certificates))
+    }
+
+    fn start_with(client: Client, options: WebhookOptions) -> Self {
+        let webhook = Webhook::new(Connect::Client(client), options).unwrap();
         let address = webhook.address();
         let task = tokio::spawn(async move {
             webhook.run(std::future::pending()).await.unwrap();
@@ -243,6 +247,44 @@ async fn reviews_and_bodies_that_are_none() {
         let (_, text) = send("/validate-pods", review.to_string().into_bytes()).await;
         assert!(text.contains(want), "{user}: {text}");
     }
+    // Each key has its owner, and what the author chose stays.
+    let kept = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c"}]}});
+    for (key, value, want) in [
+        (
+            "tidepool.io/numa-zones",
+            "0",
+            "belongs to the scheduler, which sets it with the Binding",
+        ),
+        (
+            "tidepool.io/profiles",
+            "a",
+            "belongs to the admission webhook",
+        ),
+        (
+            "node.koordinator.sh/extended-resource-spec",
+            "{}",
+            "belongs to the admission webhook",
+        ),
+        (
+            "katalyst.kubewharf.io/qos_level",
+            "dedicated_cores",
+            "is immutable",
+        ),
+        (
+            "katalyst.kubewharf.io/memory_enhancement",
+            r#"{"numa_exclusive":"true"}"#,
+            "is immutable",
+        ),
+    ] {
+        let mut review = review(&kept);
+        review["request"]["userInfo"] = json!({"username": "alice"});
+        review["request"]["operation"] = json!("UPDATE");
+        review["request"]["oldObject"] = kept.clone();
+        review["request"]["object"]["metadata"]["annotations"][key] = json!(value);
+        let (_, text) = send("/validate-pods", review.to_string().into_bytes()).await;
+        let is_refused = text.contains(key) && text.contains(want);
+        assert!(is_refused, "{key}: {text}");
+    }
     // And the name of the controllers, which run in the namespace of the webhook.
     let controllers = format!("system:serviceaccount:{NAMESPACE}:tidepool-controllers");
     for (user, want) in [
@@ -294,6 +336,76 @@ async fn reviews_and_bodies_that_are_none() {
     }
     let (status, _) = send("/elsewhere", valid).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+/// Answers as the cluster does, but no user may bind pods.
+fn without_binders(fixture: &Fixture) -> Client {
+    let inner = fixture.client.clone();
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let inner = inner.clone();
+        async move {
+            if !request.uri().path().ends_with("subjectaccessreviews") {
+                return inner.send(request).await;
+            }
+            let answer = json!({"status": {"allowed": false}}).to_string();
+            Ok(http::Response::new(kube::client::Body::from(
+                answer.into_bytes(),
+            )))
+        }
+    });
+    Client::new(service, NAMESPACE)
+}
+
+/// Any user can write the annotation of a mirror pod: only the kubelet of the pod's node passes the check of spec.nodeName with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_kubelet_of_the_node_creates_mirror_pods_there() {
+    let fixture = Fixture::new().await;
+    install(&fixture).await;
+    let options = WebhookOptions {
+        bind_authorization: BindAuthorization::Enforce,
+        ..options(managed(None))
+    };
+    let webhook = RunningWebhook::start_with(without_binders(&fixture), options);
+    let judge = async |client: &Client, user: &str, pod: &Value| {
+        let mut review = review(pod);
+        review["request"]["userInfo"] = json!({"username": user});
+        let body = review.to_string().into_bytes();
+        call(client, "/validate-node-names", body).await
+    };
+    let on = |node: &str, annotations: Value| {
+        json!({"metadata": {"name": "p", "annotations": annotations},
+            "spec": {"nodeName": node, "schedulerName": "s", "containers": [{"name": "c"}]}})
+    };
+    let mirror = on("n", json!({"kubernetes.io/config.mirror": "h"}));
+    let client = eventually("the webhook answers", || async {
+        let client = caller(webhook.address, &bundle(&fixture).await);
+        judge(&client, "alice", &mirror).await?;
+        Ok::<_, String>(client)
+    })
+    .await;
+    let refused = "has no permission to bind pods of scheduler `s`";
+    let allowed = r#""allowed":true"#;
+    for (case, user, pod, want) in [
+        ("of a user", "alice", &mirror, refused),
+        ("of another node", "system:node:m", &mirror, refused),
+        ("of a node without a name", "system:node:", &mirror, refused),
+        ("of its node", "system:node:n", &mirror, allowed),
+        (
+            "an ordinary pod of the kubelet",
+            "system:node:n",
+            &on("n", json!({"kubernetes.io/config.hash": "h"})),
+            refused,
+        ),
+        (
+            "a pod without a node",
+            "alice",
+            &on("", json!({"kubernetes.io/config.mirror": "h"})),
+            allowed,
+        ),
+    ] {
+        let (_, text) = judge(&client, user, pod).await.unwrap();
+        assert!(text.contains(want), "{case}: {text}");
+    }
 }
 
 /// What the webhook answers to an Eviction of pod `p` by the agent of a node.
