@@ -13,6 +13,11 @@ const PROFILES: &str = "tidepool.io/profiles";
 const TIERS: &str = "node.koordinator.sh/extended-resource-spec";
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const LEVEL: &str = "katalyst.kubewharf.io/qos_level";
+const MEMORY: &str = "katalyst.kubewharf.io/memory_enhancement";
+const CLASS: &str = "koordinator.sh/qosClass";
+const BAND: &str = "koordinator.sh/priority-class";
+const SUB_PRIORITY: &str = "koordinator.sh/priority";
 
 const ALICE: &str = "alice";
 const KUBELET: &str = "system:node:n1";
@@ -38,6 +43,10 @@ fn annotated(name: &str, node: &str, annotations: Value) -> Write {
 
 fn change(place: &'static str, annotations: Value) -> Write {
     Change(place, json!({"metadata": {"annotations": annotations}}))
+}
+
+fn label(place: &'static str, labels: Value) -> Write {
+    Change(place, json!({"metadata": {"labels": labels}}))
 }
 
 /// With every permission on pods but that to bind them, which is more than `edit` and `admin` give.
@@ -142,6 +151,12 @@ fn only_its_owner_writes_an_annotation_that_components_believe() {
     let none =
         "kubernetes.io/config.* of pod NAME belong to the kubelet of a static pod: no other user";
     let mirror = || json!({MIRROR: "h", HASH: "h"});
+    let level = format!("annotation {LEVEL} of pod NAME is immutable: create a new pod instead");
+    let memory = format!("annotation {MEMORY} of pod NAME is immutable");
+    let class = format!("label {CLASS} of pod NAME is immutable");
+    let band = format!("label {BAND} of pod NAME is immutable");
+    let sub_priority = format!("label {SUB_PRIORITY} of pod NAME is immutable");
+    let exclusive = || json!({MEMORY: r#"{"numa_binding": "true", "numa_exclusive": "true"}"#});
     for (case, user, write, name, want) in [
         (
             "zones of a new pod",
@@ -382,6 +397,125 @@ fn only_its_owner_writes_an_annotation_that_components_believe() {
             "",
         ),
         (
+            "the class of a new pod",
+            ALICE,
+            annotated(
+                "classed",
+                "",
+                json!({LEVEL: "dedicated_cores", MEMORY: r#"{"numa_binding": "true"}"#}),
+            ),
+            "classed",
+            "",
+        ),
+        (
+            "a level of a bound pod",
+            ALICE,
+            change("bound", json!({LEVEL: "dedicated_cores"})),
+            "bound",
+            &level,
+        ),
+        (
+            "of a pod that waits",
+            ALICE,
+            change("classed", json!({LEVEL: null})),
+            "classed",
+            &level,
+        ),
+        (
+            "through its status",
+            KUBELET,
+            change("bound/status", json!({LEVEL: "reclaimed_cores"})),
+            "bound",
+            &level,
+        ),
+        (
+            "from an administrator",
+            ADMIN,
+            change("bound", json!({LEVEL: "dedicated_cores"})),
+            "bound",
+            &level,
+        ),
+        (
+            "the whole zone",
+            ALICE,
+            change("bound", exclusive()),
+            "bound",
+            &memory,
+        ),
+        (
+            "from the controllers",
+            CONTROLLERS,
+            change("bound", exclusive()),
+            "bound",
+            &memory,
+        ),
+        (
+            "through its status",
+            ALICE,
+            change("bound/status", exclusive()),
+            "bound",
+            &memory,
+        ),
+        (
+            "before the bind",
+            ALICE,
+            change("classed", exclusive()),
+            "classed",
+            &memory,
+        ),
+        (
+            "no zone",
+            ALICE,
+            change("classed", json!({MEMORY: null})),
+            "classed",
+            &memory,
+        ),
+        (
+            "a class",
+            ALICE,
+            label("bound", json!({CLASS: "LSE"})),
+            "bound",
+            &class,
+        ),
+        (
+            "through its status",
+            KUBELET,
+            label("bound/status", json!({CLASS: "LSE"})),
+            "bound",
+            &class,
+        ),
+        (
+            "a band",
+            ALICE,
+            label("bound", json!({BAND: "koord-free"})),
+            "bound",
+            &band,
+        ),
+        (
+            "a priority in it",
+            ALICE,
+            label("bound", json!({SUB_PRIORITY: "1"})),
+            "bound",
+            &sub_priority,
+        ),
+        (
+            "another label",
+            ALICE,
+            label("bound", json!({"koordinator.sh/other": "x"})),
+            "bound",
+            "",
+        ),
+        (
+            "another annotation",
+            ALICE,
+            change(
+                "classed",
+                json!({"katalyst.kubewharf.io/cpu_enhancement": "{}"}),
+            ),
+            "classed",
+            "",
+        ),
+        (
             "a status",
             KUBELET,
             Change("bound/status", json!({"status": {"phase": "Running"}})),
@@ -398,38 +532,57 @@ fn only_its_owner_writes_an_annotation_that_components_believe() {
             }
         }
     }
-    // Other subresources take what is theirs of the pod and no annotations, whatever they answer.
+    // Other subresources take what is theirs of the pod and neither annotations nor labels, whatever they answer.
     for place in ["bound/resize", "bound/ephemeralcontainers"] {
         for annotations in [
             json!({ZONES: "0,1"}),
             json!({UNIT: "p/u=9"}),
             json!({HASH: "x"}),
+            json!({LEVEL: "dedicated_cores"}),
+            exclusive(),
         ] {
             let _ = send(ALICE, &change(place, annotations));
         }
+        let _ = send(ALICE, &label(place, json!({CLASS: "LSE"})));
     }
     let bound = api.get("/api/v1/namespaces/default/pods/bound").unwrap();
     let want = json!({ZONES: "0", UNIT: "p/u=2", PROFILES: "a", TIERS: "{}", "kubernetes.io/configured": "x"});
     assert_eq!(bound["metadata"]["annotations"], want);
+    assert_eq!(bound["metadata"]["labels"][CLASS], Value::Null);
     let gone = change("bound", json!({UNIT: null}));
     send(ALICE, &gone).unwrap();
     check_user_roles(&api);
 }
 
-/// A Binding may have any annotation: no role of Kubernetes gives users the permission to create one.
+/// A Binding may have any annotation, and the webhook is not asked about these subresources, but about pods/resize: no role of
+/// Kubernetes gives users the permission to write them.
 fn check_user_roles(api: &Api) {
     let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let subresources = [
+        "bindings",
+        "pods/binding",
+        "pods/ephemeralcontainers",
+        "pods/resize",
+        "pods/status",
+    ];
     for role in ["view", "edit", "admin"] {
         let path = format!("{roles}/system:aggregate-to-{role}");
         let role = api.get(&path).unwrap();
-        for rule in role["rules"].as_array().unwrap() {
-            let has = |field: &str, names: &[&str]| {
+        let writes = |resource: &str| {
+            let rules = role["rules"].as_array().unwrap().iter();
+            let has = |rule: &Value, field: &str, names: &[&str]| {
                 let all = rule[field].as_array().into_iter().flatten();
                 all.map(text).any(|it| names.contains(&&*it))
             };
-            let binds = has("resources", &["pods/binding", "bindings", "*"])
-                && has("verbs", &["create", "*"]);
-            assert!(!binds, "{path}: {rule}");
+            let verbs = ["create", "update", "patch", "*"];
+            let mut writing = rules.filter(|rule| has(rule, "verbs", &verbs));
+            let all = format!("{}/*", resource.split('/').next().unwrap());
+            writing.any(|rule| has(rule, "resources", &[resource, &all, "*", "*/*"]))
+        };
+        for resource in subresources {
+            assert!(!writes(resource), "{path}: {resource}");
         }
+        // The role `admin` contains `edit`.
+        assert_eq!(writes("pods"), path.ends_with("edit"), "{path}");
     }
 }

@@ -319,7 +319,7 @@ fn a_rolling_update_needs_the_hash_in_a_full_unit() {
 }
 
 /// The peak of the resident memory in MiB.
-fn peak_memory(process: &Process) -> u64 {
+pub(crate) fn peak_memory(process: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
     let line = status
         .lines()

@@ -18,6 +18,7 @@ const ATTEMPTS: &str = include_str!("refused_writes.yaml");
 const OURS: &str = "/api/v1/namespaces/tidepool-system";
 const TEAM: &str = "/api/v1/namespaces/team";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tidepool-system/endpointslices";
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
 
@@ -60,6 +61,7 @@ impl Attempt {
                 "CustomNodeResource",
             ),
             "secrets" => (format!("{OURS}/secrets"), "v1", "Secret"),
+            "slices" => (SLICES.to_owned(), "discovery.k8s.io/v1", "EndpointSlice"),
             other => panic!("{other} has no path"),
         };
         (path + &rest, version, kind)
@@ -69,6 +71,12 @@ impl Attempt {
     fn make(&self, caller: &Api) -> Option<String> {
         let (path, version, kind) = self.path();
         let mut body = self.body.clone();
+        // Leases are updated only with the version that the caller has read.
+        if self.method() == Method::PUT
+            && let Ok(found) = caller.get(&path)
+        {
+            body["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        }
         if let (Method::POST | Method::PUT, Some(fields)) = (self.method(), body.as_object_mut()) {
             fields.entry("apiVersion").or_insert(version.into());
             fields.entry("kind").or_insert(kind.into());
@@ -125,6 +133,9 @@ fn start() -> (ControlPlane, Api) {
             "spec": {"nodeName": "a", "serviceAccountName": account, "containers": [{"name": "c", "image": "i"}]}}))
             .unwrap();
     }
+    let waits = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waits", "namespace": "team"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    api.create(&waits).unwrap();
     for (name, labels) in [
         ("agent-gone", json!({"tidepool.io/agent": "true"})),
         ("agent-unlabelled", json!({})),
@@ -161,7 +172,7 @@ fn components_write_only_what_is_theirs() {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "probe"}});
     let account = |name: &str| Api::new(&deployed::account(&control_plane, NAMESPACE, name));
     // The API server reads policies a moment after they were created.
-    for who in ["agent", "controllers"] {
+    for who in ["agent", "controllers", "gate", "scheduler"] {
         let caller = account(&format!("tidepool-{who}")).unwrap();
         eventually("the policy is in force", SHORT, || {
             let answer = caller.post(&format!("{LEASES}?dryRun=All"), &lease).err();

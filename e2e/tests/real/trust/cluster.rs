@@ -183,7 +183,7 @@ fn apply_manifests(control_plane: &ControlPlane, webhook: &Proxy, gate: &Proxy) 
             };
             let url = format!("https://{}{}", proxy.address, text(&service["path"]));
             one["clientConfig"] = json!({"url": url});
-            // A loaded machine may need more time.
+            // A loaded machine may need more time; `timed/large_pods.rs` has the timeouts of the manifests.
             one["timeoutSeconds"] = json!(10);
         }
         let metadata = &object["metadata"];
@@ -334,6 +334,8 @@ fn create_namespaces(api: &Api) {
 fn create_pods(api: &Api, scheduler: &Api) {
     let dedicated = json!({"katalyst.kubewharf.io/qos_level": "dedicated_cores",
         "katalyst.kubewharf.io/memory_enhancement": r#"{"numa_binding": "true"}"#});
+    let sharing = json!({"katalyst.kubewharf.io/qos_level": "dedicated_cores",
+        "katalyst.kubewharf.io/memory_enhancement": r#"{"numa_binding": "true", "numa_exclusive": "false"}"#});
     let reclaimed = json!({"katalyst.kubewharf.io/qos_level": "reclaimed_cores"});
     let zone = json!({"tidepool.io/numa-zones": "0"});
     let unit = json!({"tidepool.io/policy-unit": "web/all=2", "controller.kubernetes.io/pod-deletion-cost": "2"});
@@ -350,14 +352,7 @@ fn create_pods(api: &Api, scheduler: &Api) {
         ),
         ("victim", "capped", "cpu", "1", none(), Some(("n2", unit))),
         ("victim", "waits-for-cpu", "cpu", "2", none(), None),
-        (
-            "victim",
-            "waits-for-zone",
-            "cpu",
-            "3",
-            dedicated.clone(),
-            None,
-        ),
+        ("victim", "waits-for-zone", "cpu", "3", dedicated, None),
         (
             "victim",
             "waits-for-lent",
@@ -368,7 +363,7 @@ fn create_pods(api: &Api, scheduler: &Api) {
         ),
         ("victim", "far", "cpu", "100m", none(), Some(("n2", none()))),
         ("team", "mine", "cpu", "100m", none(), Some(("n1", none()))),
-        ("team", "zoned", "cpu", "3", dedicated, Some(("n2", zone))),
+        ("team", "zoned", "cpu", "3", sharing, Some(("n2", zone))),
         ("team", "loose", "cpu", "100m", none(), None),
     ] {
         // The scheduler may bind pods of its own name only; those that wait must not be bound.
@@ -415,6 +410,17 @@ fn await_admission(api: &Api, gate: &Process, actors: &BTreeMap<Actor, Api>) {
     let other = format!("{REPORTS}/n2?dryRun=All");
     refuses("policies count", "may not write", &|| {
         actors[&Actor::Agent].patch(&other, &json!({"metadata": {"labels": {"a": "b"}}}))
+    });
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "probe"}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases?dryRun=All";
+    for actor in [Actor::Gate, Actor::Scheduler, Actor::Controllers] {
+        refuses("policies of components count", "only", &|| {
+            actors[&actor].post(leases, &lease)
+        });
+    }
+    let configuration = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/tidepool-webhook?dryRun=All";
+    refuses("the policy of the webhook counts", "only", &|| {
+        actors[&Actor::Webhook].patch(configuration, &json!({"metadata": {"labels": {"a": "b"}}}))
     });
     eventually("the editor may edit", PATIENCE, || {
         let list = actors[&Actor::Editor].list(pods);

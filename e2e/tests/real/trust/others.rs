@@ -10,7 +10,7 @@ use super::cluster::{BARRIER, Cluster};
 use crate::shared_cluster::{SHORT, text};
 
 /// All but the namespace of the users.
-const LISTS: [&str; 17] = [
+const LISTS: [&str; 24] = [
     "/api/v1/nodes",
     "/api/v1/persistentvolumes",
     "/api/v1/namespaces",
@@ -27,7 +27,20 @@ const LISTS: [&str; 17] = [
     "/apis/slo.koordinator.sh/v1alpha1/nodemetrics",
     "/apis/scheduling.sigs.x-k8s.io/v1alpha1/namespaces/victim/resourcepolicies",
     "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles",
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
     "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/namespaces/tidepool-system/rolebindings",
+    "/api/v1/namespaces/tidepool-system/serviceaccounts",
+    "/api/v1/namespaces/tidepool-system/services",
+];
+/// Components of the test hold these, and renew them.
+const HELD: [&str; 3] = [
+    "tidepool-controllers",
+    "tidepool-gate",
+    "tidepool-scheduler",
 ];
 
 pub(super) struct Others {
@@ -100,9 +113,19 @@ fn strip(object: &mut Value, name: &str) {
     for field in ["resourceVersion", "managedFields", "generation"] {
         metadata.remove(field);
     }
-    let is_lease = object["spec"].get("renewTime").is_some();
-    if is_lease {
-        object["spec"].as_object_mut().unwrap().remove("renewTime");
+    // The API server renews one of its own.
+    let is_held = HELD.contains(&name) || name.starts_with("apiserver-");
+    let spec = object.get_mut("spec").and_then(Value::as_object_mut);
+    if let Some(spec) = spec.filter(|_| is_held) {
+        spec.remove("renewTime");
+    }
+    // The components renew their certificates.
+    let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
+    for webhook in webhooks.into_iter().flatten() {
+        webhook["clientConfig"]
+            .as_object_mut()
+            .unwrap()
+            .remove("caBundle");
     }
     if name == BARRIER {
         object["metadata"]["annotations"] = Value::Null;
