@@ -86,8 +86,9 @@ pub(super) async fn accept(
 
 /// One connection to its end. The slot limits the time of the handshake and the time without requests.
 async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, app: Router, slot: &Slot) {
-    // Errors of a connection are the client's.
-    if stream.readable().await.is_err() {
+    // A large body in HTTP/2 needs a window update for each 64 KiB. Held back until the client confirms the last one, each would take
+    // 40 ms. Errors of a connection are the client's.
+    if stream.set_nodelay(true).is_err() || stream.readable().await.is_err() {
         return;
     }
     let Some(acceptor) = acceptor else {
