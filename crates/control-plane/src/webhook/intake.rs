@@ -119,10 +119,12 @@ enum Size {
 
 impl Size {
     fn of(length: usize) -> Self {
-        match length {
-            0..=SMALL_BODY => Self::Small,
-            0..=MIDDLE_BODY => Self::Middle,
-            _ => Self::Large,
+        if length <= SMALL_BODY {
+            Self::Small
+        } else if length <= MIDDLE_BODY {
+            Self::Middle
+        } else {
+            Self::Large
         }
     }
 }
