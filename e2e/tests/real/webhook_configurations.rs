@@ -11,8 +11,11 @@ use crate::webhook_fixture::manifests;
 
 const GROUP: &str = "/apis/admissionregistration.k8s.io/v1";
 
+type ChangeWebhook = fn(&mut Value);
+type ChangeList = fn(&mut Vec<Value>);
+
 /// What is tried with the first webhook of a configuration.
-const CHANGES: [(&str, fn(&mut Value)); 9] = [
+const CHANGES: [(&str, ChangeWebhook); 9] = [
     ("another server", |webhook| {
         webhook["clientConfig"] = json!({"url": "https://192.0.2.1/"});
     }),
@@ -45,8 +48,10 @@ const CHANGES: [(&str, fn(&mut Value)); 9] = [
 ];
 
 /// What is tried with the list of webhooks.
-const LISTS: [(&str, fn(&mut Vec<Value>)); 2] = [
-    ("one webhook less", |webhooks| drop(webhooks.pop())),
+const LISTS: [(&str, ChangeList); 2] = [
+    ("one webhook less", |webhooks| {
+        webhooks.pop();
+    }),
     ("one webhook more", |webhooks| {
         let mut more = webhooks[0].clone();
         more["name"] = json!("more.example.com");

@@ -40,6 +40,10 @@ impl Proxy {
                     let Some(server) = backend.and_then(|it| TcpStream::connect(it).ok()) else {
                         continue;
                     };
+                    // As the two ends do: a proxy must not hold small pieces back.
+                    for end in [&client, &server] {
+                        end.set_nodelay(true).unwrap();
+                    }
                     forward(client.try_clone().unwrap(), server.try_clone().unwrap());
                     forward(server, client);
                 }
