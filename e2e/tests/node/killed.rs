@@ -390,6 +390,8 @@ impl LastAgent {
     /// With a damaged journal the agent says so and writes nothing. `--restore` restores the records that can be read, and
     /// `--kubelet-values` the rest.
     fn recover_from_damage(&self, control_plane: &ControlPlane, node: &HostNode, groups: &Groups) {
+        // A quota of the directory leaves its pods without one.
+        set_thresholds(&Api::new(&control_plane.admin()).unwrap(), json!({}));
         let tidepool = e2e::tidepool::binary().unwrap();
         let start = |name: &str| {
             let mut arguments = self.arguments.clone();
