@@ -90,8 +90,8 @@ impl Writer {
         report
     }
 
-    /// Begins an empty journal, once all that is known is restored. Until then the damage is what tells the next run, and the next
-    /// agent, that more is wrong than the failed writes.
+    /// Begins an empty journal, once all that is known is restored. Until then the journal stays damaged: by that the next run, and
+    /// the next agent, know that more is wrong than the failed writes.
     fn end_damage(&mut self, is_complete: bool) -> std::io::Result<()> {
         journal::copy_aside(&self.journal)?;
         if !is_complete {
