@@ -180,7 +180,12 @@ mod tests {
         let kept = counts("rustc 1", &[]);
         for (case, compiler, changed, want) in [
             ("equal", "rustc 1", &[][..], 0),
-            ("a percent more", "rustc 1", &[("basic", 101_000)], 0),
+            (
+                "less than a percent more",
+                "rustc 1",
+                &[("basic", 100_900)],
+                0,
+            ),
             ("more", "rustc 1", &[("basic", 101_100)], 1),
             (
                 "less, so that it stays less",

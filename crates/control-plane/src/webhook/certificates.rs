@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serve::{ServeError, ServingCertificate, TlsFiles, Validity};
 use bundle::Bundles;
-use clock::{Clock, WrongClock};
+use clock::{ClockCheck, WrongClock};
 pub use plan::CertificatePeriods;
 use plan::{CertificateState, advance};
 
@@ -364,8 +364,8 @@ impl CertificateKeeper {
     }
 
     /// Says once that the clock cannot be checked.
-    fn note_clock(&self, clock: Clock) {
-        let is_unknown = clock == Clock::Unknown;
+    fn note_clock(&self, clock: ClockCheck) {
+        let is_unknown = clock == ClockCheck::Unknown;
         let was_unknown = std::mem::replace(&mut self.status().has_unknown_clock, is_unknown);
         if is_unknown && !was_unknown {
             tracing::warn!(

@@ -17,7 +17,7 @@ pub(super) struct WrongClock(SignedDuration);
 
 /// What is known about the clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Clock {
+pub(super) enum ClockCheck {
     Right,
     /// The answer has no `Date`, or one that is not a date. Every API server sends one, but a proxy before it may remove it, and an
     /// embedded cluster in the same process, with the same clock, sends none. So the replica writes: without certificates nothing
@@ -26,16 +26,16 @@ pub(super) enum Clock {
 }
 
 /// `now` is the time when the answer with this `Date` arrived.
-pub(super) fn check(date: Option<&HeaderValue>, now: Timestamp) -> Result<Clock, WrongClock> {
+pub(super) fn check(date: Option<&HeaderValue>, now: Timestamp) -> Result<ClockCheck, WrongClock> {
     let date = date.and_then(|date| date.to_str().ok());
     let date = date.and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
     let Some(date) = date else {
-        return Ok(Clock::Unknown);
+        return Ok(ClockCheck::Unknown);
     };
     let ahead = now.duration_since(date.timestamp());
     match ahead.abs() > MOST {
         true => Err(WrongClock(ahead)),
-        false => Ok(Clock::Right),
+        false => Ok(ClockCheck::Right),
     }
 }
 
@@ -47,16 +47,20 @@ mod tests {
     fn the_clock_of_the_api_server_counts() {
         let now: Timestamp = "2026-11-18T12:00:00Z".parse().unwrap();
         for (case, date, want) in [
-            ("equal", "Wed, 18 Nov 2026 12:00:00 GMT", Ok(Clock::Right)),
+            (
+                "equal",
+                "Wed, 18 Nov 2026 12:00:00 GMT",
+                Ok(ClockCheck::Right),
+            ),
             (
                 "a slow answer",
                 "Wed, 18 Nov 2026 11:55:00 GMT",
-                Ok(Clock::Right),
+                Ok(ClockCheck::Right),
             ),
             (
                 "five minutes behind",
                 "Wed, 18 Nov 2026 12:05:00 GMT",
-                Ok(Clock::Right),
+                Ok(ClockCheck::Right),
             ),
             (
                 "a minute too far ahead",
@@ -73,8 +77,8 @@ mod tests {
                 "Wed, 18 Nov 2026 14:00:00 GMT",
                 Err("is 120 minutes behind that of the API server"),
             ),
-            ("no date", "soon", Ok(Clock::Unknown)),
-            ("nothing", "", Ok(Clock::Unknown)),
+            ("no date", "soon", Ok(ClockCheck::Unknown)),
+            ("nothing", "", Ok(ClockCheck::Unknown)),
         ] {
             let found = check(Some(&HeaderValue::from_static(date)), now);
             let matches = match (&found, want) {
@@ -84,6 +88,6 @@ mod tests {
             };
             assert!(matches, "{case}: {found:?}");
         }
-        assert_eq!(check(None, now), Ok(Clock::Unknown), "no header");
+        assert_eq!(check(None, now), Ok(ClockCheck::Unknown), "no header");
     }
 }
