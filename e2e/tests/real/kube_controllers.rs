@@ -142,7 +142,7 @@ fn objects() -> Vec<Value> {
             "CronJob",
             "tick",
             json!({
-                "schedule": "* * * * *", "suspend": true, "timeZone": "Asia/Tokyo", "concurrencyPolicy": "Forbid",
+                "schedule": "0 0 * * *", "suspend": true, "timeZone": "Asia/Tokyo", "concurrencyPolicy": "Forbid",
                 "jobTemplate": {"spec": {"template": template("tick", Some("1s"), "0")}},
             }),
         ),
@@ -167,8 +167,9 @@ fn settle(kubectl: &Kubectl) {
     run("wait --for=jsonpath={.status.readyReplicas}=2 rc/web --timeout=60s");
     run("wait --for=condition=complete job/good --timeout=60s");
     run("wait --for=condition=failed job/bad --timeout=60s");
-    // A Job is due at once if the last one was long ago; only one, whenever this runs.
-    let last = Timestamp::now() - SignedDuration::from_secs(65);
+    // A Job is due at once if the last one was long ago. The next one is due at midnight: not while the first one runs, however slow
+    // the machine is.
+    let last = Timestamp::now() - SignedDuration::from_hours(25);
     let status = json!({"status": {"lastScheduleTime": format!("{last:.0}")}});
     run(&format!(
         "patch cronjob tick --subresource=status --type=merge --patch={status}"
