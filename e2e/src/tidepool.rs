@@ -1,15 +1,14 @@
 //! Our own binary, for tests that run it as a process.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 
-const BUILD: &str = "build it with `cargo build --workspace --bin tidepool`";
+const BUILD: &str = "build it with `cargo build --workspace --bin tidepool --example chaos`";
 
-/// The `tidepool` that was built into the same directory as we were. `cargo test --workspace` builds it; a test run of one
-/// package does not, so a binary older than its sources is refused.
+/// The `tidepool` that was built into the same directory as we were. Tests of this package do not build it, so a binary older than its
+/// sources is refused.
 pub fn binary() -> Result<PathBuf> {
     let ourselves = std::env::current_exe()?;
     // `deps/NAME-HASH` of a test, `examples/NAME` of a benchmark.
@@ -35,15 +34,11 @@ pub fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The sources of the binary, from cargo's dependency file. Only `cargo build` writes it: a directory that has seen nothing but
-/// `cargo test --workspace` has no list, and a binary as new as the tests.
+/// The sources of the binary, from cargo's dependency file, which `cargo build` writes and `cargo test` does not.
 fn sources(binary: &Path) -> Result<Vec<PathBuf>> {
     let list = binary.with_extension("d");
-    let text = match std::fs::read_to_string(&list) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error).context(format!("cannot read {}", list.display())),
-    };
+    let text = std::fs::read_to_string(&list)
+        .with_context(|| format!("cannot read {}: {BUILD}", list.display()))?;
     let (_, sources) = text
         .split_once(": ")
         .with_context(|| format!("{} names no sources", list.display()))?;

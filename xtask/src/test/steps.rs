@@ -133,6 +133,7 @@ pub(super) const STEPS: &[Step] = &[
         shows: "the agent on a real node of this machine and of a virtual machine; installs what they need",
         needs: Needs::ControlPlaneAndRoot,
         run: |suite| {
+            Suite::build_tidepool()?;
             let variables = [
                 ("TIDEPOOL_CONTROLPLANE", controlplane::directory()?),
                 ("TIDEPOOL_GUEST", guest::directory()?),
@@ -314,8 +315,16 @@ impl<'a> Suite<'a> {
 
     /// The same with the real control plane.
     fn real_test(&mut self, binaries: &[&str], flags: &[&str]) -> Result<Count> {
+        Self::build_tidepool()?;
         let programs = controlplane::directory()?;
         self.cargo_test_with(&[("TIDEPOOL_CONTROLPLANE", programs)], binaries, flags)
+    }
+
+    /// For tests that run it as a process: `cargo test` of another package does not build it. With `chaos`, an example, cargo gives
+    /// dependencies the features that they have for tests.
+    fn build_tidepool() -> Result<()> {
+        process::build(&["--bin", "tidepool", "--example", "chaos"])?;
+        Ok(())
     }
 
     fn cargo_test_with(
