@@ -11,6 +11,9 @@ use crate::groups::{GroupValues, Groups};
 use crate::panorama::Row;
 use crate::real_node::{LIMIT, uid, wait_until_running};
 
+/// The rows of online pods that still run.
+const ONLINE: [&str; 2] = ["ls", "ls-burstable"];
+
 /// The groups of the pods of others, and what they have before the attempts.
 struct Others<'a> {
     groups: &'a Groups,
@@ -24,9 +27,9 @@ struct Others<'a> {
 impl<'a> Others<'a> {
     fn of(api: &Api, node: &HostNode, groups: &'a Groups, rows: &[Row]) -> Self {
         let owned = |row: &&Row| row.group(&uid(api, &row.pod(node.name())));
-        let is_online = |row: &&Row| ["lse", "lsr", "ls", "ls-burstable"].contains(&row.name);
+        let is_online = |row: &&Row| ONLINE.contains(&row.name);
         let online: Vec<String> = rows.iter().filter(is_online).map(|it| owned(&it)).collect();
-        assert_eq!(online.len(), 4);
+        assert_eq!(online.len(), ONLINE.len());
         let mut others = Self {
             groups,
             owned: rows.iter().map(|it| owned(&it)).collect(),
