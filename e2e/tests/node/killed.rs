@@ -128,10 +128,12 @@ pub(crate) fn kill_agents(
         }
         kill_now(&mut next);
     }
-    for group in &batch.groups {
-        groups.set_values(group, original);
-    }
-    dry_run_writes_nothing(control_plane, node, tidepool, &arguments);
+    let reset = || {
+        for group in &batch.groups {
+            groups.set_values(group, original);
+        }
+    };
+    dry_run_writes_nothing(control_plane, node, tidepool, &arguments, reset);
     for group in &batch.groups {
         assert_eq!(groups.values(group), Some(original), "after a dry run");
     }
@@ -160,12 +162,13 @@ pub(crate) fn kill_agents(
     }
 }
 
-/// A dry run finds what it would write, says so, and opens no file for writing.
+/// A dry run finds what it would write, says so, and opens no file for writing. `reset` makes files differ, also while it runs.
 fn dry_run_writes_nothing(
     control_plane: &ControlPlane,
     node: &HostNode,
     tidepool: &Path,
     arguments: &[String],
+    reset: impl Fn(),
 ) {
     let trace = node.directory().join("strace-of-dry-run");
     let mut arguments = arguments.to_vec();
@@ -173,6 +176,7 @@ fn dry_run_writes_nothing(
     let dry_run = start_traced(control_plane, "dry-run", tidepool, &arguments, &trace);
     wait_for_first_period(&dry_run.strace);
     eventually("the dry run says what it would write", LIMIT, || {
+        reset();
         let log = dry_run.strace.log();
         let says = log.contains("would write cgroup file");
         says.then_some(()).ok_or(log)
