@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
 //!
-//! The steps are in `steps`, how tests are started and counted in `count`. The first steps are short and run one by one, the others
-//! in two lanes at the same time. `quick` is the short form for the changes of a working copy.
+//! The steps are in `steps`, how tests are started and counted in `count`. The first steps are short and run one by one, most others
+//! in two lanes at the same time, and the last ones alone. `quick` is the short form for the changes of a working copy.
 
 mod count;
 mod outcome;
@@ -55,6 +55,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (first, lanes): (Vec<&Step>, Vec<&Step>) = selected
         .into_iter()
         .partition(|step| step.lane == Lane::First);
+    let (last, lanes): (Vec<&Step>, Vec<&Step>) =
+        lanes.into_iter().partition(|step| step.lane == Lane::Last);
     let mut finished = run_steps(&first, options.full);
     // Tests wait for clusters most of their time: the other lane has the processors then.
     let (clusters, others): (Vec<&Step>, Vec<&Step>) = lanes
@@ -69,6 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Ok(others) => finished.extend(others),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+    finished.extend(run_steps(&last, options.full));
 
     let result = outcome::print(&finished);
     if !without_root.is_empty() {

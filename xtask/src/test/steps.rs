@@ -28,6 +28,8 @@ pub(super) enum Lane {
     Clusters,
     /// Everything that needs no cluster, or one of its own kind.
     Others,
+    /// After the lanes, with nothing beside it: a real node measures the use of the whole machine.
+    Last,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,27 +123,6 @@ pub(super) const STEPS: &[Step] = &[
         run: |suite| suite.real_test(REAL, &["--skip", TIMED]),
     },
     Step {
-        name: "timed",
-        lane: Lane::Clusters,
-        shows: "tests with bounds on time, one by one",
-        needs: Needs::ControlPlane,
-        run: |suite| suite.real_test(REAL, &[TIMED, "--test-threads=1"]),
-    },
-    Step {
-        name: "nodes",
-        lane: Lane::Others,
-        shows: "the agent on a real node of this machine and of a virtual machine; installs what they need",
-        needs: Needs::ControlPlaneAndRoot,
-        run: |suite| {
-            Suite::build_tidepool()?;
-            let variables = [
-                ("TIDEPOOL_CONTROLPLANE", controlplane::directory()?),
-                ("TIDEPOOL_GUEST", guest::directory()?),
-            ];
-            suite.cargo_test_with(&variables, NODES, &[])
-        },
-    },
-    Step {
         name: "parity-kube",
         lane: Lane::Others,
         shows: "our plugins decide as kube-scheduler's",
@@ -229,6 +210,27 @@ pub(super) const STEPS: &[Step] = &[
             let mut command = judge::command()?;
             command.args((!suite.full).then_some("--quick"));
             count_tests(suite.step, &mut command, suite.failures)
+        },
+    },
+    Step {
+        name: "timed",
+        lane: Lane::Last,
+        shows: "tests with bounds on time, one by one",
+        needs: Needs::ControlPlane,
+        run: |suite| suite.real_test(REAL, &[TIMED, "--test-threads=1"]),
+    },
+    Step {
+        name: "nodes",
+        lane: Lane::Last,
+        shows: "the agent on a real node of this machine and of a virtual machine; installs what they need",
+        needs: Needs::ControlPlaneAndRoot,
+        run: |suite| {
+            Suite::build_tidepool()?;
+            let variables = [
+                ("TIDEPOOL_CONTROLPLANE", controlplane::directory()?),
+                ("TIDEPOOL_GUEST", guest::directory()?),
+            ];
+            suite.cargo_test_with(&variables, NODES, &[])
         },
     },
 ];
