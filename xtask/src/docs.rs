@@ -80,7 +80,10 @@ mod tests {
     #[test]
     fn the_example_of_a_plugin_is_the_plugin() {
         let read = |path: &str| std::fs::read_to_string(process::root().join(path)).unwrap();
-        let (text, plugins) = (read("CONTRIBUTING.md"), "crates/engine/src/plugins");
+        let (text, plugins) = (
+            read("CONTRIBUTING.md"),
+            "crates/engine/src/scheduling/plugins",
+        );
         let sources = [
             read(&format!("{plugins}/node_name.rs")),
             read(&format!("{plugins}.rs")),

@@ -19,6 +19,7 @@ mod docs;
 mod generate;
 mod guest;
 mod judge;
+mod layers;
 mod mutants;
 #[cfg(test)]
 mod names;

@@ -65,19 +65,22 @@ enum Part {
 impl Part {
     const ALL: [Self; 4] = [Self::Plugins, Self::Queue, Self::Gate, Self::Node];
 
-    fn name(self) -> &'static str {
+    /// Below the sources: a folder, and the file beside it.
+    fn path(self) -> &'static str {
         match self {
-            Self::Plugins => "plugins",
-            Self::Queue => "queue",
-            Self::Gate => "gate",
+            Self::Plugins => "scheduling/plugins",
+            Self::Queue => "scheduling/queue",
+            Self::Gate => "binding/gate",
             Self::Node => "node",
         }
     }
 
     fn of(site: &Site) -> Option<Self> {
-        let path = site.file.strip_prefix(SOURCES)?;
-        let name = path.split(['/', '.']).nth(1)?;
-        Self::ALL.into_iter().find(|part| part.name() == name)
+        let path = Path::new(&site.file).strip_prefix(SOURCES).ok()?;
+        let is_of = |part: &Self| {
+            path.starts_with(part.path()) || path.with_extension("") == Path::new(part.path())
+        };
+        Self::ALL.into_iter().find(is_of)
     }
 }
 
@@ -123,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn all_sites() -> Result<Vec<Site>> {
     let mut sites = Vec::new();
     for part in Part::ALL {
-        let source = Path::new(SOURCES).join(part.name());
+        let source = Path::new(SOURCES).join(part.path());
         add_file(&source.with_extension("rs"), &mut sites)?;
         add_folder(&source, &mut sites)?;
     }
@@ -277,7 +280,7 @@ fn counts(part: Part, sites: &[Site], tried: &[(usize, Fate)]) -> String {
     let count = |wanted: Fate| fates.iter().filter(|fate| **fate == wanted).count();
     format!(
         "{}: {} tried, {} caught by a failed test, {} by a timeout, {} survived, {} not reached",
-        part.name(),
+        part.path(),
         fates.len(),
         count(Fate::Caught),
         count(Fate::TimedOut),
@@ -315,7 +318,7 @@ mod tests {
         let sites = all_sites().unwrap();
         for part in Part::ALL {
             let count = sites.iter().filter(|it| Part::of(it) == Some(part)).count();
-            assert!(count > 50, "{count} in {}", part.name());
+            assert!(count > 50, "{count} in {}", part.path());
         }
         assert!(sites.iter().all(|site| Part::of(site).is_some()));
         let keys: HashSet<String> = sites.iter().map(Site::key).collect();

@@ -537,8 +537,8 @@ mod tests {
     fn some_words_are_refused_only_in_texts_for_users() {
         let source = "/// There is room.\nf(\"no room\")";
         for (path, want) in [
-            ("crates/engine/src/queue.rs", vec![2]),
-            ("crates/engine/src/queue/tests.rs", vec![]),
+            ("crates/engine/src/scheduling/queue.rs", vec![2]),
+            ("crates/engine/src/scheduling/queue/tests.rs", vec![]),
             ("crates/engine/tests/engine/shape.rs", vec![]),
             ("crates/tidepool/src/up.rs", vec![1, 2]),
             ("docs/scenarios.md", vec![1, 2]),

@@ -16,8 +16,8 @@
 //!     args: { scoringStrategy: { type: MostAllocated } }
 //! ";
 //! let (configuration, warnings) = api::config::load(text)?;
-//! let (profiles, more_warnings) = configuration.profiles(engine::plugins::ALL)?;
-//! let scheduler = engine::scheduler::Scheduler::new(profiles, configuration.settings()).unwrap();
+//! let (profiles, more_warnings) = configuration.profiles(engine::scheduling::plugins::ALL)?;
+//! let scheduler = engine::scheduling::scheduler::Scheduler::new(profiles, configuration.settings()).unwrap();
 //! # assert!(warnings.is_empty());
 //! # Ok::<(), api::config::Errors>(())
 //! ```
@@ -39,7 +39,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use engine::framework::Entry;
+use engine::scheduling::framework::Entry;
 use serde::de::DeserializeSeed;
 
 pub use effective::{
@@ -103,7 +103,7 @@ impl Configuration {
     pub fn profiles(
         &self,
         plugins: &[Entry],
-    ) -> Result<(Vec<engine::profile::Profile>, Vec<Warning>), Errors> {
+    ) -> Result<(Vec<engine::scheduling::profile::Profile>, Vec<Warning>), Errors> {
         let mut findings = Findings {
             tree: self.tree.clone(),
             ..Findings::default()

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use engine::cluster::{NodeState, UnknownNode};
-use engine::scheduler::{self, Scores};
+use engine::scheduling::scheduler::{self, Scores};
 use http::StatusCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

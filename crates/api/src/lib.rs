@@ -4,9 +4,9 @@
 //! |---|---|
 //! | [`agent_settings`] | reads the settings of node agents |
 //! | [`config`] | reads the configuration of a scheduler |
+//! | [`contracts`] | names and keys by which a component finds what another one wrote |
 //! | [`crds`] | definitions of custom resources |
 //! | [`http`] | the answers of a scheduler's HTTP API |
-//! | [`lease`] | annotations on the Lease of a component |
 //! | [`parse`] | converts [`wire`] structs into [`engine::model`] types |
 //! | [`wire`] | structs with only the fields that the engine reads; decoding skips the others |
 //! | [`yaml`] | text into types, with line numbers |
@@ -14,9 +14,9 @@
 
 pub mod agent_settings;
 pub mod config;
+pub mod contracts;
 pub mod crds;
 pub mod http;
-pub mod lease;
 pub mod parse;
 pub mod wire;
 pub mod yaml;

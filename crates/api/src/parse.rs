@@ -15,12 +15,14 @@ mod storage;
 
 use std::sync::Arc;
 
-use engine::kinds::{Kind, Object};
+use engine::cluster::kinds::{Kind, Object};
+use engine::cluster::{
+    Budget, Namespace, PriorityClass, ReplicaSet, ReplicationController, Service, StatefulSet,
+    Workload,
+};
 use engine::model::{
-    Amounts, Budget, Effect, Image, Labels, Name, Namespace, Node, NodeSpec, Owner,
-    PreemptionPolicy, PriorityClass, Quantities, Quantity, QuantityError, ReplicaSet,
-    ReplicationController, Resource, Selector, Service, StatefulSet, Taint, Timestamp, Workload,
-    fingerprint,
+    Amounts, Effect, Image, Labels, Name, Node, NodeSpec, Owner, PreemptionPolicy, Quantities,
+    Quantity, QuantityError, Resource, Selector, Taint, Timestamp, fingerprint,
 };
 
 use crate::wire::meta::{self, LabelSelector, Map, ObjectMeta, ResourceList, Time};

@@ -3,7 +3,7 @@
 //! It stores objects, validates writes as kube-apiserver does and streams changes to watchers. It schedules
 //! nothing and runs nothing; `crates/local` does that.
 //!
-//! A module uses only itself and the modules below it in this table. A test proves it.
+//! A module uses only itself and the modules below it in this table; `cargo xtask test` checks it.
 //!
 //! | module | purpose | its modules |
 //! |---|---|---|

@@ -17,7 +17,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .with_writer(std::io::stderr)
         .init();
     let (configuration, _) = api::config::load(&std::fs::read_to_string(flag("--config=")?)?)?;
-    let (mut options, _) = Options::new(&configuration, engine::plugins::ALL, "planted")?;
+    let (mut options, _) =
+        Options::new(&configuration, engine::scheduling::plugins::ALL, "planted")?;
     options.election = Some(Election::new(&configuration.leader_election, "planted"));
     options.serve = Some(Serve::default());
     let file = Kubeconfig::read_from(flag("--kubeconfig=")?)?;

@@ -1,4 +1,4 @@
-//! The gate: a validating webhook on binds, which judges the binds of all schedulers as `engine::gate` decides.
+//! The gate: a validating webhook on binds, which judges the binds of all schedulers as `engine::binding::gate` decides.
 //!
 //! Of several replicas the leader answers. All of them watch, so that a new leader only has to pass the fence. The leader writes its
 //! address into the EndpointSlice of the Service.
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use api::http::Role;
-use engine::gate::{HeldPod, ReadPod};
+use engine::binding::gate::{HeldPod, ReadPod};
 use futures::{FutureExt, StreamExt};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -2,18 +2,20 @@
 //!
 //! The engine decides; this crate feeds it with watches, carries out its decisions and reports the results.
 //!
+//! A module uses only itself and the modules below it; `cargo xtask test` checks it.
+//!
 //! | module | content |
 //! |---|---|
-//! | [`client`] | connections to an API server, and the results of requests |
-//! | [`watch`] | reflectors: list and watch the kinds of a component |
-//! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
-//! | [`controllers`] | the controllers, and the component that runs them |
-//! | [`election`] | leader election |
 //! | [`gate`] | the gate: a webhook that judges the binds of all schedulers |
-//! | [`webhook`] | the admission webhook, and the parts of it that other webhooks can use |
+//! | [`webhook`] | the admission webhook, and the parts of it that the gate uses |
+//! | [`controllers`] | the controllers, and the component that runs them |
+//! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
+//! | [`election`] | leader election |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
-//! | `backoff` | exponential backoff |
+//! | [`watch`] | reflectors: list and watch the kinds of a component |
+//! | [`client`] | connections to an API server, and the results of requests |
 //! | `planted` | faults for the chaos run, absent from the shipped program |
+//! | `backoff` | exponential backoff |
 
 mod backoff;
 pub mod client;

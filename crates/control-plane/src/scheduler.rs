@@ -44,8 +44,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use api::config;
-use engine::profile::ProfilesError;
-use engine::scheduler::Scheduler;
+use engine::scheduling::profile::ProfilesError;
+use engine::scheduling::scheduler::Scheduler;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::{Clients, Connect, ConnectError};

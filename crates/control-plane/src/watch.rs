@@ -16,7 +16,7 @@ mod store;
 use std::fmt::Display;
 
 use bytes::Bytes;
-use engine::kinds::Key;
+use engine::cluster::kinds::Key;
 use engine::model::Name;
 
 pub(crate) use progress::failing_for;

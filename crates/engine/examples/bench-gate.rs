@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::gate::{BindGate, BindRequest, GatePod};
-use engine::kinds::Update;
+use engine::binding::gate::{BindGate, BindRequest, GatePod};
+use engine::cluster::kinds::Update;
 use engine::model::{Name, Pod};
 use engine::testing::{Numbers, PodBuilder, node, pod, policy, report};
 use rustix::time::{ClockId, clock_gettime};

@@ -30,7 +30,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::model::{Labels, Name, PriorityClass};
+use crate::cluster::PriorityClass;
+use crate::model::{Labels, Name};
 pub use diff::json_patch;
 pub use eviction::{AgentEviction, EvictedPod};
 pub use limit_range::{LimitKind, LimitRange, LimitRangeItem};

@@ -6,9 +6,12 @@
 //! scheduler itself adds (assumed and nominated pods) has methods of its own.
 
 mod accounts;
+pub(crate) mod capacity;
 mod catalog;
 mod check;
 mod domains;
+pub(crate) mod event;
+pub mod kinds;
 mod label_index;
 mod lending;
 mod nodes;
@@ -25,11 +28,13 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use indexmap::IndexMap;
 
-pub use crate::kinds::Update;
 pub(crate) use accounts::Share;
 pub use accounts::{Accounts, Part};
 pub use catalog::{Catalog, ImageState};
 pub use check::Corruption;
+pub use event::{Actions, Change, Changed, Event, EventPattern};
+pub use kinds::models::*;
+pub use kinds::{Key, Kind, Object, Update, Watched};
 pub use nodes::{NodeEntry, Nodes};
 pub use pod_classes::{PodClass, PodClassId, PodClasses};
 pub use storage::{Promise, PromisedClaim, PromisedVolume, Storage};
@@ -40,10 +45,8 @@ pub(crate) use zone_row::positions;
 pub(crate) use zones::{Lost, ZoneAmounts};
 pub use zones::{NodeZones, ZoneHolder};
 
-use crate::capacity::{is_excessive, shrink_map};
-use crate::framework::Event;
-use crate::kinds;
-use crate::model::{CustomNodeResource, Name, Node, Pod, Resource, Timestamp};
+use crate::model::{Name, Node, Pod, Resource, Timestamp};
+use capacity::{is_excessive, shrink_map};
 
 /// A pod in the table of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -23,7 +23,6 @@ mod tier;
 mod time;
 mod topology;
 
-pub use crate::kinds::models::*;
 pub use affinity::{PodTerm, PreferredPodTerm};
 pub use labels::{Labels, Operator, Requirement, Selector, SelectorError};
 pub use names::{

@@ -5,12 +5,10 @@
 
 use std::{collections::BTreeMap, f64::consts::TAU, time::Duration};
 
-use engine::{
-    model::{Quantity, Timestamp},
-    node::{
-        Bytes, CpuMemory, CpuSet, GroupUse, LocalNode, LocalPod, MachineMemory, MachineUse,
-        MemoryUse, NanoCores, NodeSample, PodPhase, PodUse,
-    },
+use engine::model::{Quantity, Timestamp};
+use engine::node::{
+    Bytes, CpuMemory, CpuSet, GroupUse, LocalNode, LocalPod, MachineMemory, MachineUse, MemoryUse,
+    NanoCores, NodeSample, PodPhase, PodUse,
 };
 
 use crate::demo::CPU_USE;

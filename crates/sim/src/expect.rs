@@ -1,8 +1,8 @@
 //! Compares the state of the simulation with the expectations of a scenario.
 
-use engine::hooks::Hooks;
 use engine::model::parse_duration;
-use engine::scheduler::Cycle;
+use engine::scheduling::hooks::Hooks;
+use engine::scheduling::scheduler::Cycle;
 use indexmap::IndexMap;
 
 use crate::scenario::Expected;

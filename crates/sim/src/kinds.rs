@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use api::parse::Manifest;
 use api::wire::koordinator::NodeMetric;
-use engine::kinds::{Key, Kind};
+use engine::cluster::kinds::{Key, Kind};
 use serde::Deserialize;
 use serde::de::{
     self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,

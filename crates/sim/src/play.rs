@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use api::parse::Manifest;
 use api::{config, yaml};
-use engine::kinds::{Key, Kind, Object};
+use engine::cluster::kinds::{Key, Kind, Object};
 use engine::model::parse_duration;
-use engine::profile::Profile;
-use engine::scheduler::{Scheduler, Settings};
+use engine::scheduling::profile::Profile;
+use engine::scheduling::scheduler::{Scheduler, Settings};
 
 use crate::check;
 use crate::expect;
@@ -79,11 +79,14 @@ fn configured(text: &str, scenario: &Scenario) -> Result<Configured, BadScenario
         None => (config::Configuration::default(), Vec::new()),
         Some(inner) => config::load(inner).map_err(|_| {
             // All errors, also those of the plugins.
-            below(text, config::check(inner, engine::plugins::ALL).errors)
+            below(
+                text,
+                config::check(inner, engine::scheduling::plugins::ALL).errors,
+            )
         })?,
     };
     let (profiles, more) = configuration
-        .profiles(engine::plugins::ALL)
+        .profiles(engine::scheduling::plugins::ALL)
         .map_err(|errors| below(text, errors.0))?;
     warnings.extend(more);
     let warnings = warnings

@@ -8,10 +8,10 @@ use std::time::Duration;
 use api::parse::{self, Manifest};
 use api::wire::core;
 use api::wire::meta::Time;
-use engine::kinds::{Key, Kind, Object, Update};
+use engine::cluster::kinds::{Key, Kind, Object, Update};
 use engine::model::{Name, Pod, Resource, Timestamp};
-use engine::profile::Unoffered;
-use engine::scheduler::{Annotations, Failure, Input, Nomination, Outcome, Scheduler};
+use engine::scheduling::profile::Unoffered;
+use engine::scheduling::scheduler::{Annotations, Failure, Input, Nomination, Outcome, Scheduler};
 use indexmap::IndexMap;
 
 use crate::tiers::Tiers;

@@ -7,7 +7,7 @@ use api::parse::koordinator;
 use api::wire::koordinator as wire;
 use api::wire::meta::Quantity;
 use engine::model::Timestamp;
-use engine::tiers::{
+use engine::policies::tiers::{
     ColocationConfig, NodeMetric, TIER_RESOURCES, TierNode, TierPlan, TierPod, plan,
 };
 

@@ -1,10 +1,9 @@
 //! Volumes and claims, and what volume controllers and provisioners would do with them.
 
-use engine::framework::Step;
-use engine::kinds::{Key, Kind, Object};
-use engine::model::{
-    Claim, ClaimPhase, ClaimRef, Name, PersistentVolume, VolumeHandle, VolumePhase,
-};
+use engine::cluster::kinds::{Key, Kind, Object};
+use engine::cluster::{Claim, ClaimPhase, ClaimRef, PersistentVolume, VolumeHandle, VolumePhase};
+use engine::model::Name;
+use engine::scheduling::framework::Step;
 use indexmap::IndexMap;
 
 #[derive(Default)]

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use api::config::{self, Effective, Errors, Warning};
 use clap::{Args, Subcommand, ValueEnum};
 use control_plane::scheduler::{DEFAULT_LEASE, DEFAULT_SCHEDULER, SECOND_LEASE, SECOND_SCHEDULER};
-use engine::plugins;
+use engine::scheduling::plugins;
 
 use crate::exit::{Code, error};
 use crate::output::Format;

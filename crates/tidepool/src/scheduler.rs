@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use api::config::Configuration;
 use control_plane::client::Connect;
 use control_plane::scheduler::{Mode, Options, Running};
-use engine::evaluate::Cursor;
+use engine::scheduling::evaluate::Cursor;
 
 use crate::component::{self, STOPPED_TWICE, StopSignals};
 use crate::config;
@@ -79,7 +79,7 @@ fn prepare(flags: &Flags) -> anyhow::Result<(Configuration, Options)> {
     mode.settle(&mut configuration)
         .map_err(|why| error(Code::BadInput, why))?;
     let host = component::host();
-    let options = Options::new(&configuration, engine::plugins::ALL, &host);
+    let options = Options::new(&configuration, engine::scheduling::plugins::ALL, &host);
     let (mut options, more) = match file {
         None => options.context("invalid configuration")?,
         Some(file) => options.map_err(|errors| config::refused(file, &errors))?,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use api::lease::SCHEDULER_NAMES;
+use api::contracts::SCHEDULER_NAMES;
 use clap::Args;
 use control_plane::controllers::{NAMESPACE, schedulers};
-use engine::schedulers::{DEFAULT_SCHEDULER, read_names};
+use engine::policies::schedulers::{DEFAULT_SCHEDULER, read_names};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::ListParams;

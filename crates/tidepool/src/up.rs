@@ -29,7 +29,7 @@ use control_plane::{
     scheduler::{self, Mode},
     serve::{self, Port, Serve},
 };
-use engine::profile::Profile;
+use engine::scheduling::profile::Profile;
 use kube::Client;
 use local::{Local, Shape, Timings, demo::DemoWorkload};
 use tokio::{
@@ -79,7 +79,7 @@ pub(crate) struct Flags {
     #[arg(long = "for", value_name = "DURATION", value_parser = component::duration_or_zero)]
     run_for: Option<Duration>,
     /// Log the scores of the best COUNT nodes with every decision; 0 disables it
-    #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = engine::scheduler::score_count)]
+    #[arg(short = 's', long, value_name = "COUNT", default_value_t = 0, value_parser = engine::scheduling::scheduler::score_count)]
     debug_scores: u16,
     /// Do not create the demo workload
     #[arg(long)]
@@ -396,7 +396,7 @@ fn scheduler_options(
     configuration: &Configuration,
     file: Option<&Path>,
 ) -> anyhow::Result<scheduler::Options> {
-    let options = scheduler::Options::new(configuration, engine::plugins::ALL, HOST);
+    let options = scheduler::Options::new(configuration, engine::scheduling::plugins::ALL, HOST);
     let (mut options, warnings) = match file {
         None => options.context("cannot use the default configuration")?,
         Some(file) => options.map_err(|errors| config::refused(file, &errors))?,
@@ -427,14 +427,16 @@ async fn serve_api(cluster: &Cluster, port: u16) -> anyhow::Result<Serving> {
 
 #[cfg(test)]
 mod tests {
-    use engine::framework::Point;
+    use engine::scheduling::framework::Point;
 
     use super::*;
 
     #[test]
     fn the_default_profile_is_kube_schedulers_with_reclaimed_resources() {
         let configuration = configuration(None).unwrap();
-        let (profiles, warnings) = configuration.profiles(engine::plugins::ALL).unwrap();
+        let (profiles, warnings) = configuration
+            .profiles(engine::scheduling::plugins::ALL)
+            .unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
         let profile = &profiles[0];
         assert_eq!(profiles.len(), 1);

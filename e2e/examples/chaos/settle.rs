@@ -149,7 +149,7 @@ fn leader_cache(api: &Api) -> Result<Value> {
     let lease = api.get(&format!(
         "/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{LEASE_NAME}"
     ))?;
-    let server = text(&lease["metadata"]["annotations"][::api::lease::SERVER]);
+    let server = text(&lease["metadata"]["annotations"][::api::contracts::SERVER]);
     let address = server
         .strip_prefix("http://")
         .with_context(|| format!("the leader does not serve on loopback: `{server}`"))?;

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use engine::cluster::Cluster;
-use engine::evaluate::{Cursor, NodeVerdict, PreFilterAnswer, Scan};
-use engine::framework::{Point, Rejection, Status};
-use engine::hooks::Hooks;
 use engine::model::{Pod, Timestamp};
-use engine::preemption::SearchScope;
-use engine::profile::Profile;
-use engine::scheduler::{self, CycleResult};
+use engine::scheduling::evaluate::{Cursor, NodeVerdict, PreFilterAnswer, Scan};
+use engine::scheduling::framework::{Point, Rejection, Status};
+use engine::scheduling::hooks::Hooks;
+use engine::scheduling::preemption::SearchScope;
+use engine::scheduling::profile::Profile;
+use engine::scheduling::scheduler::{self, CycleResult};
 
 use super::generate::Case;
 use super::verdicts::{Cycle, NodeStatus, PluginScores, PluginStatus, PreFilterStatus, Verdicts};

@@ -1,7 +1,7 @@
 //! Which plugins a run compares: all of a case's profile, or a few by themselves.
 
 use anyhow::{Result, bail};
-use engine::plugins::DEFAULT;
+use engine::scheduling::plugins::DEFAULT;
 use serde_json::{Value, json};
 
 use super::generate::Case;

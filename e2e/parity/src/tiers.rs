@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::parse::koordinator;
 use engine::model::Timestamp;
-use engine::tiers::{
+use engine::policies::tiers::{
     CalculatePolicy, ColocationStrategy, MidReclaimMode, NodeMetric, Published, TIER_RESOURCES,
     TierNode, TierNodeObject, TierPhase, TierPod, capacities, plan,
 };

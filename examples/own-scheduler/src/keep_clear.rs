@@ -1,10 +1,10 @@
 //! A plugin: filters nodes that have a label, with any value.
 
-use engine::framework::{
+use engine::model::{Name, NodeSpec, Pod};
+use engine::scheduling::framework::{
     Actions, ArgsError, Catalog, Configure, EventPattern, Fact, Kind, NodeRule, Plan, Plugin,
     Point, Points,
 };
-use engine::model::{Name, NodeSpec, Pod};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

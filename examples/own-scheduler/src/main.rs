@@ -15,8 +15,9 @@ use anyhow::Context;
 use clap::Parser;
 use control_plane::client::Connect;
 use control_plane::scheduler::{Options, Running};
-use engine::framework::Entry;
-use engine::hooks::{EventHooks, Hooks};
+use engine::scheduling::event_hooks::EventHooks;
+use engine::scheduling::framework::Entry;
+use engine::scheduling::hooks::Hooks;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 /// Tidepool's scheduler with an additional plugin and two hooks
@@ -53,7 +54,7 @@ fn options(flags: &Flags) -> anyhow::Result<Options> {
         .with_context(|| format!("cannot read {}", flags.config.display()))?;
     let (configuration, _) = api::config::load(&text)?;
     let plugins = [
-        engine::plugins::ALL,
+        engine::scheduling::plugins::ALL,
         &[Entry::of::<keep_clear::KeepClear>()],
     ]
     .concat();

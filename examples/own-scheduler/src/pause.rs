@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::hooks::{EventContext, EventHook, HookAction, ObjectView};
-use engine::kinds::{Object, Update};
-use engine::model::Namespace;
+use engine::cluster::Namespace;
+use engine::cluster::kinds::{Object, Update};
 use engine::model::{Labels, Name, Pod};
-use engine::scheduler::Input;
+use engine::scheduling::event_hooks::{EventContext, EventHook, HookAction, ObjectView};
+use engine::scheduling::scheduler::Input;
 
 const PAUSED: &str = "example.com/paused";
 

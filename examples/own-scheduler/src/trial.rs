@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use engine::framework::{Point, Points};
-use engine::hooks::Rewrite;
 use engine::model::{Pod, Toleration, TolerationOperator};
+use engine::scheduling::framework::{Point, Points};
+use engine::scheduling::hooks::Rewrite;
 
 const TRIAL: &str = "example.com/trial";
 

@@ -107,7 +107,7 @@ impl Baseline {
     }
 }
 
-/// Where the unit tests of a file are: `plugins::node_name::`.
+/// Where the unit tests of a file are: `scheduling::plugins::node_name::`.
 fn module(file: &str) -> String {
     let path = file.trim_start_matches("crates/engine/src/");
     let path = path.trim_end_matches(".rs").replace('/', "::");
@@ -274,10 +274,13 @@ mod tests {
     #[test]
     fn the_module_of_a_file_is_the_path_of_its_tests() {
         for (file, want) in [
-            ("crates/engine/src/queue.rs", "queue::"),
             (
-                "crates/engine/src/plugins/node_name.rs",
-                "plugins::node_name::",
+                "crates/engine/src/scheduling/queue.rs",
+                "scheduling::queue::",
+            ),
+            (
+                "crates/engine/src/scheduling/plugins/node_name.rs",
+                "scheduling::plugins::node_name::",
             ),
         ] {
             assert_eq!(module(file), want);

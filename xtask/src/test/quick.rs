@@ -44,7 +44,7 @@ pub(crate) fn quick(options: &QuickOptions) -> Result<ExitCode> {
             unit(&affected, failures)
         }));
     }
-    let plugins = "crates/engine/src/plugins";
+    let plugins = "crates/engine/src/scheduling/plugins";
     if changed.iter().any(|file| file.starts_with(plugins)) {
         let shows = "plugins decide as upstream's, with the oracles that are built";
         finished.push(Outcome::of("parity", shows, |_| compare()));
@@ -182,7 +182,7 @@ mod tests {
     fn a_changed_file_touches_the_crates_that_have_it_or_read_it() {
         let metadata = process::metadata(&["--no-deps"]).unwrap();
         for (file, want) in [
-            ("crates/engine/src/plugins/fit.rs", "engine"),
+            ("crates/engine/src/scheduling/plugins/fit.rs", "engine"),
             ("e2e/parity/src/main.rs", "parity"),
             ("e2e/src/lib.rs", "e2e"),
             ("scenarios/plugins/a.yaml", "sim"),

@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::count::{Count, count_tests, has_no_hits, passes};
 use crate::{
-    annotations, bench, boundaries, chaos, controlplane, guest, judge, mutants, parity, process,
-    seed, wording,
+    annotations, bench, boundaries, chaos, controlplane, guest, judge, layers, mutants, parity,
+    process, seed, wording,
 };
 
 pub(super) struct Step {
@@ -55,9 +55,13 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "boundaries",
         lane: Lane::First,
-        shows: "crates depend on each other as ARCHITECTURE.md says",
+        shows: "crates depend on each other as ARCHITECTURE.md says, and modules as their tables say",
         needs: Needs::Nothing,
-        run: |_| Ok(has_no_hits(&boundaries::violations()?)),
+        run: |_| {
+            let mut found = boundaries::violations()?;
+            found.extend(layers::violations()?);
+            Ok(has_no_hits(&found))
+        },
     },
     Step {
         name: "annotations",

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 
-use engine::framework::{ArgOverride, ConfigureError};
+use engine::scheduling::framework::{ArgOverride, ConfigureError};
 use serde::de::value::{MapDeserializer, SeqDeserializer, StringDeserializer};
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess,

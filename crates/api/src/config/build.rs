@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use engine::framework::{ArgOverride, ConfigVersion, ConfigureError, Entry, Plugin, Point};
 use engine::model::Name;
-use engine::plugins::retired::RETIRED;
-use engine::plugins::{default_plugins, elsewhere};
-use engine::profile::{self, Enabled};
-use engine::queue::Timing;
-use engine::scheduler::Settings;
+use engine::scheduling::framework::{
+    ArgOverride, ConfigVersion, ConfigureError, Entry, Plugin, Point,
+};
+use engine::scheduling::plugins::retired::RETIRED;
+use engine::scheduling::plugins::{default_plugins, elsewhere};
+use engine::scheduling::profile::{self, Enabled};
+use engine::scheduling::queue::Timing;
+use engine::scheduling::scheduler::Settings;
 
 use super::Findings;
 use super::args::{ArgsHead, Erased, With};
@@ -33,12 +35,12 @@ impl Configuration {
     }
 }
 
-fn extender(given: &super::Extender) -> engine::extender::Extender {
+fn extender(given: &super::Extender) -> engine::scheduling::extender::Extender {
     let managed = given
         .managed_resources
         .iter()
         .map(|resource| Name::from(&resource.name[..]));
-    engine::extender::Extender {
+    engine::scheduling::extender::Extender {
         url: given.url_prefix.clone(),
         filters: !given.filter_verb.is_empty(),
         preempts: !given.preempt_verb.is_empty(),

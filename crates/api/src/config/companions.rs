@@ -1,6 +1,6 @@
 //! Plugins that a profile gets because it enables another one: see [`Companion`].
 
-use engine::framework::{Companion, Entry, Point};
+use engine::scheduling::framework::{Companion, Entry, Point};
 
 use super::types::Profile;
 

@@ -4,8 +4,8 @@ mod convert;
 
 use std::time::Duration;
 
-use engine::framework::{Entry, Point};
 use engine::model::write_duration;
+use engine::scheduling::framework::{Entry, Point};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ fn by_field<S: serde::Serializer>(
 /// The plugins that a profile runs at a point.
 fn plugins_at(
     point: Point,
-    built: &engine::profile::Profile,
+    built: &engine::scheduling::profile::Profile,
     plugins: &[Entry],
 ) -> EffectivePluginSet {
     let names = |point: Point| {

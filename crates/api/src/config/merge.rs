@@ -1,7 +1,7 @@
 //! Which plugins run at which point: the file merged with the defaults of its version, as kube-scheduler does.
 
-use engine::framework::{ConfigVersion, Entry, Point};
-use engine::plugins::default_plugins::{self, DefaultPlugins};
+use engine::scheduling::framework::{ConfigVersion, Entry, Point};
+use engine::scheduling::plugins::default_plugins::{self, DefaultPlugins};
 
 use super::types::{PluginSet, Profile};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use engine::framework::{ConfigVersion, Point};
 use engine::model::{parse_duration, write_duration};
+use engine::scheduling::framework::{ConfigVersion, Point};
 
 use super::Findings;
 use super::args::ArgsHead;

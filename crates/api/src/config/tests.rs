@@ -3,9 +3,9 @@ mod kube;
 mod source;
 mod wrong;
 
-use engine::framework::{ConfigVersion, Entry, Point};
-use engine::plugins;
-use engine::profile::Profile;
+use engine::scheduling::framework::{ConfigVersion, Entry, Point};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::Profile;
 
 use super::*;
 
@@ -183,16 +183,16 @@ fn every_version_holds_back_gated_pods_and_binds() {
 
 /// Nothing here allocates devices, so a pod that claims some must not be bound.
 fn waits_for_devices(profile: &Profile) -> bool {
-    use engine::evaluate::Cursor;
-    use engine::preemption::SearchScope;
-    use engine::scheduler::{Cycle, CycleResult};
+    use engine::scheduling::evaluate::Cursor;
+    use engine::scheduling::preemption::SearchScope;
+    use engine::scheduling::scheduler::{Cycle, CycleResult};
     use engine::testing::{node, pod};
     let mut cluster = engine::cluster::Cluster::new();
     cluster.set_node(node("n").allocatable("cpu=4 memory=4Gi pods=10").build());
     let pod = pod("p")
         .with(|pod| pod.resource_claims = vec!["gpu".into()])
         .build();
-    let hooks = engine::hooks::Hooks::default();
+    let hooks = engine::scheduling::hooks::Hooks::default();
     let now = engine::model::Timestamp(0);
     let mut cycle = Cycle::new(&cluster, profile, &pod, &hooks, now);
     let result = cycle.run(Cursor::default(), SearchScope::Best);
@@ -364,7 +364,7 @@ fn resources_that_an_extender_manages_are_not_checked() {
             let mut cluster = engine::cluster::Cluster::new();
             cluster.set_node(node("n").allocatable("cpu=4 memory=4Gi pods=10").build());
             let pod = pod("p").container(request).build();
-            let verdicts = engine::evaluate::Scan::new(&cluster, &profile, &pod)
+            let verdicts = engine::scheduling::evaluate::Scan::new(&cluster, &profile, &pod)
                 .verdicts()
                 .unwrap();
             verdicts[0].rejection.is_none()
@@ -390,8 +390,9 @@ fn spread_by_a_list_needs_no_word_in_v1beta1() {
 /// What users of co-location type, in every version that has it.
 #[test]
 fn files_of_co_location() {
-    let on =
-        |profile: &engine::profile::Profile, point, name: &str| at(profile, point).contains(&name);
+    let on = |profile: &engine::scheduling::profile::Profile, point, name: &str| {
+        at(profile, point).contains(&name)
+    };
     let mut seen = 0;
     for (name, text, still) in [
         (
@@ -595,7 +596,7 @@ fn reclaimed_resources_and_the_native_fit() {
         cluster.apply(Update::from(node("n").build())).unwrap();
         let refused = |request: &str| {
             let pod = pod("p").container(request).build();
-            let mut scan = engine::evaluate::Scan::new(&cluster, &profiles[0], &pod);
+            let mut scan = engine::scheduling::evaluate::Scan::new(&cluster, &profiles[0], &pod);
             scan.verdicts().unwrap()[0].plugin
         };
         assert_eq!(
@@ -608,12 +609,12 @@ fn reclaimed_resources_and_the_native_fit() {
 
 #[test]
 fn a_custom_plugin() {
-    use engine::framework::{Catalog, Configure, NoArgs, Plan, Plugin, Points};
+    use engine::scheduling::framework::{Catalog, Configure, NoArgs, Plan, Plugin, Points};
     struct Mine;
     impl Plugin for Mine {
         fn prepare(&self, _: &engine::model::Pod, _: &Catalog, _: &mut Plan) {}
 
-        fn events(&self) -> Vec<engine::framework::EventPattern> {
+        fn events(&self) -> Vec<engine::scheduling::framework::EventPattern> {
             Vec::new()
         }
     }
@@ -622,7 +623,7 @@ fn a_custom_plugin() {
         const POINTS: Points = Points::of(&[Point::Filter]);
         type Args = NoArgs;
 
-        fn new(_: NoArgs) -> Result<Self, Vec<engine::framework::ArgsError>> {
+        fn new(_: NoArgs) -> Result<Self, Vec<engine::scheduling::framework::ArgsError>> {
             Ok(Self)
         }
     }

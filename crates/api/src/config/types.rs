@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::framework::{ConfigVersion, Point};
+use engine::scheduling::framework::{ConfigVersion, Point};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -26,7 +26,7 @@ pub struct Configuration {
     pub max_backoff: Duration,
     /// At least one; names are not empty and differ.
     pub profiles: Vec<Profile>,
-    /// Ignorable ones come last, so that positions equal those in [`engine::scheduler::Settings`].
+    /// Ignorable ones come last, so that positions equal those in [`engine::scheduling::scheduler::Settings`].
     pub extenders: Vec<Extender>,
     pub delay_cache_until_active: bool,
     /// The text, from which the arguments of plugins are read.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use engine::framework::{ConfigVersion, Point};
 use engine::model::{Resource, qualified_name_faults};
+use engine::scheduling::framework::{ConfigVersion, Point};
 use serde::Serialize;
 
 use super::types::{Configuration, Extender, Profile};
@@ -68,7 +68,8 @@ fn plugins(profile: &Profile, version: ConfigVersion, findings: &mut Findings) {
 }
 
 fn removed(plugin: &str, version: ConfigVersion, field: String, findings: &mut Findings) {
-    let removed_in = engine::plugins::find(plugin).and_then(|entry| entry.rules.removed_in);
+    let removed_in =
+        engine::scheduling::plugins::find(plugin).and_then(|entry| entry.rules.removed_in);
     if let Some(since) = removed_in.filter(|since| *since <= version) {
         let text = format!(
             "Invalid value: \"{plugin}\": was invalid in version \"{}\" (KubeSchedulerConfiguration is version \"{version}\")",

@@ -7,9 +7,10 @@ mod zones;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use engine::cluster::CustomNodeResource;
 use engine::model::{
-    AuthorClaims, CustomNodeResource, Effect, Enhancements, NUMA_ZONES, POLICY_UNIT, QosLevel,
-    QosTaint, Quantity, RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
+    AuthorClaims, Effect, Enhancements, NUMA_ZONES, POLICY_UNIT, QosLevel, QosTaint, Quantity,
+    RECLAIMED_GROUPS, Reclaimed, ReclaimedResource, Resource, Taint, ZoneSet,
 };
 
 pub(super) use engine::admission::keys::{LEVEL, MEMORY_ENHANCEMENT};

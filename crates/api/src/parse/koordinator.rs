@@ -5,7 +5,7 @@
 use engine::admission::keys::KOORDINATOR_CLASS;
 use engine::model::{Amounts, Quantity, Resource};
 use engine::node::{CpuMemory, CpuSet};
-use engine::tiers::{
+use engine::policies::tiers::{
     ColocationConfig, NodeMetric, NodeStrategy, PodUsage, PriorityBand, StrategyError,
     StrategyOverrides, TIER_RESOURCES, TierNodeObject, TierPod, TierResource,
 };

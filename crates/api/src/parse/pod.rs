@@ -10,7 +10,7 @@ use engine::model::{
     SpreadConstraint, StatusResources, TierAccount, Toleration, TolerationOperator, Unsatisfiable,
     Volume, VolumeSource,
 };
-use engine::scheduler::score_count;
+use engine::scheduling::scheduler::score_count;
 
 use super::katalyst;
 use super::selector::{label_selector, node_selector, node_term};

@@ -6,9 +6,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use engine::cluster::ResourcePolicy;
 use engine::model::{
-    HIGHEST_MAX_COUNT, HIGHEST_PRIORITY, Name, PolicySpec, PolicyStrategy, ResourcePolicy,
-    Selector, Unit, is_dns_label, is_qualified_name,
+    HIGHEST_MAX_COUNT, HIGHEST_PRIORITY, Name, PolicySpec, PolicyStrategy, Selector, Unit,
+    is_dns_label, is_qualified_name,
 };
 
 use super::{name, names, selector};
@@ -366,7 +367,8 @@ mod tests {
         let policy = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {}});
         let mut warnings = Vec::new();
         let manifest =
-            super::super::Manifest::read(engine::kinds::Kind::ResourcePolicy, policy).unwrap();
+            super::super::Manifest::read(engine::cluster::kinds::Kind::ResourcePolicy, policy)
+                .unwrap();
         manifest.parse(&mut warnings).unwrap();
         let want = "resourcepolicy shop/web has no effect: spec.units is empty: use 1 to 32 units";
         assert_eq!(warnings, [want]);

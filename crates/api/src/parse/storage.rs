@@ -1,9 +1,10 @@
 //! Volumes, claims, storage classes and CSI objects.
 
-use engine::model::{
-    BindingMode, Claim, ClaimPhase, ClaimRef, CsiDriver, CsiLimits, PersistentVolume, Quantity,
-    StorageCapacity, StorageClass, TopologyTerm, VolumeAttachment, VolumeHandle, VolumePhase,
+use engine::cluster::{
+    BindingMode, Claim, ClaimPhase, ClaimRef, CsiDriver, CsiLimits, PersistentVolume,
+    StorageCapacity, StorageClass, VolumeAttachment, VolumeHandle, VolumePhase,
 };
+use engine::model::{Quantity, TopologyTerm};
 
 use super::selector::node_selector;
 use super::{

@@ -1,6 +1,6 @@
 //! ResourcePolicies, `scheduling.sigs.x-k8s.io/v1alpha1`.
 
-use engine::resource_policy::PolicyStatus;
+use engine::policies::resource_policy::PolicyStatus;
 use serde::{Deserialize, Serialize};
 
 use super::meta::{LabelSelector, ObjectMeta};

@@ -7,7 +7,6 @@ mod custom;
 mod discovery;
 mod faults;
 mod fuzz;
-mod layers;
 mod limits;
 mod plain;
 mod reads;

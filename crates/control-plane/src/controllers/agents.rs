@@ -9,9 +9,9 @@ mod observe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::agents::{AGENT_SILENT, AgentAction, AgentTimes, Judgement};
-use engine::eviction_rate::EvictionRate;
 use engine::model::Name;
+use engine::policies::agents::{AGENT_SILENT, AgentAction, AgentTimes, Judgement};
+use engine::policies::eviction_rate::EvictionRate;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;

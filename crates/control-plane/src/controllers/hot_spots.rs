@@ -9,9 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::hot_spots::{HotSpotMove, HotSpotSettings};
 use engine::model::Timestamp;
-use engine::profile::Profile;
+use engine::policies::hot_spots::{HotSpotMove, HotSpotSettings};
+use engine::scheduling::profile::Profile;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reconcile::{EvictionAnswer, is_forbidden, message_of};

@@ -1,7 +1,7 @@
 //! Reads watched objects and names written ones: what several controllers share.
 
 use api::wire::meta::{Map, ObjectMeta};
-use engine::kinds::Key;
+use engine::cluster::kinds::Key;
 use engine::model::{Labels, Name};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta as Target;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use api::wire::policy::ResourcePolicyStatus;
 use engine::model::Name;
-use engine::resource_policy::{CostChange, PolicyPod, PolicyStatus};
+use engine::policies::resource_policy::{CostChange, PolicyPod, PolicyStatus};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
 use reconcile::{Key, Requeue};

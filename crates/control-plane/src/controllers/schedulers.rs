@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::schedulers::{
+use engine::policies::schedulers::{
     NO_SUCH_SCHEDULER, RegistryPlan, SCHEDULER_NOT_FOUND, UnseenPod, join_names,
 };
 use futures::FutureExt;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use engine::model::{Name, Timestamp};
-use engine::tiers::{Published, TIER_RESOURCES, TierPhase, TierPlan};
+use engine::policies::tiers::{Published, TIER_RESOURCES, TierPhase, TierPlan};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};

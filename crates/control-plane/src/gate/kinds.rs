@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::parse;
 use api::wire::core::{self, NOT_FINISHED};
-use engine::gate::{BindGate, GatePod, Machine};
-use engine::kinds::{Kind, Object, Update};
+use engine::binding::gate::{BindGate, GatePod, Machine};
+use engine::cluster::kinds::{Kind, Object, Update};
 use engine::model::Pod;
 use prost::Message;
 use serde::Deserialize;

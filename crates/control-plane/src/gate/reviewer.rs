@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::gate::{BindRefusal, BindRequest, GatePod, KnownPod};
+use engine::binding::gate::{BindRefusal, BindRequest, GatePod, KnownPod};
 use engine::model::{NUMA_ZONES, ZoneSet};
 use http::StatusCode;
 use serde::Deserialize;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use engine::cluster::Snapshot;
 use engine::model::Timestamp;
-use engine::scheduler::{Input, Outcome, PodReport};
+use engine::scheduling::scheduler::{Input, Outcome, PodReport};
 use tokio::sync::{Notify, oneshot};
 
 use api::http::Waiting;

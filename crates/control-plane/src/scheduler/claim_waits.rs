@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use engine::kinds::{Kind, Object, Update};
-use engine::model::{Claim, Name};
-use engine::scheduler::Input;
+use engine::cluster::Claim;
+use engine::cluster::kinds::{Kind, Object, Update};
+use engine::model::Name;
+use engine::scheduling::scheduler::Input;
 use tokio::sync::{oneshot, watch};
 
 /// Namespace and name.
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     fn gone(name: &str) -> Input {
-        let key = engine::kinds::Key::new("ns", name);
+        let key = engine::cluster::kinds::Key::new("ns", name);
         Input::Object(Update::Delete(Kind::PersistentVolumeClaim, key))
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use engine::kinds::Kind;
+use engine::cluster::kinds::Kind;
 use engine::model::{Name, Resource, Timestamp};
-use engine::scheduler::{Input, Scheduler};
+use engine::scheduling::scheduler::{Input, Scheduler};
 
 use super::handle::EngineStats;
 use super::write::requests::seconds;
@@ -305,9 +305,9 @@ impl Clock {
 
 #[cfg(test)]
 mod tests {
-    use engine::plugins;
-    use engine::profile::{Enabled, Profile};
-    use engine::scheduler::Settings;
+    use engine::scheduling::plugins;
+    use engine::scheduling::profile::{Enabled, Profile};
+    use engine::scheduling::scheduler::Settings;
     use engine::testing::{node, pod};
     use tokio::sync::oneshot;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use api::config::Configuration;
-pub use engine::schedulers::DEFAULT_SCHEDULER;
+pub use engine::policies::schedulers::DEFAULT_SCHEDULER;
 
 /// The scheduler name in [`Mode::Second`], unless the configuration has another.
 pub const SECOND_SCHEDULER: &str = "tidepool";
@@ -208,7 +208,8 @@ mod tests {
         for mode in [Mode::Second, Mode::Primary, Mode::Observe] {
             for text in ["", named, "leaderElection: {resourceNamespace: infra}\n"] {
                 let given = configuration(text);
-                let shown = api::config::Effective::new(&given, engine::plugins::ALL).unwrap();
+                let shown =
+                    api::config::Effective::new(&given, engine::scheduling::plugins::ALL).unwrap();
                 let shown = api::config::to_yaml(&shown);
                 let (mut given, mut again) = (given, api::config::load(&shown).unwrap().0);
                 mode.settle(&mut given).unwrap();

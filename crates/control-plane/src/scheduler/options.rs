@@ -1,10 +1,10 @@
 //! Options of a scheduler.
 
 use api::config::{self, Configuration, Effective, Errors, Warning};
-use engine::framework::Entry;
-use engine::plugins;
-use engine::profile::Profile;
-use engine::scheduler::Settings;
+use engine::scheduling::framework::Entry;
+use engine::scheduling::plugins;
+use engine::scheduling::profile::Profile;
+use engine::scheduling::scheduler::Settings;
 use serde_json::Value;
 
 use super::Mode;

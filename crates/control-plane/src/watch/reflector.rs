@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::wire::envelope::RequestStatus;
 use api::wire::meta::Partial;
-use engine::kinds::Key;
+use engine::cluster::kinds::Key;
 use http::header::ACCEPT;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::kinds::Key;
+use engine::cluster::kinds::Key;
 use engine::model::Name;
 
 #[derive(Debug, Default)]

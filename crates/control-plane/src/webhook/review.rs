@@ -1,5 +1,6 @@
 //! AdmissionReviews of `admission.k8s.io/v1`: what the API server sends, and what it gets.
 
+use api::contracts::BIND_REFUSED;
 use k8s_openapi::ByteString;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
@@ -61,9 +62,6 @@ pub enum RefusalReason {
     /// A bind that must not be committed now. Our schedulers know it by this reason.
     BindRefused,
 }
-
-/// The text of [`RefusalReason::BindRefused`].
-pub const BIND_REFUSED: &str = "BindRefused";
 
 impl RefusalReason {
     fn status(self) -> (u16, &'static str) {

@@ -63,7 +63,7 @@ fn options(extender: Extender) -> Options {
     let mut configuration = Configuration::default();
     configuration.extenders = vec![extender];
     configuration.profiles[0].scheduler_name = SCHEDULER.into();
-    Options::new(&configuration, engine::plugins::ALL, "host")
+    Options::new(&configuration, engine::scheduling::plugins::ALL, "host")
         .unwrap()
         .0
 }

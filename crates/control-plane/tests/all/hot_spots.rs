@@ -7,7 +7,7 @@ use control_plane::client::Connect;
 use control_plane::controllers::hot_spots::{self, Relief, ReliefSettings};
 use control_plane::controllers::{Controllers, ControllersOptions, Settings};
 use control_plane::serve::{Port, Serve};
-use engine::hot_spots::HotSpotSettings;
+use engine::policies::hot_spots::HotSpotSettings;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -22,11 +22,11 @@ use crate::tier_controller::{metrics, system_namespace};
 const SETTINGS: ReliefSettings = ReliefSettings {
     relief: Relief::On,
     plan: HotSpotSettings {
-        high: engine::hot_spots::Marks {
+        high: engine::policies::hot_spots::Marks {
             cpu: 75,
             memory: 80,
         },
-        low: engine::hot_spots::Marks {
+        low: engine::policies::hot_spots::Marks {
             cpu: 45,
             memory: 55,
         },

@@ -355,7 +355,8 @@ profiles:
   pluginConfig: [{name: ScarceResourceAvoidance, args: {resources: [nvidia.com/gpus]}}]
 ";
     let (configuration, _) = api::config::load(text).unwrap();
-    let (mut options, _) = Options::new(&configuration, engine::plugins::ALL, "host").unwrap();
+    let (mut options, _) =
+        Options::new(&configuration, engine::scheduling::plugins::ALL, "host").unwrap();
     options.serve = Some(any_port());
     let mut fixture = Fixture::new().await;
     fixture.schedule_with_options(options);

@@ -6,10 +6,10 @@ use apiserver::faults::{Fault, Matching};
 use control_plane::scheduler::Options;
 use control_plane::serve::{Port, Serve};
 use engine::cluster::Catalog;
-use engine::framework::{
+use engine::model::{NodeSpec, Pod};
+use engine::scheduling::framework::{
     ArgsError, Configure, Entry, NoArgs, Permit, Plan, Plugin, Point, Points, Rejection,
 };
-use engine::model::{NodeSpec, Pod};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -44,7 +44,7 @@ pub(crate) fn options() -> Options {
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: {SCHEDULER}\n  plugins: {{permit: {{enabled: [{{name: Holds}}]}}}}\n"
     );
     let (configuration, _) = api::config::load(&text).unwrap();
-    let plugins: Vec<Entry> = engine::plugins::ALL
+    let plugins: Vec<Entry> = engine::scheduling::plugins::ALL
         .iter()
         .copied()
         .chain([Entry::of::<Holds>()])

@@ -27,7 +27,7 @@ fn options() -> Options {
          - schedulerName: {SCHEDULER}\n  plugins: {{multiPoint: {{enabled: [{{name: resourcepolicy}}]}}}}\n"
     );
     let (configuration, _) = config::load(&text).unwrap();
-    let plugins = engine::plugins::ALL;
+    let plugins = engine::scheduling::plugins::ALL;
     Options::new(&configuration, plugins, "host").unwrap().0
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn options(plugin: &str) -> Options {
          - schedulerName: {SCHEDULER}\n  plugins: {{multiPoint: {{enabled: [{{name: {plugin}}}]}}}}\n"
     );
     let (configuration, _) = config::load(&text).unwrap();
-    let plugins = engine::plugins::ALL;
+    let plugins = engine::scheduling::plugins::ALL;
     Options::new(&configuration, plugins, "host").unwrap().0
 }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::contracts::{SCHEDULER_NAMES, SERVER, SERVER_CERTIFICATE, SERVER_POD};
 use api::http::Role;
-use api::lease::{CERTIFICATE, POD, SCHEDULER_NAMES, SERVER};
 use control_plane::serve::{Serve, TlsFiles, fingerprint};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -296,8 +296,8 @@ async fn the_lease_has_the_fingerprint_of_the_certificate_in_use() {
     let url = format!("https://{}", running.server().unwrap());
     let want = [
         (SERVER, &*url),
-        (CERTIFICATE, &first),
-        (POD, "infra/scheduler-0"),
+        (SERVER_CERTIFICATE, &first),
+        (SERVER_POD, "infra/scheduler-0"),
         (SCHEDULER_NAMES, "tidepool"),
     ];
     for (name, value) in want {
@@ -307,10 +307,10 @@ async fn the_lease_has_the_fingerprint_of_the_certificate_in_use() {
     // A file that is no certificate changes nothing; the next one is used.
     std::fs::write(&server.certificate, "").unwrap();
     tokio::time::sleep(5 * SOON).await;
-    assert_eq!(annotations().await[CERTIFICATE], first);
+    assert_eq!(annotations().await[SERVER_CERTIFICATE], first);
     let second = server.renew();
     eventually("the Lease names the new certificate", || async {
-        match annotations().await[CERTIFICATE].clone() {
+        match annotations().await[SERVER_CERTIFICATE].clone() {
             found if found == second => Ok(()),
             found => Err(found),
         }

@@ -289,7 +289,8 @@ fn options_within(seconds: u32) -> Options {
         "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: {SCHEDULER}\n  pluginConfig: [{{name: VolumeBinding, args: {{bindTimeoutSeconds: {seconds}}}}}]\n"
     );
     let (configuration, _) = api::config::load(&text).unwrap();
-    let (mut options, _) = Options::new(&configuration, engine::plugins::ALL, "host").unwrap();
+    let (mut options, _) =
+        Options::new(&configuration, engine::scheduling::plugins::ALL, "host").unwrap();
     options.serve = Some(any_port());
     options
 }

@@ -13,9 +13,9 @@ mod workload;
 use std::sync::Arc;
 
 use clap::Parser;
-use engine::hooks::Hooks;
 use engine::model::Timestamp;
-use engine::scheduler::{Input, Outcome, Scheduler};
+use engine::scheduling::hooks::Hooks;
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler};
 
 use meter::{Meter, Piece};
 use probe::Timings;

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use engine::framework::{Point, Points, Status};
-use engine::hooks::{PointResult, Probe};
 use engine::model::{Name, Pod};
+use engine::scheduling::framework::{Point, Points, Status};
+use engine::scheduling::hooks::{PointResult, Probe};
 
 /// Upper bounds of the buckets, in seconds: kube-scheduler's for extension points.
 const BUCKETS: [f64; 12] = [

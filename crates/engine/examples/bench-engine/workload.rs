@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use engine::cluster::Service;
 use engine::cluster::Update;
-use engine::framework::{Entry, Point, Points};
-use engine::hooks::Hooks;
-use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm, Service};
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Scheduler, Settings};
+use engine::model::{Labels, NodeTerm, Pod, PreferredNodeTerm};
+use engine::scheduling::framework::{Entry, Point, Points};
+use engine::scheduling::hooks::Hooks;
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Scheduler, Settings};
 use engine::testing::{PodBuilder, node, pod, policy, report, requirement, spread, term};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -8,11 +8,11 @@ use super::fields::{annotation, check_shape, describe, is_of_author, remove_of_a
 use super::keys::{KOORDINATOR_CLASS, PROFILES, SUB_PRIORITY};
 use super::resources::object_in;
 use super::{AdmissionRequest, AdmissionSettings, Mutation, Refused, merge};
+use crate::cluster::PriorityClass;
 use crate::model::{
-    Labels, Name, PreemptionPolicy, PriorityClass, QosLabels, Selector, is_label_value,
-    is_qualified_name,
+    Labels, Name, PreemptionPolicy, QosLabels, Selector, is_label_value, is_qualified_name,
 };
-use crate::schedulers::DEFAULT_SCHEDULER;
+use crate::policies::schedulers::DEFAULT_SCHEDULER;
 
 pub type KeyMap = BTreeMap<String, String>;
 

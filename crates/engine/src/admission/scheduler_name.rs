@@ -8,7 +8,9 @@ use super::fields::{annotation, label};
 use super::keys::{KEEP_SCHEDULER, NAMESPACE_SCHEDULER, SCHEDULER_ANNOTATION, SCHEDULER_CHECK};
 use super::{Mutation, Refused};
 use crate::model::{Labels, Name};
-use crate::schedulers::{DEFAULT_SCHEDULER, is_scheduler_name, read_registered, unknown_scheduler};
+use crate::policies::schedulers::{
+    DEFAULT_SCHEDULER, is_scheduler_name, read_registered, unknown_scheduler,
+};
 
 /// The name of kube-scheduler before Kubernetes 1.6.
 const OLD_DEFAULT: &str = "kube-scheduler";

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use super::accounts::Accounts;
 use super::storage::Storage;
 use super::terms::Terms;
-use crate::kinds::Tables;
+use crate::cluster::kinds::Tables;
 use crate::model::{Name, Node, Resource};
 
 /// Everything that `prepare` may look at besides the pod. It holds no nodes and no pods.

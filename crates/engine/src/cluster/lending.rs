@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::{Cluster, Part};
-use crate::framework::{Actions, Change, Changed, Event};
-use crate::model::{CustomNodeResource, Name, Node, NodeSpec, Reclaimed, ReclaimedResource};
+use crate::cluster::CustomNodeResource;
+use crate::cluster::event::{Actions, Change, Changed, Event};
+use crate::model::{Name, Node, NodeSpec, Reclaimed, ReclaimedResource};
 
 impl Cluster {
     /// The last report of a node's agent; `None` if there is none.

@@ -10,7 +10,6 @@ use super::accounts::{Accounts, Part};
 use super::domains::Domains;
 use super::zone_row::ZoneRow;
 use super::zones::NodeZones;
-use crate::framework::NodeFacts;
 use crate::model::{Name, Node, NodeSpec};
 
 /// Slots are given by first appearance; the lowest free one is given again.
@@ -36,12 +35,13 @@ pub struct NodeEntry {
     pub(super) zones: Option<Box<NodeZones>>,
 }
 
-impl NodeFacts for NodeEntry {
-    fn spec(&self) -> &NodeSpec {
+impl NodeEntry {
+    pub(crate) fn spec(&self) -> &NodeSpec {
         &self.node.spec
     }
 
-    fn domain(&self, key: &str, hint: &mut usize) -> u32 {
+    /// The id of the value under the key, 0 if it is missing. `hint` is where the key was on the node before.
+    pub(crate) fn domain(&self, key: &str, hint: &mut usize) -> u32 {
         let position = self.node.spec.labels.position_near(key, hint);
         position.map_or(0, |position| self.domains[position])
     }

@@ -5,12 +5,12 @@ mod index;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::framework::Change;
-use crate::kinds::{ByName, ByNamespace, Key, set, set_in};
-use crate::model::{
-    Claim, CsiDriver, CsiLimits, Labels, Name, PersistentVolume, Quantity, StorageCapacity,
-    StorageClass, VolumeAttachment,
+use crate::cluster::event::Change;
+use crate::cluster::kinds::{ByName, ByNamespace, Key, set, set_in};
+use crate::cluster::{
+    Claim, CsiDriver, CsiLimits, PersistentVolume, StorageCapacity, StorageClass, VolumeAttachment,
 };
+use crate::model::{Labels, Name, Quantity};
 use index::StorageIndexes;
 
 /// What decisions know of storage. Volumes and claims are read through methods, because what a pod was promised comes

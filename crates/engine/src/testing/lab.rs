@@ -5,19 +5,19 @@ use std::sync::Arc;
 use super::objects::{NodeBuilder, PodBuilder, node};
 use super::report::ReportBuilder;
 use crate::cluster::Cluster;
-use crate::evaluate::{NodeChange, NodeVerdict, Scan, Shortage};
-use crate::framework::{
+use crate::cluster::kinds::{Update, pod_actions};
+use crate::cluster::{
+    Namespace, ReplicaSet, ReplicationController, Service, StatefulSet, Workload, WorkloadKind,
+};
+use crate::model::{Labels, Name, NodeSpec, Pod, Requirement, Selector, Timestamp};
+use crate::scheduling::evaluate::{NodeChange, NodeVerdict, Scan, Shortage};
+use crate::scheduling::framework::{
     Actions, Catalog, Change, Changed, Configure, Entry, Event, Fact, Kind, NodeRule, Plan, Plugin,
     Point, Points,
 };
-use crate::hooks::Hooks;
-use crate::kinds::{Update, pod_actions};
-use crate::model::{
-    Labels, Name, Namespace, NodeSpec, Pod, ReplicaSet, ReplicationController, Requirement,
-    Selector, Service, StatefulSet, Timestamp, Workload, WorkloadKind,
-};
-use crate::profile::{Enabled, Profile};
-use crate::scheduler::Cycle;
+use crate::scheduling::hooks::Hooks;
+use crate::scheduling::profile::{Enabled, Profile};
+use crate::scheduling::scheduler::Cycle;
 
 const NOW: Timestamp = Timestamp(0);
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::kinds::{Object, Update};
-use crate::model::{
-    Labels, PolicySpec, PolicyStrategy, Requirement, ResourcePolicy, Selector, Unit,
-};
+use crate::cluster::ResourcePolicy;
+use crate::cluster::kinds::{Object, Update};
+use crate::model::{Labels, PolicySpec, PolicyStrategy, Requirement, Selector, Unit};
 
 #[derive(Debug, Clone)]
 pub struct PolicyBuilder {

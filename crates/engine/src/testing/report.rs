@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::objects::quantities;
-use crate::kinds::Object;
+use crate::cluster::CustomNodeResource;
+use crate::cluster::kinds::Object;
 use crate::model::{
-    Allocation, Amounts, CustomNodeResource, Effect, QosLevel, QosTaint, Reclaimed, Taint,
-    Topology, TopologyPolicy, Zone,
+    Allocation, Amounts, Effect, QosLevel, QosTaint, Reclaimed, Taint, Topology, TopologyPolicy,
+    Zone,
 };
 
 #[derive(Debug, Clone)]

@@ -2,11 +2,12 @@
 
 use super::affinity::requirement;
 use super::objects::PodBuilder;
-use crate::kinds::Object;
-use crate::model::{
-    BindingMode, Claim, ClaimPhase, ClaimRef, Labels, Name, NodeSelector, NodeTerm, Owner,
-    PersistentVolume, Quantity, StorageClass, Volume, VolumeHandle, VolumePhase, VolumeSource,
+use crate::cluster::kinds::Object;
+use crate::cluster::{
+    BindingMode, Claim, ClaimPhase, ClaimRef, PersistentVolume, StorageClass, VolumeHandle,
+    VolumePhase,
 };
+use crate::model::{Labels, Name, NodeSelector, NodeTerm, Owner, Quantity, Volume, VolumeSource};
 
 fn quantity(text: &str) -> Quantity {
     Quantity::parse(text).unwrap_or_else(|error| panic!("{error}"))

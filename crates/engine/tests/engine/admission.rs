@@ -5,9 +5,8 @@ use engine::admission::{
     AdmissionRequest, AdmissionSettings, ColocationProfile, LimitKind, LimitRange, LimitRangeItem,
     Mutation, Probability, admit, keys, mutate, pod_qos, validate,
 };
-use engine::model::{
-    Labels, PreemptionPolicy, PriorityClass, QosClass, QosLabels, Quantity, TierAccount,
-};
+use engine::cluster::PriorityClass;
+use engine::model::{Labels, PreemptionPolicy, QosClass, QosLabels, Quantity, TierAccount};
 use engine::node::PodQos;
 use serde_json::{Map, Value, json};
 

@@ -6,13 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kinds::{Kind, Update};
-use engine::model::{
-    Name, NodeSelector, NodeTerm, Pod, Resource, Service, Timestamp, Unsatisfiable,
-};
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::cluster::Service;
+use engine::cluster::kinds::{Kind, Update};
+use engine::model::{Name, NodeSelector, NodeTerm, Pod, Resource, Timestamp, Unsatisfiable};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{NodeBuilder, PodBuilder, node, pod, requirement, spread, term};
 use proptest::prelude::*;
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::gate::{BindGate, BindRequest, GatePod, KnownPod, ReadPod, SETTLE_TIME};
-use engine::kinds::{Key, Update};
-use engine::kubelet::CRITICAL_PRIORITY;
+use engine::binding::gate::{BindGate, BindRequest, GatePod, KnownPod, ReadPod, SETTLE_TIME};
+use engine::binding::kubelet::CRITICAL_PRIORITY;
+use engine::cluster::kinds::{Key, Update};
 use engine::model::{Name, NumaBinding, Pod, Resource, ZoneSet};
 use engine::testing::{Numbers, node, pod, policy, report};
 

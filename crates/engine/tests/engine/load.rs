@@ -5,9 +5,9 @@ mod growth;
 mod plans;
 
 use engine::model::Timestamp;
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Scheduler, Settings};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Scheduler, Settings};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 const HOSTNAME: &str = "kubernetes.io/hostname";

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kinds::{Key, Kind, Update};
+use engine::cluster::ResourcePolicy;
+use engine::cluster::kinds::{Key, Kind, Update};
 use engine::model::{
-    Name, Operator, Pod, PolicySpec, PolicyStrategy, Requirement, ResourcePolicy, Selector,
-    Timestamp, Unit,
+    Name, Operator, Pod, PolicySpec, PolicyStrategy, Requirement, Selector, Timestamp, Unit,
 };
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{node, pod, policy};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -7,11 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kinds::{Kind, Update};
+use engine::cluster::kinds::{Kind, Update};
 use engine::model::{Name, Pod, QosLevel, ReclaimedResource, Timestamp};
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{PodBuilder, node, pod, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
+use engine::cluster::kinds::{Key, Kind, Update};
 use engine::cluster::{Cluster, Storage, UpdateError};
-use engine::kinds::{Key, Kind, Update};
-use engine::model::{
-    CsiDriver, CsiLimits, Name, Pod, PodTerm, PreferredPodTerm, Selector, StorageCapacity,
-    VolumeAttachment,
-};
+use engine::cluster::{CsiDriver, CsiLimits, StorageCapacity, VolumeAttachment};
+use engine::model::{Name, Pod, PodTerm, PreferredPodTerm, Selector};
 use engine::testing::{NodeBuilder, claim, class, node, pod, volume};
 use proptest::prelude::*;
 
@@ -377,7 +375,7 @@ fn pods_without_uid_or_node_are_refused_by_name() {
 
 #[test]
 fn each_difference_of_a_node_or_pod_is_an_event_of_its_own() {
-    use engine::framework::Actions;
+    use engine::scheduling::framework::Actions;
     let heard = |was: Update, is: Update| -> Vec<Actions> {
         let mut cluster = Cluster::new();
         cluster.set_node(node("n").build());

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::kinds::{Kind, Update};
+use engine::cluster::kinds::{Kind, Update};
 use engine::model::{Name, NumaBinding, Pod, Resource, Timestamp, ZoneSet};
-use engine::plugins;
-use engine::profile::{Enabled, Profile};
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::scheduling::plugins;
+use engine::scheduling::profile::{Enabled, Profile};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{Numbers, node, pod, report};
 
 const NODES: u64 = 3;

@@ -1,6 +1,6 @@
 //! The pods of a DaemonSet, and the nodes that they are for.
 
-use engine::kubelet::{self, AdmissionFailure, Applicant, Host};
+use engine::binding::kubelet::{self, AdmissionFailure, Applicant, Host};
 use serde_json::{Value, json};
 
 use crate::{

@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use engine::kubelet::{self, Admission, Applicant, CRITICAL_PRIORITY, Host};
+use engine::binding::kubelet::{self, Admission, Applicant, CRITICAL_PRIORITY, Host};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use reconcile::true_condition;

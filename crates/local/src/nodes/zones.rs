@@ -6,10 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{parse, zone_grid::ZoneGrid};
-use engine::{
-    framework::{NodeZones, ZoneHolder},
-    model,
-};
+use engine::model;
+use engine::scheduling::framework::{NodeZones, ZoneHolder};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{Resource, core::Request};

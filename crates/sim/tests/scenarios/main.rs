@@ -65,7 +65,7 @@ fn every_default_plugin_has_a_scenario() {
         "NodeResourcesMostAllocated",
         "RequestedToCapacityRatio",
     ];
-    for entry in engine::plugins::ALL
+    for entry in engine::scheduling::plugins::ALL
         .iter()
         .filter(|entry| !older.contains(&entry.name))
     {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api::lease::{CERTIFICATE, POD, SCHEDULER_NAMES, SERVER};
-use engine::schedulers::OWN_NAMESPACES;
+use api::contracts::{SCHEDULER_NAMES, SERVER, SERVER_CERTIFICATE, SERVER_POD};
+use engine::policies::schedulers::OWN_NAMESPACES;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, Config, ResourceExt, api::ListParams};
 
@@ -117,12 +117,12 @@ fn read(lease: Lease) -> Result<Leader, String> {
             "Lease {name} of {identity} has no annotation {SERVER} with the address of a scheduler"
         ));
     };
-    let pod = annotation(POD).and_then(|pod| pod.split_once('/'));
+    let pod = annotation(SERVER_POD).and_then(|pod| pod.split_once('/'));
     let pod = pod.filter(|(namespace, name)| is_name(namespace) && is_name(name));
     Ok(Leader {
         identity: identity.clone(),
         server: server.clone(),
-        certificate: annotation(CERTIFICATE).cloned(),
+        certificate: annotation(SERVER_CERTIFICATE).cloned(),
         pod: pod.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
         names_schedulers: annotation(SCHEDULER_NAMES).is_some(),
         renewed: lease
@@ -167,8 +167,7 @@ mod tests {
 
     #[test]
     fn a_lease_names_its_leader_or_the_reason_why_not() {
-        let all =
-            json!({SERVER: "https://a", CERTIFICATE: "ab", POD: "ns/pod-0", SCHEDULER_NAMES: "x"});
+        let all = json!({SERVER: "https://a", SERVER_CERTIFICATE: "ab", SERVER_POD: "ns/pod-0", SCHEDULER_NAMES: "x"});
         let leader = read(lease("lock", "me", all)).unwrap();
         let want = Leader {
             lease: "infra/lock".into(),
@@ -189,7 +188,11 @@ mod tests {
         };
         assert_eq!(old, want);
         for pod in ["pod", "ns/", "ns/../x", "a/b/c", "ns/Pod?x"] {
-            let found = read(lease("lock", "me", json!({SERVER: "https://a", POD: pod})));
+            let found = read(lease(
+                "lock",
+                "me",
+                json!({SERVER: "https://a", SERVER_POD: pod}),
+            ));
             assert_eq!(found.unwrap().pod, None, "{pod}");
         }
         for (holder, annotations, want) in [

@@ -3,9 +3,9 @@
 //! A kubelet that refuses a pod fails it for good, and its owner creates another one, which may go to the same node.
 
 use api::config::{self, Warning};
-use engine::framework::Point;
-use engine::plugins;
-use engine::profile::Profile;
+use engine::scheduling::framework::Point;
+use engine::scheduling::plugins;
+use engine::scheduling::profile::Profile;
 
 /// The filters that refuse what a kubelet refuses, and the reason that it gives.
 const FILTERS: [(&str, &str); 4] = [

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use api::config::{self, Warning};
 use engine::model::Resource;
-use engine::plugins;
-use engine::profile::Unoffered;
+use engine::scheduling::plugins;
+use engine::scheduling::profile::Unoffered;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use api::config::Configuration;
 use clap::{Args, ValueEnum};
 use control_plane::controllers::hot_spots::{Relief, ReliefSettings, SchedulerProfiles};
-use engine::hot_spots::{HotSpotSettings, Marks};
+use engine::policies::hot_spots::{HotSpotSettings, Marks};
 
 use crate::{component, config, up};
 
@@ -121,7 +121,7 @@ pub(crate) fn scheduler_profiles(
     configuration: &Configuration,
     file: Option<&Path>,
 ) -> anyhow::Result<SchedulerProfiles> {
-    let built = configuration.profiles(engine::plugins::ALL);
+    let built = configuration.profiles(engine::scheduling::plugins::ALL);
     let (profiles, _) = match file {
         None => built.context("cannot use the default configuration")?,
         Some(file) => built.map_err(|errors| config::refused(file, &errors))?,

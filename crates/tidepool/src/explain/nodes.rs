@@ -4,9 +4,9 @@ use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
 use api::http::PodReport;
 use control_plane::scheduler::observe::score_table::{ScoreRow, ScoreTable};
-use engine::evaluate::by_tier;
 use engine::model::Name;
-use engine::scheduler::{Decision, NodeReport, Shortage};
+use engine::scheduling::evaluate::by_tier;
+use engine::scheduling::scheduler::{Decision, NodeReport, Shortage};
 
 use crate::{
     foreign::one_line,

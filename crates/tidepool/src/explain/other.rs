@@ -2,7 +2,7 @@
 //! server knows them.
 
 use anyhow::Result;
-use api::lease::{SCHEDULER_NAMES, SERVER};
+use api::contracts::{SCHEDULER_NAMES, SERVER};
 use jiff::Timestamp;
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod};
 use kube::{Api, Client, Config, api::ListParams};

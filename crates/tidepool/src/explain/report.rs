@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use api::http::PodReport;
-use engine::scheduler::{Decision, PodState, PreemptionOutcome, UnhelpfulReport, ZonesReport};
+use engine::scheduling::scheduler::{
+    Decision, PodState, PreemptionOutcome, UnhelpfulReport, ZonesReport,
+};
 use jiff::{SignedDuration, Timestamp};
 
 use super::nodes;

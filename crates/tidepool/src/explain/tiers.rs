@@ -6,10 +6,10 @@ use api::parse::{self, koordinator};
 use api::wire::core::Pod;
 use api::wire::koordinator::{self as wire, CapacityNode};
 use control_plane::controllers::tiers::{COLOCATION, phase_name};
-use engine::agents::AGENT_SILENT;
 use engine::model::Timestamp;
 use engine::node::Figure;
-use engine::tiers::{
+use engine::policies::agents::AGENT_SILENT;
+use engine::policies::tiers::{
     ColocationConfig, NodeMetric, TierNode, TierNodeObject, TierPlan, TierPod, plan,
 };
 use http::Request;
@@ -131,7 +131,7 @@ fn planned(
     };
     // The feature gate MidNoOverselling is a flag of the controllers: only what they published shows it.
     let (usual, gated) = (with_gate(false), with_gate(true));
-    let mid = |values: &engine::tiers::Published| [values[0], values[1]];
+    let mid = |values: &engine::policies::tiers::Published| [values[0], values[1]];
     match mid(&gated.values) == mid(&node.published) && mid(&usual.values) != mid(&node.published) {
         true => gated,
         false => usual,

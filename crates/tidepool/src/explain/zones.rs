@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use api::parse;
 use api::wire::core::Pod;
-use engine::framework::NodeZones;
 use engine::model::{Amounts, Resource, ZoneSet};
+use engine::scheduling::framework::NodeZones;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -112,7 +112,7 @@ impl ZoneTable {
 
     fn of(node: &NodeZones, warnings: Vec<String>) -> Self {
         let topology = node.topology();
-        let owner = |pod: &engine::framework::ZoneHolder, zones: ZoneSet| ZoneOwner {
+        let owner = |pod: &engine::scheduling::framework::ZoneHolder, zones: ZoneSet| ZoneOwner {
             pod: format!("{}/{}", pod.namespace, pod.name),
             zones: zones.to_string(),
         };

@@ -12,7 +12,7 @@ use clap::Args;
 use control_plane::election::Election;
 use control_plane::scheduler::Mode;
 use control_plane::serve::{PORT, Serve};
-use engine::scheduler::score_count;
+use engine::scheduling::scheduler::score_count;
 
 use self::ignored::Ignored;
 use crate::component::{ElectionFlags, ServingFlags, duration};

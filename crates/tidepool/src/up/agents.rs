@@ -20,13 +20,11 @@ use agent::{
         taint::{TaintForm, TaintTarget, Taints},
     },
 };
-use engine::{
-    model::Timestamp,
-    node::{
-        Advice, Advisor, AgentCondition, AgentSettings, CpuMemory, EvictionOrder, Inputs,
-        LocalNode, LocalPod, advise,
-        publish::{PublishedReport, explain},
-    },
+use engine::model::Timestamp;
+use engine::node::{
+    Advice, Advisor, AgentCondition, AgentSettings, CpuMemory, EvictionOrder, Inputs, LocalNode,
+    LocalPod, advise,
+    publish::{PublishedReport, explain},
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::{Api, Client, api::ListParams};

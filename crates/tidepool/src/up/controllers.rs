@@ -10,7 +10,7 @@ use control_plane::{
         hot_spots::{ReliefSettings, SchedulerProfiles},
     },
 };
-use engine::hot_spots::HotSpotSettings;
+use engine::policies::hot_spots::HotSpotSettings;
 use kube::Client;
 use tokio::{sync::oneshot, task::JoinHandle};
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use api::parse::{self, Manifest};
 use engine::cluster::Cluster;
-use engine::framework::{Change, Changed, Event, Point};
-use engine::kinds::{Kind, Update, pod_actions};
+use engine::cluster::kinds::{Kind, Update, pod_actions};
 use engine::model::Pod;
-use engine::profile::Profile;
-use engine::queue::Cause;
+use engine::scheduling::framework::{Change, Changed, Event, Point};
+use engine::scheduling::profile::Profile;
+use engine::scheduling::queue::Cause;
 
 use super::world::World;
 use crate::verdicts::Hint;

@@ -1,7 +1,7 @@
 //! Whether kubelets would admit the pod.
 
+use engine::binding::kubelet::{Admission, Applicant, Host, admit, failures};
 use engine::cluster::Cluster;
-use engine::kubelet::{Admission, Applicant, Host, admit, failures};
 use engine::model::Pod;
 
 use super::World;

@@ -1,7 +1,7 @@
 //! The search for victims.
 
-use engine::preemption::{Search, best};
-use engine::scheduler::Cycle;
+use engine::scheduling::preemption::{Search, best};
+use engine::scheduling::scheduler::Cycle;
 
 use super::{NOW, World, plugin_status};
 use crate::verdicts::{Candidate, NodeStatus, Preemption};
@@ -9,7 +9,8 @@ use crate::verdicts::{Candidate, NodeStatus, Preemption};
 pub(super) fn found(world: &World, cycle: &mut Cycle, search: &Search) -> Preemption {
     let nodes = world.cluster.nodes();
     let name = |slot: usize| nodes.get(slot).map_or("", |entry| &entry.node.spec.name);
-    let mut candidates: Vec<&engine::preemption::Candidate> = search.candidates.iter().collect();
+    let mut candidates: Vec<&engine::scheduling::preemption::Candidate> =
+        search.candidates.iter().collect();
     candidates.sort_by_key(|candidate| world.position(&candidate.node));
     let unhelpful = cycle.unhelpful(search).into_iter();
     let mut unhelpful: Vec<NodeStatus> = unhelpful

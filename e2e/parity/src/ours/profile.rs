@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
-use engine::framework::{Entry, Point};
-use engine::plugins::{self, DEFAULT};
-use engine::profile::{Enabled, Profile};
+use engine::scheduling::framework::{Entry, Point};
+use engine::scheduling::plugins::{self, DEFAULT};
+use engine::scheduling::profile::{Enabled, Profile};
 use serde::Deserialize;
 use serde_json::Value;
 

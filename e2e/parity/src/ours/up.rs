@@ -1,8 +1,8 @@
 //! The default profile of `tidepool up` as a judge of ordinary pods: it must decide as kube-scheduler's default profile does.
 
 use anyhow::{Context, Result};
-use engine::plugins::DEFAULT;
-use engine::profile::Profile;
+use engine::scheduling::plugins::DEFAULT;
+use engine::scheduling::profile::Profile;
 use serde_json::json;
 
 use crate::compare::Judge;
@@ -22,7 +22,7 @@ pub(crate) struct Up(Profile);
 impl Up {
     pub(crate) fn new() -> Result<Self> {
         let (configuration, _) = api::config::load(PROFILE)?;
-        let (mut profiles, _) = configuration.profiles(engine::plugins::ALL)?;
+        let (mut profiles, _) = configuration.profiles(engine::scheduling::plugins::ALL)?;
         let profile = profiles.pop().context("it has no profile")?;
         Ok(Self(profile))
     }

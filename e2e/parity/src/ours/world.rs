@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use api::parse::{self, Manifest};
 use api::wire::core;
 use engine::cluster::Cluster;
-use engine::kinds::Kind;
+use engine::cluster::kinds::Kind;
 use engine::model::Pod;
 use serde::Deserialize;
 use serde_json::Value;

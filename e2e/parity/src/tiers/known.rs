@@ -1,6 +1,6 @@
 //! Where our tier capacity differs from Koordinator's on purpose; docs/tier-capacity.md lists the same.
 
-use engine::tiers::{CalculatePolicy, ratio_percent};
+use engine::policies::tiers::{CalculatePolicy, ratio_percent};
 use serde_json::Value;
 
 use super::generate::{RATIO_LABELS, TierCase};

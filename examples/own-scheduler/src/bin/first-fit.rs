@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use api::{parse, wire};
 use clap::Parser;
-use engine::kubelet::{Admission, Applicant, Host, admit};
+use engine::binding::kubelet::{Admission, Applicant, Host, admit};
 use engine::model::{Name, Node, Pod};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};

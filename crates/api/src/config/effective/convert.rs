@@ -1,6 +1,6 @@
 //! From any version to v1: the same plugins in the same order with the same arguments. Warnings name what v1 lacks.
 
-use engine::framework::{ConfigVersion, Entry, Point, Successor};
+use engine::scheduling::framework::{ConfigVersion, Entry, Point, Successor};
 use serde_json::{Map, Value, json};
 
 use super::super::Configuration;

@@ -1,6 +1,6 @@
 //! Effective configurations and their conversion to v1.
 
-use engine::plugins;
+use engine::scheduling::plugins;
 
 use super::{ConfigVersion, Effective, load, v1, versioned};
 use crate::config::to_yaml;

@@ -1,6 +1,6 @@
 //! Configurations that kube-scheduler refuses are refused with its messages.
 
-use engine::plugins;
+use engine::scheduling::plugins;
 
 use super::{check, v1};
 use crate::yaml::Finding;

@@ -1,7 +1,7 @@
 //! Configurations inside ConfigMaps.
 
 use super::{check, load};
-use engine::plugins;
+use engine::scheduling::plugins;
 
 const MAP: &str = "\
 apiVersion: v1

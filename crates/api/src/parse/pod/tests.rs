@@ -1,8 +1,7 @@
 //! Pods as an API server writes them.
 
-use engine::model::{
-    AuthorClaims, Name, NumaBinding, PreemptionPolicy, PriorityClass, QosClass, QosLevel,
-};
+use engine::cluster::PriorityClass;
+use engine::model::{AuthorClaims, Name, NumaBinding, PreemptionPolicy, QosClass, QosLevel};
 
 use super::*;
 

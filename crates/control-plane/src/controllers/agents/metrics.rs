@@ -1,6 +1,6 @@
 //! The metrics of the controller of agents.
 
-use engine::agents::Judgement;
+use engine::policies::agents::Judgement;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;

@@ -7,12 +7,12 @@ use std::time::Instant;
 use api::parse::{self, koordinator};
 use api::wire::core::{NOT_FINISHED, Pod};
 use api::wire::meta::{Map, ObjectMeta, Partial};
-use engine::agents::{
+use engine::cluster::kinds::Key;
+use engine::model::{Name, QosClass, Timestamp};
+use engine::policies::agents::{
     AGENT_SILENT, AgentNode, AgentPlan, AgentTimes, Agents, Judgement, Liveness, NodeMeta,
     ReportMeta, Unreadable, plan,
 };
-use engine::kinds::Key;
-use engine::model::{Name, QosClass, Timestamp};
 use reconcile::WorkQueue;
 use serde::Deserialize;
 use serde_json::Value;
@@ -46,12 +46,14 @@ impl AgentKind {
 const RESOURCES: [Resource; 4] = [
     Resource {
         protobuf: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::Node))
+        ..Resource::at(parse::path(engine::cluster::kinds::Kind::Node))
     },
     // Without permission to read these, no agent is judged; the other controllers run.
     Resource {
         optional: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::CustomNodeResource))
+        ..Resource::at(parse::path(
+            engine::cluster::kinds::Kind::CustomNodeResource,
+        ))
     },
     Resource {
         optional: true,
@@ -60,7 +62,7 @@ const RESOURCES: [Resource; 4] = [
     Resource {
         field_selector: NOT_FINISHED,
         protobuf: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::Pod))
+        ..Resource::at(parse::path(engine::cluster::kinds::Kind::Pod))
     },
 ];
 
@@ -460,7 +462,7 @@ fn pod(pod: &Pod) -> ParsedAgentObject {
 mod tests {
     use std::time::Duration;
 
-    use engine::agents::AgentAction;
+    use engine::policies::agents::AgentAction;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! The metrics of the controller of hot spots.
 
-use engine::hot_spots::HotSpotPlan;
+use engine::policies::hot_spots::HotSpotPlan;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;

@@ -7,11 +7,13 @@ use api::config::Configuration;
 use api::parse::koordinator;
 use api::wire::koordinator as wire;
 use engine::cluster::Cluster;
-use engine::hot_spots::{History, HotSpotInputs, HotSpotMove, HotSpotPlan, HotSpotSettings, plan};
-use engine::kinds::{Kind, Update};
+use engine::cluster::kinds::{Kind, Update};
 use engine::model::{Name, Timestamp};
-use engine::profile::Profile;
-use engine::tiers::NodeMetric;
+use engine::policies::hot_spots::{
+    History, HotSpotInputs, HotSpotMove, HotSpotPlan, HotSpotSettings, plan,
+};
+use engine::policies::tiers::NodeMetric;
+use engine::scheduling::profile::Profile;
 
 use super::ReliefSettings;
 use crate::controllers::objects::{json, observed};
@@ -82,7 +84,7 @@ impl HotSpotState {
     pub(super) fn new(settings: &ReliefSettings) -> Self {
         let profiles = settings.scheduler.0.map(<[Profile]>::to_vec);
         let profiles = profiles.unwrap_or_else(|| {
-            let built = Configuration::default().profiles(engine::plugins::ALL);
+            let built = Configuration::default().profiles(engine::scheduling::plugins::ALL);
             // The default configuration is valid.
             built.map(|(profiles, _)| profiles).unwrap_or_default()
         });

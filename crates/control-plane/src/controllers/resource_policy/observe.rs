@@ -9,9 +9,10 @@ use api::parse;
 use api::wire::core::NOT_FINISHED;
 use api::wire::meta::{Identity, ObjectMeta, Partial};
 use api::wire::policy::{self as wire, ResourcePolicyStatus};
-use engine::kinds::Key;
-use engine::model::{DELETION_COST, Labels, Name, POLICY_UNIT, ResourcePolicy, Timestamp};
-use engine::resource_policy::{self, CostChange, Observed, PolicyPod, PolicyStatus};
+use engine::cluster::ResourcePolicy;
+use engine::cluster::kinds::Key;
+use engine::model::{DELETION_COST, Labels, Name, POLICY_UNIT, Timestamp};
+use engine::policies::resource_policy::{self, CostChange, Observed, PolicyPod, PolicyStatus};
 use prost::Message;
 use reconcile::WorkQueue;
 use serde::Deserialize;
@@ -33,16 +34,16 @@ impl Kind {
 
 /// In the order of [`Kind::ALL`].
 pub(super) static RESOURCES: [Resource; 3] = [
-    Resource::at(parse::path(engine::kinds::Kind::ResourcePolicy)),
+    Resource::at(parse::path(engine::cluster::kinds::Kind::ResourcePolicy)),
     Resource {
         // One that ends looks deleted.
         field_selector: NOT_FINISHED,
         protobuf: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::Pod))
+        ..Resource::at(parse::path(engine::cluster::kinds::Kind::Pod))
     },
     Resource {
         protobuf: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::Node))
+        ..Resource::at(parse::path(engine::cluster::kinds::Kind::Node))
     },
 ];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::wire::policy::ResourcePolicyStatus;
 use engine::model::{DELETION_COST, POLICY_UNIT};
-use engine::resource_policy::{CostChange, DELETION_COST_CONFLICT, PolicyPod};
+use engine::policies::resource_policy::{CostChange, DELETION_COST_CONFLICT, PolicyPod};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use reconcile::{EventType, Part, message_of};

@@ -3,12 +3,14 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::lease::SCHEDULER_NAMES;
+use api::contracts::SCHEDULER_NAMES;
 use api::parse;
 use api::wire::core::Pod;
 use api::wire::meta::{Map, ObjectMeta};
 use engine::model::Name;
-use engine::schedulers::{RegistryPlan, SchedulerLease, SchedulerRegistry, UnseenPod, read_names};
+use engine::policies::schedulers::{
+    RegistryPlan, SchedulerLease, SchedulerRegistry, UnseenPod, read_names,
+};
 use serde::Deserialize;
 
 use crate::controllers::objects::{either, json, observed};
@@ -38,7 +40,7 @@ pub(super) static RESOURCES: [Resource; 3] = [
         // A pod that is bound looks deleted.
         field_selector: "spec.nodeName%3D",
         protobuf: true,
-        ..Resource::at(parse::path(engine::kinds::Kind::Pod))
+        ..Resource::at(parse::path(engine::cluster::kinds::Kind::Pod))
     },
     Resource {
         field_selector: "metadata.name%3Dschedulers",

@@ -9,10 +9,11 @@ use api::parse::{self, koordinator};
 use api::wire::core::{NOT_FINISHED, Pod};
 use api::wire::meta::{Map, ObjectMeta};
 use api::wire::{katalyst, koordinator as wire};
-use engine::agents::AGENT_SILENT;
-use engine::kinds::Key;
-use engine::model::{CustomNodeResource, Name, Timestamp};
-use engine::tiers::{
+use engine::cluster::CustomNodeResource;
+use engine::cluster::kinds::Key;
+use engine::model::{Name, Timestamp};
+use engine::policies::agents::AGENT_SILENT;
+use engine::policies::tiers::{
     ColocationConfig, NodeMetric, TierNode, TierNodeObject, TierPlan, TierPod, plan,
 };
 use reconcile::WorkQueue;
@@ -51,13 +52,13 @@ pub(super) fn resources((namespace, name): (&str, &str)) -> &'static [Resource] 
     Box::leak(Box::new([
         Resource {
             protobuf: true,
-            ..Resource::at(parse::path(engine::kinds::Kind::Node))
+            ..Resource::at(parse::path(engine::cluster::kinds::Kind::Node))
         },
         Resource {
             // One that ends looks deleted.
             field_selector: NOT_FINISHED,
             protobuf: true,
-            ..Resource::at(parse::path(engine::kinds::Kind::Pod))
+            ..Resource::at(parse::path(engine::cluster::kinds::Kind::Pod))
         },
         Resource {
             optional: true,
@@ -65,7 +66,9 @@ pub(super) fn resources((namespace, name): (&str, &str)) -> &'static [Resource] 
         },
         Resource {
             optional: true,
-            ..Resource::at(parse::path(engine::kinds::Kind::CustomNodeResource))
+            ..Resource::at(parse::path(
+                engine::cluster::kinds::Kind::CustomNodeResource,
+            ))
         },
         Resource {
             field_selector: Box::leak(selector.into_boxed_str()),

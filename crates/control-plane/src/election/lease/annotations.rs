@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::lease::{CERTIFICATE, POD, SCHEDULER_NAMES, SERVER};
+use api::contracts::{SCHEDULER_NAMES, SERVER, SERVER_CERTIFICATE, SERVER_POD};
 
 use crate::serve::{Listening, ServingCertificate};
 
@@ -38,8 +38,8 @@ impl Annotations {
         let certificate = self.certificate.as_ref();
         [
             (SERVER, self.server.clone()),
-            (CERTIFICATE, certificate.map(|it| it.fingerprint())),
-            (POD, self.pod.clone()),
+            (SERVER_CERTIFICATE, certificate.map(|it| it.fingerprint())),
+            (SERVER_POD, self.pod.clone()),
             (SCHEDULER_NAMES, self.scheduler_names.clone()),
         ]
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::{Annotations, Election};
+use api::contracts::SERVER;
 use api::http::Leader;
-use api::lease::SERVER;
 
 /// A Lease that was read or written, with all its fields.
 #[derive(Debug, Clone)]
@@ -157,7 +157,7 @@ pub(super) fn micros(time: jiff::Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
-    use api::lease::SCHEDULER_NAMES;
+    use api::contracts::SCHEDULER_NAMES;
 
     use super::*;
 

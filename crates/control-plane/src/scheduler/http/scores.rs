@@ -7,7 +7,7 @@ use api::http::{ErrorCode, RecordedScores};
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::response::Response;
-use engine::scheduler::score_count;
+use engine::scheduling::scheduler::score_count;
 use http::StatusCode;
 
 use crate::scheduler::Handle;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod, Timestamp};
-use engine::profile::Profiles;
-use engine::queue::{Cause, SubQueue};
-use engine::scheduler::{Failure, FailureReason, Input, Outcome, Scheduler};
+use engine::scheduling::profile::Profiles;
+use engine::scheduling::queue::{Cause, SubQueue};
+use engine::scheduling::scheduler::{Failure, FailureReason, Input, Outcome, Scheduler};
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::timings::Timings;

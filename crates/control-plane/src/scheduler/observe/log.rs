@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::model::Pod;
-use engine::scheduler::Outcome;
+use engine::scheduling::scheduler::Outcome;
 
 use crate::scheduler::Mode;
 
@@ -67,7 +67,7 @@ pub(crate) fn decision(mode: Mode, outcome: &Outcome, is_known: bool) {
 mod tests {
     use std::sync::Arc;
 
-    use engine::scheduler::{Failure, FailureReason, Nomination};
+    use engine::scheduling::scheduler::{Failure, FailureReason, Nomination};
     use serde::Deserialize;
 
     use super::*;

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use engine::evaluate::Tier;
-use engine::scheduler::Scores;
+use engine::scheduling::evaluate::Tier;
+use engine::scheduling::scheduler::Scores;
 
 /// Displayed without an end of line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl fmt::Display for ScoreTable<'_> {
 #[cfg(test)]
 mod tests {
     use engine::model::Timestamp;
-    use engine::scheduler::NodeScores;
+    use engine::scheduling::scheduler::NodeScores;
 
     use super::*;
 

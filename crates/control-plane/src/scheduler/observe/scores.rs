@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engine::scheduler::Scores;
+use engine::scheduling::scheduler::Scores;
 use tokio::sync::mpsc;
 
 use crate::scheduler::observe::score_table::ScoreTable;
@@ -98,7 +98,7 @@ impl ScoreLog {
 #[cfg(test)]
 mod tests {
     use engine::model::Timestamp;
-    use engine::scheduler::NodeScores;
+    use engine::scheduling::scheduler::NodeScores;
 
     use super::*;
 

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use engine::framework::{Point, Points, Status};
-use engine::hooks::{PointResult, Probe};
 use engine::model::{Name, Pod};
-use engine::profile::Profile;
+use engine::scheduling::framework::{Point, Points, Status};
+use engine::scheduling::hooks::{PointResult, Probe};
+use engine::scheduling::profile::Profile;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::scheduler::observe::metrics::{EvaluationLabels, Metrics, PointLabels, ProfileName};
@@ -273,7 +273,7 @@ fn label(point: Point) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use engine::framework::Rejection;
+    use engine::scheduling::framework::Rejection;
 
     use super::*;
 

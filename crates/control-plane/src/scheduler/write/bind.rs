@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::contracts::BIND_REFUSED;
 use api::parse;
 use api::wire::core;
 use engine::model::Pod;
@@ -15,7 +16,6 @@ use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
 use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::observe::log::Named;
-use crate::webhook::review::BIND_REFUSED;
 
 /// How long a binding is retried while the server answers 429.
 const MAX_THROTTLED: Duration = Duration::from_secs(2);

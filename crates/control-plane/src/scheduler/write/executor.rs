@@ -10,10 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::extender::{Question, Verb};
-use engine::framework::Preparation;
 use engine::model::{Name, Pod};
-use engine::scheduler::{Binder, Input, Nomination, Outcome};
+use engine::scheduling::extender::{Question, Verb};
+use engine::scheduling::framework::Preparation;
+use engine::scheduling::scheduler::{Binder, Input, Nomination, Outcome};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::StatusCode;

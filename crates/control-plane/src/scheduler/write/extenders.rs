@@ -7,8 +7,8 @@ mod connection;
 
 use std::sync::Arc;
 
-use engine::extender::{Answer, Verb, Victims};
 use engine::model::{Name, Pod};
+use engine::scheduling::extender::{Answer, Verb, Victims};
 use futures::future;
 use serde_json::{Value, json};
 

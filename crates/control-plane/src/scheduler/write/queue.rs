@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::model::{Name, Pod};
-use engine::scheduler::Annotations;
+use engine::scheduling::scheduler::Annotations;
 use indexmap::IndexMap;
 
 use super::budget::WriteBudget;

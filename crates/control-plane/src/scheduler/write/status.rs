@@ -2,7 +2,7 @@
 
 use api::wire::meta::Time;
 use engine::model::Pod;
-use engine::scheduler::Nomination;
+use engine::scheduling::scheduler::Nomination;
 use http::Method;
 use serde::Serialize;
 

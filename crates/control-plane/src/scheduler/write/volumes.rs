@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use api::parse;
 use api::wire::storage::{PersistentVolume, PersistentVolumeClaim};
-use engine::framework::{Preparation, Step};
 use engine::model::Name;
+use engine::scheduling::framework::{Preparation, Step};
 use http::{Method, StatusCode};
 use serde_json::json;
 

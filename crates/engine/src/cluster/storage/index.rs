@@ -6,10 +6,9 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::super::label_index::LabelIndex;
-use crate::framework::Change;
-use crate::model::{
-    Claim, Labels, Name, PersistentVolume, Quantity, StorageCapacity, VolumeAttachment,
-};
+use crate::cluster::event::Change;
+use crate::cluster::{Claim, PersistentVolume, StorageCapacity, VolumeAttachment};
+use crate::model::{Labels, Name, Quantity};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct StorageIndexes {

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use engine::kinds::Object;
+use engine::cluster::kinds::Object;
 use engine::model::{Node, Timestamp};
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{PodBuilder, node, pod, term};
 
 use super::{NOW, ZONE, scheduler};

@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use engine::cluster::Cluster;
-use engine::extender::{Extender, Response};
-use engine::kinds::Object;
+use engine::cluster::kinds::Object;
+use engine::cluster::{CsiDriver, CsiLimits, StorageCapacity, VolumeAttachment};
 use engine::model::{
-    CsiDriver, CsiLimits, FieldRequirement, Name, NodeSelector, NodeTerm, Operator, Pod, Quantity,
-    Requirement, Selector, StorageCapacity, VolumeAttachment,
+    FieldRequirement, Name, NodeSelector, NodeTerm, Operator, Pod, Quantity, Requirement, Selector,
 };
-use engine::scheduler::{Input, Outcome, Scheduler, Settings};
+use engine::scheduling::extender::{Extender, Response};
+use engine::scheduling::scheduler::{Input, Outcome, Scheduler, Settings};
 use engine::testing::{claim, class, node, pod, term, volume};
 use rustix::time::{ClockId, clock_gettime};
 

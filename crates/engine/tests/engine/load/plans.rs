@@ -7,16 +7,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::cluster::Cluster;
-use engine::hot_spots::{History, HotSpotInputs, HotSpotPlan, HotSpotSettings, plan};
-use engine::kinds::Update;
-use engine::model::{Amounts, CustomNodeResource, Name, QosClass, Reclaimed, Timestamp, ZoneSet};
+use engine::cluster::CustomNodeResource;
+use engine::cluster::kinds::Update;
+use engine::model::{Amounts, Name, QosClass, Reclaimed, Timestamp, ZoneSet};
 use engine::node::CpuMemory;
-use engine::profile::Profile;
-use engine::testing::{node, pod};
-use engine::tiers::{
+use engine::policies::hot_spots::{History, HotSpotInputs, HotSpotPlan, HotSpotSettings, plan};
+use engine::policies::tiers::{
     ColocationConfig, NodeMetric, PodUsage, PriorityBand, TierNode, TierNodeObject, TierPod,
     plan as plan_tiers,
 };
+use engine::scheduling::profile::Profile;
+use engine::testing::{node, pod};
 
 use super::growth::{LINEAR, assert_grows, cost, cpu_ns};
 use super::{NOW, profile};

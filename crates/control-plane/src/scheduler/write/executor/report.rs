@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use engine::model::{Name, Pod};
-use engine::scheduler::{Failure, FailureReason, Nomination, Outcome};
+use engine::scheduling::scheduler::{Failure, FailureReason, Nomination, Outcome};
 
 use super::{Executor, MAX_DEFERRED, WARN_EVERY};
 use crate::scheduler::kinds::{EventTarget, InvalidObject};

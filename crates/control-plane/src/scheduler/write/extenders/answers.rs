@@ -1,8 +1,8 @@
 //! Answers of extenders, read as Go reads JSON: keys in any case, unknown fields ignored, `null` for any type. Any other
 //! value of the wrong type makes the whole answer invalid.
 
-use engine::extender::{Answer, Response};
 use engine::model::Name;
+use engine::scheduling::extender::{Answer, Response};
 use serde_json::{Map, Value};
 
 /// Why an answer is invalid.
