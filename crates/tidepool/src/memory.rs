@@ -8,7 +8,7 @@ use std::time::Duration;
 /// How often the heap is checked: a minute after a peak the memory is back.
 const CHECK_EVERY: Duration = Duration::from_secs(15);
 /// Bytes that are worth a trim, which stops other threads for some milliseconds.
-const WORTHWHILE: u64 = 8 << 20;
+const WORTHWHILE: u64 = 4 << 20;
 
 /// Starts a thread that gives memory back for as long as the process runs.
 pub(crate) fn give_back() {
@@ -54,8 +54,9 @@ impl Trims {
     /// Trims if the process is much larger than what it uses, unless that was so after the last trim.
     fn is_due(&mut self, now: HeapSize) -> bool {
         self.used = self.used.max(now.used);
-        let has_changed =
-            now.resident > self.resident + WORTHWHILE || now.used + WORTHWHILE < self.used;
+        // A trim in the middle of a decline leaves what is freed after it.
+        let has_fallen = now.used < self.used - self.used / 4;
+        let has_changed = now.resident > self.resident + WORTHWHILE || has_fallen;
         let excess = now.resident.saturating_sub(now.used);
         has_changed && excess > now.used / 4 + WORTHWHILE
     }
@@ -100,6 +101,7 @@ fn trim() {}
 mod tests {
     use super::*;
 
+    /// (case, resident, used, whether a trim is due); a trim leaves 40 MiB, of which 20 are used.
     #[test]
     fn memory_is_given_back_once_after_each_peak() {
         const MIB: u64 = 1 << 20;
@@ -108,7 +110,8 @@ mod tests {
             ("a new process", 20, 15, false),
             ("pods come", 200, 180, false),
             ("they stay", 275, 250, false),
-            ("they are gone", 275, 20, true),
+            ("half of them are gone", 275, 140, true),
+            ("all are gone", 40, 10, true),
             ("given back", 40, 20, false),
             ("some free memory that cannot be given back", 41, 20, false),
             ("other pods come and go between two checks", 90, 20, true),
