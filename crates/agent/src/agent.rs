@@ -1,5 +1,6 @@
 //! The running agent: watches, the thread of [`crate::control`], reports, the Lease and evictions.
 
+use api::contracts::COLOCATION;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -352,8 +353,8 @@ fn watch_settings(client: &Client, watches: &Watches, store: &SettingsStore) {
     maps.listen(move |change| {
         store.set(settings::of_config_map(change.new.map(|map| &**map)));
     });
-    let itself = watcher::Config::default().fields(&format!("metadata.name={}", settings::NAME));
-    let api = Api::namespaced(client.clone(), settings::NAMESPACE);
+    let itself = watcher::Config::default().fields(&format!("metadata.name={}", COLOCATION.1));
+    let api = Api::namespaced(client.clone(), COLOCATION.0);
     watches.add(&maps, api, itself);
 }
 

@@ -10,10 +10,6 @@ use engine::node::AgentSettings;
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio_util::sync::CancellationToken;
 
-/// The ConfigMap with the settings of tiers and agents.
-pub const NAMESPACE: &str = "tidepool-system";
-pub const NAME: &str = "tidepool-colocation";
-
 /// Where settings come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingsSource {

@@ -38,8 +38,6 @@ use silent_nodes::SilentNodes;
 
 /// The name of the component: of its Lease and of the reporter of its events.
 pub const NAME: &str = "tidepool-controllers";
-/// The namespace of the Lease.
-pub const NAMESPACE: &str = "tidepool-system";
 /// The port that it serves on by default.
 pub const PORT: u16 = 10267;
 

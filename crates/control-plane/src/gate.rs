@@ -45,8 +45,6 @@ use reviewer::Reviewer;
 
 /// The name of the component: of its Lease, Secret, Service, EndpointSlice and webhook configuration.
 pub const NAME: &str = "tidepool-gate";
-/// The namespace of these.
-pub const NAMESPACE: &str = "tidepool-system";
 /// The port for reviews.
 pub const PORT: u16 = 9444;
 /// The port for health and metrics.

@@ -51,8 +51,6 @@ use server::{AdmissionListener, ReviewMetrics};
 
 /// The name of the component: of its Secret, its Service and its webhook configurations.
 pub const NAME: &str = "tidepool-webhook";
-/// The namespace of its Secret and its Service.
-pub const NAMESPACE: &str = "tidepool-system";
 /// The port for reviews.
 pub const PORT: u16 = 9443;
 /// The port for health and metrics.

@@ -3,6 +3,7 @@
 mod choice;
 mod hot_spots;
 
+use api::contracts::NAMESPACE;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use api::config::Configuration;
 use clap::Args;
 use control_plane::client::Connect;
 use control_plane::controllers::{
-    Controllers, ControllersOptions, NAME, NAMESPACE, PORT, Settings, agents, resource_policy,
-    schedulers, tiers,
+    Controllers, ControllersOptions, NAME, PORT, Settings, agents, resource_policy, schedulers,
+    tiers,
 };
 use control_plane::election::Election;
 

@@ -1,5 +1,6 @@
 //! `tidepool gate`: runs the gate until it is stopped.
 
+use api::contracts::NAMESPACE;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use api::config::Configuration as SchedulerConfiguration;
 use clap::Args;
 use control_plane::client::Connect;
 use control_plane::election::Election;
-use control_plane::gate::{Gate, GateOptions, HEALTH_PORT, NAME, NAMESPACE, PORT};
+use control_plane::gate::{Gate, GateOptions, HEALTH_PORT, NAME, PORT};
 use control_plane::webhook::bind_permission::BindAuthorization;
 use control_plane::webhook::certificates::Configuration;
 

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use api::contracts::SCHEDULER_NAMES;
+use api::contracts::{NAMESPACE, REGISTERED_NAMES, SCHEDULER_NAMES, SCHEDULERS};
 use clap::Args;
-use control_plane::controllers::{NAMESPACE, schedulers};
 use engine::policies::schedulers::{DEFAULT_SCHEDULER, read_names};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -135,8 +134,8 @@ async fn list(flags: &Flags) -> Result<Vec<SchedulerRow>> {
     .await
     .map_err(refuse)?;
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-    let map = maps.get_opt(schedulers::CONFIG_MAP).await.map_err(refuse)?;
-    let names = map.and_then(|map| map.data?.remove(schedulers::NAMES_KEY));
+    let map = maps.get_opt(SCHEDULERS).await.map_err(refuse)?;
+    let names = map.and_then(|map| map.data?.remove(REGISTERED_NAMES));
     let running = names.map(|names| {
         let names = read_names(&names).valid;
         names.iter().map(|it| it.to_string()).collect()

@@ -1,5 +1,6 @@
 //! `tidepool webhook`: runs the admission webhook until it is stopped.
 
+use api::contracts::NAMESPACE;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use clap::Args;
 use control_plane::client::Connect;
 use control_plane::webhook::bind_permission::BindAuthorization;
 use control_plane::webhook::certificates::Configuration;
-use control_plane::webhook::{HEALTH_PORT, NAME, NAMESPACE, PORT, Webhook, WebhookOptions};
+use control_plane::webhook::{HEALTH_PORT, NAME, PORT, Webhook, WebhookOptions};
 use engine::admission::SystemNamespaces;
 
 use crate::certificates::CertificateFlags;

@@ -1,5 +1,6 @@
 //! The fields of the CustomNodeResource.
 
+use api::contracts::TERMS;
 use std::collections::BTreeMap;
 
 use engine::model::QosClass;
@@ -54,7 +55,7 @@ pub struct Terms;
 
 impl Source<Observation> for Terms {
     fn fields(&self) -> &'static [Field] {
-        const PATH: &[&str] = &["metadata", "annotations", "tidepool.io/terms"];
+        const PATH: &[&str] = &["metadata", "annotations", TERMS];
         const { &[whole(CNR, PATH, Urgency::AtOnce)] }
     }
 

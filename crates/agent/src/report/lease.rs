@@ -1,7 +1,6 @@
 //! The Lease of the agent: as long as it is renewed, the agent is alive.
 
-use std::fmt::Write;
-
+use api::contracts::{NAMESPACE, agent_lease};
 use engine::model::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
@@ -9,12 +8,6 @@ use serde_json::{Value, json};
 use super::writer::Failure;
 use crate::request::{self, RequestError};
 
-const NAMESPACE: &str = "tidepool-system";
-/// A label value has no more characters.
-const LONGEST_LABEL: usize = 63;
-/// An object's name has no more characters.
-const LONGEST_NAME: usize = 253;
-const PREFIX: &str = "agent-";
 /// Without renewal for this time the agent counts as silent: four renewals are missing.
 const DURATION_SECONDS: u32 = 40;
 
@@ -34,7 +27,7 @@ impl LeaseRenewal {
 
     pub async fn renew(&self, now: Timestamp) -> Result<(), Failure> {
         let collection = collection();
-        let name = name(&self.node);
+        let name = agent_lease::name(&self.node);
         let mut lease = content(&self.node, now);
         let url = format!("{collection}/{name}");
         let result = match request::merge(&self.client, &url, &lease).await {
@@ -58,7 +51,7 @@ impl LeaseRenewal {
 
 /// Deletes the Lease of a node; one that does not exist is no error.
 pub(super) async fn remove(client: &Client, node: &str) -> Result<(), Failure> {
-    let url = format!("{}/{}", collection(), name(node));
+    let url = format!("{}/{}", collection(), agent_lease::name(node));
     match request::delete(client, &url).await {
         Ok(_) | Err(RequestError::NotFound) => Ok(()),
         Err(error) => Err(Failure::Request(error.to_string())),
@@ -73,8 +66,8 @@ fn collection() -> String {
 fn content(node: &str, now: Timestamp) -> Value {
     json!({
         "metadata": {"labels": {
-            "tidepool.io/agent": "true",
-            "tidepool.io/node": shorten(node, LONGEST_LABEL),
+            agent_lease::IS_AGENT: "true",
+            agent_lease::NODE: agent_lease::label(node),
         }},
         "spec": {
             "holderIdentity": node,
@@ -82,27 +75,6 @@ fn content(node: &str, now: Timestamp) -> Value {
             "renewTime": micros(now),
         },
     })
-}
-
-/// The name of the Lease of a node.
-pub fn name(node: &str) -> String {
-    format!("{PREFIX}{}", shorten(node, LONGEST_NAME - PREFIX.len()))
-}
-
-/// A longer text is cut, and a hash of the whole makes it unique.
-fn shorten(text: &str, longest: usize) -> String {
-    if text.len() <= longest {
-        return text.to_owned();
-    }
-    let hash = reconcile::fnv1a(text.as_bytes());
-    let mut end = longest - 17;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let mut short = text[..end].trim_end_matches(['-', '.']).to_owned();
-    // Writing into a string does not fail.
-    let _ = write!(short, "-{hash:016x}");
-    short
 }
 
 /// The format of a Lease's times: always six digits after the second.
@@ -118,17 +90,6 @@ fn micros(now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_names_are_cut_and_stay_different() {
-        assert_eq!(name("worker-1"), "agent-worker-1");
-        let longest = "a".repeat(247);
-        assert_eq!(name(&longest), format!("agent-{longest}"));
-        let [first, second] = ["b", "c"].map(|end| name(&format!("{}{end}", "a".repeat(247))));
-        assert_eq!((first.len(), second.len()), (253, 253));
-        assert_ne!(first, second);
-        assert_eq!(shorten(&"n".repeat(64), LONGEST_LABEL).len(), 63);
-    }
 
     #[test]
     fn times_have_six_digits_after_the_second() {

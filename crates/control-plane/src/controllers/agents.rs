@@ -6,6 +6,7 @@
 mod metrics;
 mod observe;
 
+use api::contracts::NAMESPACE;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use super::objects::{pod_reference, target};
 use super::observe::Watching;
 use super::report::controllers_lease;
-use super::{Context, Controller, NAMESPACE};
+use super::{Context, Controller};
 use crate::watch::Progress;
 use metrics::AgentMetrics;
 use observe::{

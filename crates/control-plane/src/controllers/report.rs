@@ -1,5 +1,6 @@
 //! Events of the controllers: about objects, and about permissions that are missing.
 
+use api::contracts::NAMESPACE;
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use reconcile::EventType;
 
-use super::{Context, NAME, NAMESPACE};
+use super::{Context, NAME};
 
 /// For one request.
 const TIMEOUT: Duration = Duration::from_secs(10);

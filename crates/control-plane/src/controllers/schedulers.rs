@@ -5,6 +5,7 @@
 
 mod observe;
 
+use api::contracts::{NAMESPACE, REGISTERED_NAMES, SCHEDULERS};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,7 @@ use reconcile::{EventType, Part, is_already_exists, message_of};
 use serde_json::json;
 
 use super::observe::Watching;
-use super::{Context, Controller, NAMESPACE};
+use super::{Context, Controller};
 use crate::watch::Progress;
 use observe::{RESOURCES, RegistryKind, RegistryState};
 
@@ -28,11 +29,6 @@ pub const CONTROLLER: Controller = Controller {
     name: "schedulers",
     start,
 };
-
-/// The ConfigMap, in the namespace of the controllers.
-pub const CONFIG_MAP: &str = "schedulers";
-/// Its key with the names of the schedulers that run, separated by commas.
-pub const NAMES_KEY: &str = "names";
 
 const LEASE_KIND: &str = "leases";
 const TICK: Duration = Duration::from_secs(1);
@@ -139,10 +135,10 @@ impl RegistryWriter {
             return;
         }
         self.written = Some((names.clone(), Instant::now()));
-        let data = json!({"data": {NAMES_KEY: names}});
+        let data = json!({"data": {REGISTERED_NAMES: names}});
         let target = ObjectMeta {
             namespace: Some(NAMESPACE.to_owned()),
-            name: Some(CONFIG_MAP.to_owned()),
+            name: Some(SCHEDULERS.to_owned()),
             ..ObjectMeta::default()
         };
         let requests = &self.context.requests;
@@ -152,7 +148,7 @@ impl RegistryWriter {
                 return patch.await.map(drop);
             }
             let mut object = data;
-            object["metadata"] = json!({"name": CONFIG_MAP, "namespace": NAMESPACE});
+            object["metadata"] = json!({"name": SCHEDULERS, "namespace": NAMESPACE});
             let create = requests.create::<ConfigMap>(Some(NAMESPACE), &object);
             match create.await {
                 Err(error) if is_already_exists(&error) => Ok(()),
@@ -167,7 +163,7 @@ impl RegistryWriter {
             Ok(Err(error)) => message_of(&error),
             Err(_) => format!("no response within {TIMEOUT:?}"),
         };
-        tracing::warn!(configmap = %format_args!("{NAMESPACE}/{CONFIG_MAP}"), error = why, "cannot write names of schedulers; retrying");
+        tracing::warn!(configmap = %format_args!("{NAMESPACE}/{SCHEDULERS}"), error = why, "cannot write names of schedulers; retrying");
     }
 
     /// Only on the version that was observed: a scheduler may have written the condition meanwhile.

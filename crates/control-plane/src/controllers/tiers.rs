@@ -5,6 +5,7 @@
 
 mod observe;
 
+use api::contracts::COLOCATION;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,9 +45,6 @@ pub struct TierSettings {
     /// The feature gate MidNoOverselling.
     pub no_overselling: bool,
 }
-
-/// The ConfigMap of Tidepool, which agents read too.
-pub const COLOCATION: (&str, &str) = ("tidepool-system", "tidepool-colocation");
 
 impl Default for TierSettings {
     fn default() -> Self {

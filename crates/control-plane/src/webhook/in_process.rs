@@ -1,5 +1,6 @@
 //! The webhook in the process of its API server: the same answers, without TLS, certificates and health checks.
 
+use api::contracts::NAMESPACE;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use reconcile::Watches;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::NAMESPACE;
 use super::objects::AdmissionObjects;
 use super::pods::{self, PodAdmission};
 use super::server::{Reviewer, respond};

@@ -1,6 +1,7 @@
 //! The watched objects that admission depends on: profiles, PriorityClasses, namespaces, LimitRanges and the registry of
 //! schedulers.
 
+use api::contracts;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +20,6 @@ use reconcile::{Cache, Key, Object, Watches, by_owner};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use crate::controllers::{self, schedulers};
 
 /// A ClusterColocationProfile as it is stored.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -110,8 +109,8 @@ impl AdmissionObjects {
             let api = Api::all(client.clone());
             add(api, watcher::Config::default(), watches, is_stale)
         }
-        let registry = Api::namespaced(client.clone(), controllers::NAMESPACE);
-        let its_name = format!("metadata.name={}", schedulers::CONFIG_MAP);
+        let registry = Api::namespaced(client.clone(), contracts::NAMESPACE);
+        let its_name = format!("metadata.name={}", contracts::SCHEDULERS);
         let its_name = watcher::Config::default().fields(&its_name);
         Self {
             namespaces: all(client, watches, &is_stale),
@@ -198,12 +197,14 @@ impl AdmissionObjects {
         let maps = self.schedulers.all();
         let data = maps.first().and_then(|map| map.data.as_ref());
         let value = |key| data.and_then(|data| data.get(key)).map(String::as_str);
-        let (known, invalid) =
-            KnownSchedulers::read(value("default"), value(schedulers::NAMES_KEY));
+        let (known, invalid) = KnownSchedulers::read(
+            value(contracts::DEFAULT_NAME),
+            value(contracts::REGISTERED_NAMES),
+        );
         if let Some(name) = invalid {
             let shown: String = name.chars().take(63).collect();
             tracing::warn!(
-                configmap = schedulers::CONFIG_MAP,
+                configmap = contracts::SCHEDULERS,
                 "ignoring key `default`: {shown:?} is not a valid scheduler name"
             );
         }

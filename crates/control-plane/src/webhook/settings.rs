@@ -1,9 +1,9 @@
 //! The answers to reviews of the ConfigMap with the settings of tiers and agents.
 
+use api::contracts::COLOCATION;
 use std::collections::BTreeMap;
 
 use super::review::{Review, ReviewAnswer};
-use crate::controllers::tiers::COLOCATION;
 
 pub const VALIDATE_SETTINGS: &str = "/validate-settings";
 

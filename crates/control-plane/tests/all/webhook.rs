@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::contracts::COLOCATION;
 use apiserver::{ServiceBackend, ServiceHandler};
 use control_plane::client::Connect;
-use control_plane::controllers::tiers::COLOCATION;
 use control_plane::serve::TlsFiles;
 use control_plane::webhook::bind_permission::BindAuthorization;
 use control_plane::webhook::certificates::{

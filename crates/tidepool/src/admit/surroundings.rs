@@ -1,11 +1,11 @@
 //! What the admission of a pod depends on, from a file or from a cluster.
 
+use api::contracts::{DEFAULT_NAME, NAMESPACE, REGISTERED_NAMES, SCHEDULERS};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use api::{parse, wire};
-use control_plane::controllers::{NAMESPACE, schedulers};
 use engine::admission::{AdmissionSettings, KnownSchedulers, LimitRange};
 use engine::cluster::PriorityClass;
 use engine::model::{Labels, PreemptionPolicy};
@@ -128,7 +128,7 @@ impl Surroundings {
                     found.add(kind, object)?;
                 }
             }
-            let name = schedulers::CONFIG_MAP;
+            let name = SCHEDULERS;
             let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
             let request = http::Request::get(path)
                 .body(Vec::new())
@@ -190,12 +190,9 @@ impl Surroundings {
                     .or_default()
                     .push(range);
             }
-            "ConfigMap"
-                if name == schedulers::CONFIG_MAP
-                    && object["metadata"]["namespace"] == NAMESPACE =>
-            {
+            "ConfigMap" if name == SCHEDULERS && object["metadata"]["namespace"] == NAMESPACE => {
                 let value = |key: &str| object["data"][key].as_str();
-                let (default, names) = (value("default"), value(schedulers::NAMES_KEY));
+                let (default, names) = (value(DEFAULT_NAME), value(REGISTERED_NAMES));
                 let (known, invalid) = KnownSchedulers::read(default, names);
                 if let Some(invalid) = invalid {
                     tracing::warn!(

@@ -2,6 +2,7 @@
 //! wrote them into the CustomNodeResource, those of the tiers are planned again from the objects.
 
 use anyhow::{Context, Result};
+use api::contracts::TERMS;
 use engine::node::{Figure, FigureTerm};
 use kube::Client;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,6 @@ use super::zones::ZoneTable;
 
 const KINDS: [&str; 3] = ["node", "nodes", "no"];
 /// The annotation of the CustomNodeResource.
-const TERMS: &str = "tidepool.io/terms";
 
 /// The names of nodes in `node NAME...` or `node/NAME...`; none if this is about another kind.
 pub(super) fn names(words: &[String]) -> Option<Vec<String>> {

@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use api::agent_settings::COLOCATION as COLOCATION_KEY;
+use api::contracts::COLOCATION;
 use api::parse::{self, koordinator};
 use api::wire::core::Pod;
 use api::wire::koordinator::{self as wire, CapacityNode};
-use control_plane::controllers::tiers::{COLOCATION, phase_name};
+use control_plane::controllers::tiers::phase_name;
 use engine::model::Timestamp;
 use engine::node::Figure;
 use engine::policies::agents::AGENT_SILENT;

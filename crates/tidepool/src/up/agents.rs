@@ -100,7 +100,7 @@ struct ObservedNode {
 async fn observe(client: &Client) -> Result<BTreeMap<String, ObservedNode>, kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let pods: Api<Pod> = Api::all(client.clone());
-    let (namespace, name) = control_plane::controllers::tiers::COLOCATION;
+    let (namespace, name) = api::contracts::COLOCATION;
     let settings: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     // The jobs of the demo leave many pods that have ended.
     let bound = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";

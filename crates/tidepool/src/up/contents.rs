@@ -2,7 +2,6 @@
 //! StorageClass.
 
 use anyhow::Context;
-use control_plane::controllers;
 use k8s_openapi::{
     api::{core::v1::Namespace, storage::v1::StorageClass},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -18,7 +17,7 @@ pub(super) async fn create(client: &Client, lease: &str) -> anyhow::Result<()> {
             serde_json::from_value(definition).with_context(|| format!("cannot use {file}"))?;
         create_object(client, &definition).await?;
     }
-    for name in [lease, controllers::NAMESPACE] {
+    for name in [lease, api::contracts::NAMESPACE] {
         let mut namespace = Namespace::default();
         namespace.metadata.name = Some(name.to_owned());
         create_object(client, &namespace).await?;

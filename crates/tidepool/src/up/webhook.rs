@@ -1,11 +1,12 @@
 //! The admission webhook in the cluster of `up`: the objects of `deploy/webhook.yaml` that it needs, with answers from this
 //! process instead of a Service.
 
+use api::contracts::NAMESPACE;
 use std::sync::Arc;
 
 use anyhow::Context;
 use apiserver::{Cluster, ServiceBackend, ServiceHandler};
-use control_plane::webhook::{InProcessWebhook, NAME, NAMESPACE};
+use control_plane::webhook::{InProcessWebhook, NAME};
 use futures::FutureExt;
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},

@@ -1,5 +1,6 @@
 //! What the controller of agents observes: Nodes, CustomNodeResources, the Leases of agents, and reclaimed pods.
 
+use api::contracts::{NAMESPACE, agent_lease};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,15 +18,9 @@ use reconcile::WorkQueue;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::controllers::NAMESPACE;
 use crate::controllers::objects::{either, json, labels, observed};
 use crate::controllers::observe::{NodePods, Observer, ParsedAs};
 use crate::watch::{self, ObjectChange, RawObject, Resource};
-
-/// Before the name of the node, in the name of the Lease.
-const PREFIX: &str = "agent-";
-/// A longer name of a node is cut in the name of the Lease, and a hash of it follows.
-const LONGEST_NODE: usize = 247;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum AgentKind {
@@ -57,7 +52,11 @@ const RESOURCES: [Resource; 4] = [
     },
     Resource {
         optional: true,
-        ..Resource::at("/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases")
+        ..Resource::at(concat!(
+            "/apis/coordination.k8s.io/v1/namespaces/",
+            api::namespace!(),
+            "/leases"
+        ))
     },
     Resource {
         field_selector: NOT_FINISHED,
@@ -396,11 +395,11 @@ fn lease(raw: &RawObject) -> ParsedAgentObject {
     }
     let Lease { metadata, spec } = json("lease", raw)?;
     let spec = spec.unwrap_or_default();
-    let is_agent = metadata.labels.get("tidepool.io/agent");
+    let is_agent = metadata.labels.get(agent_lease::IS_AGENT);
     if is_agent.is_none_or(|value| value != "true") {
         return Ok(observed(&metadata, None));
     }
-    let Some(node) = node_of(&metadata.name, spec.holder_identity.as_deref()) else {
+    let Some(node) = agent_lease::node(&metadata.name, spec.holder_identity.as_deref()) else {
         return Ok(watch::Observed {
             problem: Some(format!(
                 "lease {NAMESPACE}/{}: the holder {:?} is not the node in its name: the Lease is ignored",
@@ -413,20 +412,10 @@ fn lease(raw: &RawObject) -> ParsedAgentObject {
     let parsed = AgentObject::Lease {
         lease: metadata.name.as_str().into(),
         uid: metadata.uid.as_str().into(),
-        node,
+        node: node.into(),
         renewed: spec.renew_time.unwrap_or_default().as_str().into(),
     };
     Ok(observed(&metadata, Some(parsed)))
-}
-
-/// The node of a Lease. An agent may write its own Lease only, so the name of the Lease decides, not the holder.
-fn node_of(lease: &str, holder: Option<&str>) -> Option<Name> {
-    let name = lease.strip_prefix(PREFIX)?;
-    let holder = holder.unwrap_or(name);
-    let hash = reconcile::fnv1a(holder.as_bytes());
-    let cut = name.strip_suffix(&format!("-{hash:016x}"));
-    let is_cut = holder.len() > LONGEST_NODE && cut.is_some_and(|cut| holder.starts_with(cut));
-    (holder == name || is_cut).then(|| holder.into())
 }
 
 /// A pod on idle capacity that a controller creates again elsewhere.
@@ -465,27 +454,6 @@ mod tests {
     use engine::policies::agents::AgentAction;
 
     use super::*;
-
-    #[test]
-    fn a_lease_is_of_the_node_in_its_name() {
-        let long = "n".repeat(250);
-        let hashed = |hash: u64| format!("agent-{}-{hash:016x}", &long[..230]);
-        let cut = hashed(reconcile::fnv1a(long.as_bytes()));
-        for (lease, holder, want) in [
-            ("agent-n1", Some("n1"), Some("n1")),
-            ("agent-n1", None, Some("n1")),
-            ("agent-n1", Some("n2"), None),
-            ("agent-n1", Some(""), None),
-            ("tidepool-controllers", Some("x"), None),
-            (&*cut, Some(&*long), Some(&*long)),
-            (&*cut, Some(&*"m".repeat(250)), None),
-            (&*hashed(7), Some(&*long), None),
-            ("agent-\u{e9}234567890123456", Some(&*long), None),
-        ] {
-            let found = node_of(lease, holder);
-            assert_eq!(found.as_deref(), want, "{lease} {holder:?}");
-        }
-    }
 
     fn applied(object: AgentObject) -> ObjectChange<AgentObject> {
         ObjectChange::Applied(object)

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use api::contracts::SCHEDULER_NAMES;
+use api::contracts::{REGISTERED_NAMES, SCHEDULER_NAMES};
 use api::parse;
 use api::wire::core::Pod;
 use api::wire::meta::{Map, ObjectMeta};
@@ -44,7 +44,11 @@ pub(super) static RESOURCES: [Resource; 3] = [
     },
     Resource {
         field_selector: "metadata.name%3Dschedulers",
-        ..Resource::at("/api/v1/namespaces/tidepool-system/configmaps")
+        ..Resource::at(concat!(
+            "/api/v1/namespaces/",
+            api::namespace!(),
+            "/configmaps"
+        ))
     },
 ];
 
@@ -209,7 +213,7 @@ fn config_map(raw: &RawObject) -> ParsedRegistryObject {
     let ConfigMap { metadata, data } = json("configmap", raw)?;
     let stored = StoredNames {
         uid: metadata.uid.as_str().into(),
-        names: data.unwrap_or_default().remove(super::NAMES_KEY),
+        names: data.unwrap_or_default().remove(REGISTERED_NAMES),
     };
     Ok(observed(&metadata, Some(RegistryObject::ConfigMap(stored))))
 }
