@@ -123,7 +123,7 @@ struct Known {
     /// The content that the last write left.
     written: Option<Content>,
     /// The content that was asked for and found, and when to read the file again.
-    right: Option<(Content, Timestamp)>,
+    verified: Option<(Content, Timestamp)>,
     /// When another process changed it since.
     overwritten: Vec<Timestamp>,
     retry: Option<Retry>,
@@ -353,7 +353,7 @@ impl Writer {
         let Some(known) = self.files.get_mut(file) else {
             return false;
         };
-        if !is_original || known.right.is_none() {
+        if !is_original || known.verified.is_none() {
             known.returned = None;
             return false;
         }
@@ -376,7 +376,8 @@ impl Writer {
         now: Timestamp,
     ) -> Result<Vec<(Step, bool)>, String> {
         let known = self.files.entry(file.clone()).or_default();
-        if matches!(&known.right, Some((right, until)) if *right == content && now < *until) {
+        if matches!(&known.verified, Some((verified, until)) if *verified == content && now < *until)
+        {
             return Ok(Vec::new());
         }
         let (asked, path) = (content.clone(), file.full_path());
@@ -404,7 +405,7 @@ impl Writer {
         let is_right = is_inherited
             || is_rounded(&content, &present)
             || is_whole(cgroups, file, &content, &present);
-        known.right = (is_right && content == asked).then(|| {
+        known.verified = (is_right && content == asked).then(|| {
             // Not all files in the same period.
             let spread = Duration::from_secs(reconcile::fnv1a(path.as_bytes()) % 5);
             (asked, now.plus(CHECK_TIME.saturating_sub(spread)))
@@ -550,7 +551,7 @@ impl Writer {
         // The kernel compares limits of a group and those below it: another process may have changed one that seems right.
         for (other, known) in &mut self.files {
             if other.is_related_to(&step.file) {
-                known.right = None;
+                known.verified = None;
             }
         }
     }

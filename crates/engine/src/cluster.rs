@@ -121,7 +121,7 @@ pub struct Cluster {
     /// Reports of agents by the name of the node, whether the node is known or not.
     reports: HashMap<Name, Arc<CustomNodeResource>>,
     /// How many of them are of nodes that are not known.
-    homeless_reports: usize,
+    reports_without_node: usize,
     catalog: Catalog,
     /// Moved by every change that a decision can see.
     version: u64,
@@ -271,7 +271,7 @@ impl Cluster {
                 *slot
             }
             None => {
-                self.homeless_reports -= usize::from(node.spec.reports);
+                self.reports_without_node -= usize::from(node.spec.reports);
                 self.nodes.insert(node.clone())
             }
         };
@@ -320,7 +320,7 @@ impl Cluster {
             self.depart(*id, slot);
         }
         if let Some(entry) = self.nodes.remove(slot) {
-            self.homeless_reports += usize::from(entry.node.spec.reports);
+            self.reports_without_node += usize::from(entry.node.spec.reports);
             self.catalog.images.leave(&entry.node);
             self.close_accounts(&entry.node);
             if !pods.is_empty() {
@@ -340,7 +340,7 @@ impl Cluster {
             });
         };
         self.remove_pod(&pod.uid.clone());
-        self.denominate(&pod.uid.clone());
+        self.remove_nomination(&pod.uid.clone());
         self.insert(pod, node, false);
         Ok(())
     }
@@ -433,7 +433,7 @@ impl Cluster {
                 node: placed.node.clone(),
             });
         }
-        self.denominate(&pod.uid.clone());
+        self.remove_nomination(&pod.uid.clone());
         self.insert(pod, node, true);
         Ok(())
     }
@@ -461,7 +461,7 @@ impl Cluster {
                 node: placed.node.clone(),
             });
         }
-        self.denominate(&pod.uid.clone());
+        self.remove_nomination(&pod.uid.clone());
         self.touch();
         let class = self.classes.enter(&pod.kind, &mut self.catalog.terms);
         self.next_nomination += 1;
@@ -481,7 +481,7 @@ impl Cluster {
         Ok(())
     }
 
-    pub fn denominate(&mut self, uid: &str) -> Option<Arc<Pod>> {
+    pub fn remove_nomination(&mut self, uid: &str) -> Option<Arc<Pod>> {
         let nominated = self.nominated.swap_remove(uid)?;
         self.touch();
         if let Some(uids) = self.nominated_to.get_mut(&nominated.node) {

@@ -42,7 +42,7 @@ pub(crate) struct Overview {
     /// The pod that has been pending longest.
     pub(crate) oldest: Option<Waiting>,
     /// The first CustomNodeResources without a node, by name.
-    pub(crate) homeless: Vec<String>,
+    pub(crate) without_node: Vec<String>,
 }
 
 /// A query of the HTTP API. The answer is `None` for an unknown object.

@@ -196,11 +196,11 @@ impl Driver {
             Message::Decide(decide) => self.decide = decide,
             Message::Query(query) => self.queries.push_back(query),
             Message::Overview(answer) => {
-                let homeless = self.engine.cluster().first_homeless_reports(MOST_NAMED);
+                let without_node = self.engine.cluster().first_reports_without_node(MOST_NAMED);
                 // The caller may have given up.
                 let _ = answer.send(Overview {
                     oldest: self.oldest(),
-                    homeless: homeless.iter().map(Name::to_string).collect(),
+                    without_node: without_node.iter().map(Name::to_string).collect(),
                 });
             }
         }

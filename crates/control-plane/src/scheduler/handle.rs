@@ -73,7 +73,7 @@ pub(super) struct EngineStats {
     nodes: AtomicU64,
     placed: AtomicU64,
     assumed: AtomicU64,
-    homeless_reports: AtomicU64,
+    reports_without_node: AtomicU64,
     active: AtomicU64,
     backoff: AtomicU64,
     unschedulable: AtomicU64,
@@ -96,7 +96,7 @@ impl EngineStats {
             (&self.nodes, cluster.nodes().len()),
             (&self.placed, cluster.placed_count().saturating_sub(assumed)),
             (&self.assumed, assumed),
-            (&self.homeless_reports, cluster.homeless_reports()),
+            (&self.reports_without_node, cluster.reports_without_node()),
             (&self.active, sizes.active),
             (&self.backoff, sizes.backoff),
             (&self.unschedulable, sizes.unschedulable),
@@ -169,7 +169,7 @@ impl Handle {
                 nodes: get(&stats.nodes),
                 placed_pods: get(&stats.placed),
                 assumed_pods: get(&stats.assumed),
-                reports_without_node: get(&stats.homeless_reports),
+                reports_without_node: get(&stats.reports_without_node),
             },
             queue: Queue {
                 active: get(&stats.active),
@@ -223,7 +223,7 @@ impl Handle {
             self.0.channel.query_overview(answer);
             if let Ok(Ok(overview)) = tokio::time::timeout(OVERVIEW_TIMEOUT, answered).await {
                 status.oldest_waiting = overview.oldest;
-                status.first_reports_without_node = overview.homeless;
+                status.first_reports_without_node = overview.without_node;
             }
         }
         status

@@ -65,7 +65,7 @@ impl Cluster {
         let is_homeless = |name: &&Name| self.nodes.slot(name).is_none();
         same(
             || "reports of unknown nodes".into(),
-            self.homeless_reports,
+            self.reports_without_node,
             self.reports.keys().filter(is_homeless).count(),
         )?;
         same(

@@ -21,23 +21,23 @@ impl Cluster {
     }
 
     /// How many reports are of nodes that are not known.
-    pub fn homeless_reports(&self) -> usize {
-        self.homeless_reports
+    pub fn reports_without_node(&self) -> usize {
+        self.reports_without_node
     }
 
     /// The first nodes, by name, that are reported of and not known. Looks at all reports.
-    pub fn first_homeless_reports(&self, most: usize) -> Vec<Name> {
-        if self.homeless_reports == 0 {
+    pub fn first_reports_without_node(&self, most: usize) -> Vec<Name> {
+        if self.reports_without_node == 0 {
             return Vec::new();
         }
         let unknown = |node: &&Name| self.nodes.slot(node).is_none();
-        let mut homeless: Vec<Name> = self.reports.keys().filter(unknown).cloned().collect();
-        homeless.sort_unstable();
-        homeless.truncate(most);
-        homeless
+        let mut without_node: Vec<Name> = self.reports.keys().filter(unknown).cloned().collect();
+        without_node.sort_unstable();
+        without_node.truncate(most);
+        without_node
     }
 
-    /// Takes in a report, or that there is none any more.
+    /// Applies a new report, or the end of the report.
     pub(crate) fn set_report(&mut self, node: &str, new: Option<CustomNodeResource>) -> Vec<Event> {
         let new = new.map(Arc::new);
         let old = match &new {
@@ -51,8 +51,8 @@ impl Cluster {
             self.touch();
         }
         let Some(slot) = self.nodes.slot(node) else {
-            self.homeless_reports += usize::from(new.is_some());
-            self.homeless_reports -= usize::from(old.is_some());
+            self.reports_without_node += usize::from(new.is_some());
+            self.reports_without_node -= usize::from(old.is_some());
             return Vec::new();
         };
         self.write_lent(slot);
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_first_reports_without_a_node_are_named() {
         let mut cluster = Cluster::new();
-        let named = |cluster: &Cluster| cluster.first_homeless_reports(2).join(" ");
+        let named = |cluster: &Cluster| cluster.first_reports_without_node(2).join(" ");
         assert_eq!(named(&cluster), "");
         for name in ["c", "b", "d", "a"] {
             cluster.apply(report(name).into()).unwrap();

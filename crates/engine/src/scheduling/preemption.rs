@@ -230,7 +230,7 @@ fn select_victims<'s>(
     }
     let importance = |pod: &&Placed| (Reverse(pod.priority), pod.started.unwrap_or(now));
     lesser.sort_by_key(importance);
-    trial.turn_to(slot, lesser);
+    trial.reset_to_node(slot, lesser);
     (0..lesser.len()).for_each(|pod| trial.remove(pod));
     let refused = |refusal| Unhelpful {
         slot,

@@ -347,7 +347,7 @@ impl Scheduler {
         match (nomination, node) {
             (_, None) => {
                 self.unconfirmed.remove(&pod.uid);
-                self.cluster.denominate(&pod.uid);
+                self.cluster.remove_nomination(&pod.uid);
             }
             (kind, Some(node)) => {
                 if matches!(kind, Nomination::Set(_)) {

@@ -141,7 +141,7 @@ fn take_step(step: &Step, cluster: &mut Cluster) {
             cluster.nominate(shaped_pod(*pod, None, *shape), node_name(*node))
         }
         Step::Denominate(pod) => {
-            cluster.denominate(&uid(pod));
+            cluster.remove_nomination(&uid(pod));
             Ok(())
         }
     };

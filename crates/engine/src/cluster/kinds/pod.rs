@@ -19,7 +19,7 @@ impl Watched for Arc<Pod> {
     fn apply(cluster: &mut Cluster, key: Key, new: Option<Self>) -> Applied {
         let uid = key.name;
         let Some(pod) = new else {
-            cluster.denominate(&uid);
+            cluster.remove_nomination(&uid);
             cluster.withdraw_promise(&uid);
             return Ok(events(cluster.remove_pod(&uid), None));
         };

@@ -58,7 +58,7 @@ impl Scan<'_> {
 
     /// The node that the pod is nominated to, if it fits.
     pub(crate) fn filter_nominated(&mut self) -> Option<usize> {
-        self.look();
+        self.evaluate_for_filters();
         let slot = self.nominated_slot()?;
         self.fits(slot).is_ok().then_some(slot)
     }
@@ -70,7 +70,7 @@ impl Scan<'_> {
     }
 
     pub(crate) fn pre_score(&mut self) -> Result<(), String> {
-        self.know(Need::Score);
+        self.evaluate_until(Need::Score);
         for &index in self.profile.at(Point::PreScore) {
             if let Some(text) = &self.plan.plugins[index].score_error {
                 let name = self.profile.plugins()[index].name;

@@ -113,7 +113,7 @@ pub(super) const WORDED: u16 = u16::MAX - 1;
 impl<'a> Scan<'a> {
     pub fn new(cluster: &'a Cluster, profile: &'a Profile, pod: &'a Arc<Pod>) -> Self {
         let mut scan = Self::begin(cluster, profile, pod);
-        scan.look();
+        scan.evaluate_for_filters();
         scan
     }
 
@@ -133,7 +133,7 @@ impl<'a> Scan<'a> {
     ) -> Self {
         let plan = prepare(cluster, profile, pod);
         let mut scan = Self::of(cluster, profile, pod, plan, pre_filter);
-        scan.look();
+        scan.evaluate_for_filters();
         scan
     }
 
@@ -180,17 +180,17 @@ impl<'a> Scan<'a> {
     }
 
     /// Evaluates what the filters read, unless PreFilter ended the cycle.
-    pub(super) fn look(&mut self) {
+    pub(super) fn evaluate_for_filters(&mut self) {
         if matches!(
             self.pre_filter,
             PreFilterResult::All | PreFilterResult::Only { .. }
         ) {
-            self.know(Need::Filter);
+            self.evaluate_until(Need::Filter);
         }
     }
 
     /// Evaluates what is needed up to this point.
-    pub(super) fn know(&mut self, need: Need) {
+    pub(super) fn evaluate_until(&mut self, need: Need) {
         let (places, counted) = (&mut self.places, &mut self.counted);
         evaluate(self.cluster, &self.plan, need, places, counted);
     }
@@ -219,7 +219,7 @@ impl<'a> Scan<'a> {
         {
             return;
         }
-        self.look();
+        self.evaluate_for_filters();
         let slots = self.cluster.nodes().slots();
         let mut judged = FilterResults {
             feasible: FeasibleNodes::default(),

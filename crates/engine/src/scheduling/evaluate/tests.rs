@@ -231,7 +231,7 @@ fn nominated_pods_hold_their_room_against_equals_and_lower_ones() {
         matches!(outcome, Decided::Node { .. }),
         "its own nomination does not stand in its way"
     );
-    cluster.denominate("waiting").unwrap();
+    cluster.remove_nomination("waiting").unwrap();
     assert!(matches!(
         decide(
             &cluster,

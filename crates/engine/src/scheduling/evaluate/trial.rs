@@ -89,8 +89,8 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// Turns to another node, as it is. `pods` are on it.
-    pub fn turn_to(&mut self, slot: usize, pods: &[&'s Placed]) {
+    /// Begins again with another node, as it is. `pods` are on it.
+    pub fn reset_to_node(&mut self, slot: usize, pods: &[&'s Placed]) {
         let scan = self.scan;
         self.slot = slot;
         self.pods.clear();

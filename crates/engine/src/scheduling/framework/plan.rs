@@ -33,7 +33,7 @@ pub struct Plan<'a> {
     fact_sources: Vec<Option<(FactId, u32)>>,
     count_needs: Vec<Need>,
     /// The declarations of the current plugin so far: its checks can read nothing else.
-    got: (Vec<FactId>, Vec<CountId>),
+    readable: (Vec<FactId>, Vec<CountId>),
 }
 
 /// The step at which a value is needed for all nodes.
@@ -144,7 +144,7 @@ impl<'a> Plan<'a> {
             fact_needs: Vec::new(),
             fact_sources: Vec::new(),
             count_needs: Vec::new(),
-            got: (Vec::new(), Vec::new()),
+            readable: (Vec::new(), Vec::new()),
         }
     }
 
@@ -163,8 +163,8 @@ impl<'a> Plan<'a> {
     /// Starts the declarations of the next plugin.
     pub(crate) fn next_plugin(&mut self) {
         self.plugins.push(PluginPlan::default());
-        self.got.0.clear();
-        self.got.1.clear();
+        self.readable.0.clear();
+        self.readable.1.clear();
     }
 
     fn plugin(&mut self) -> &mut PluginPlan {
@@ -196,7 +196,7 @@ impl<'a> Plan<'a> {
         let fact = FactId(position_or_push(&mut self.facts, fact));
         self.fact_needs.resize(self.facts.len(), Need::Score);
         self.fact_sources.resize(self.facts.len(), source);
-        self.got.0.push(fact);
+        self.readable.0.push(fact);
         fact
     }
 
@@ -207,7 +207,7 @@ impl<'a> Plan<'a> {
             .iter()
             .position(|planned| planned.count == count)
         {
-            self.got.1.push(CountId(known));
+            self.readable.1.push(CountId(known));
             return CountId(known);
         }
         let domain = match &count.within {
@@ -223,17 +223,17 @@ impl<'a> Plan<'a> {
         self.counts.push(PlannedCount { count, domain });
         self.count_needs.push(Need::Score);
         let count = CountId(self.counts.len() - 1);
-        self.got.1.push(count);
+        self.readable.1.push(count);
         count
     }
 
     /// Prepares for a filter that may read all declarations of the plugin.
     fn needed_by_filter(&mut self) {
-        for fact in &self.got.0 {
+        for fact in &self.readable.0 {
             let need = &mut self.fact_needs[fact.0];
             *need = (*need).min(Need::Filter);
         }
-        for count in &self.got.1 {
+        for count in &self.readable.1 {
             self.count_needs[count.0] = Need::PreFilter;
             let domain = self.counts[count.0].domain.iter();
             for fact in domain.flat_map(|(of, include)| include.iter().chain([of])) {

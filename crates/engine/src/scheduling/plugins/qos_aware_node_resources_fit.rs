@@ -152,7 +152,7 @@ impl Plugin for QoSAwareNodeResourcesFit {
     fn prepare(&self, pod: &Pod, _: &Catalog, plan: &mut Plan) {
         let wanted = pod.requests.wanted_reclaimed();
         if !wanted.is_zero() {
-            let silent = plan.fact(Fact::new(Silent));
+            let silent = plan.fact(Fact::new(HasNoReport));
             plan.filter_places(Reporting { silent });
             let wants = ReclaimedResource::ALL.map(|resource| CheckedReclaimed {
                 resource,
@@ -225,9 +225,9 @@ fn fits(wanted: Reclaimed, left: Reclaimed) -> bool {
 
 /// 1 on nodes without a report of an agent.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Silent;
+struct HasNoReport;
 
-impl NodeRule for Silent {
+impl NodeRule for HasNoReport {
     fn of(&self, node: &NodeSpec) -> u32 {
         u32::from(!node.reports)
     }

@@ -383,7 +383,7 @@ fn trials_agree_with_plain_questions() {
                 .filter(|i| gone >> i & 1 == 1)
                 .map(|i| &on[i].pod)
                 .collect();
-            trial.turn_to(slot, &on);
+            trial.reset_to_node(slot, &on);
             (0..on.len()).for_each(|pod| trial.remove(pod));
             let back = (0..on.len()).filter(|i| gone >> i & 1 == 0);
             back.for_each(|pod| trial.put_back(pod));

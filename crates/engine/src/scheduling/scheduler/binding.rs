@@ -291,7 +291,7 @@ impl Scheduler {
 
     fn preparation_failed(&mut self, uid: &Name, plugin: &str, text: &str, now: Timestamp) {
         let text = format!("running PreBind plugin \"{plugin}\": {text}");
-        self.break_off(uid, text, now);
+        self.fail_binding(uid, text, now);
     }
 
     fn bind(&mut self, uid: &Name, now: Timestamp) {
@@ -330,7 +330,7 @@ impl Scheduler {
         };
         let Some(by) = by else {
             let text = "every Bind plugin left the pod to the next one".to_owned();
-            return self.break_off(uid, text, now);
+            return self.fail_binding(uid, text, now);
         };
         if let Stage::Binding(_, found) = &mut binding.stage {
             *found = Some(by);
@@ -396,7 +396,7 @@ impl Scheduler {
             Some(Binder::Extender(_)) | None => text,
         };
         let failure = failure(binding.pod.clone(), text);
-        self.come_to_nothing(uid, failure, now);
+        self.end_and_requeue(uid, failure, now);
     }
 
     /// The end of Bind, and PostBind.
@@ -440,17 +440,17 @@ impl Scheduler {
         }
     }
 
-    fn break_off(&mut self, uid: &Name, text: String, now: Timestamp) {
+    fn fail_binding(&mut self, uid: &Name, text: String, now: Timestamp) {
         let Some(binding) = self.binding.get(uid) else {
             return;
         };
         let pod = binding.pod.clone();
-        self.come_to_nothing(uid, Failure::error(pod, text), now);
+        self.end_and_requeue(uid, Failure::error(pod, text), now);
     }
 
     /// Ends the binding cycle; the pod waits again.
-    pub(super) fn come_to_nothing(&mut self, uid: &Name, failure: Failure, now: Timestamp) {
-        let Some(ticket) = self.give_room_back(uid, &failure.message, now) else {
+    pub(super) fn end_and_requeue(&mut self, uid: &Name, failure: Failure, now: Timestamp) {
+        let Some(ticket) = self.end_binding(uid, &failure.message, now) else {
             return;
         };
         if self.wait_again(&failure, &[], ticket, now) {
@@ -460,7 +460,7 @@ impl Scheduler {
 
     /// Ends the binding cycle and forgets the assumed pod. Returns the pod's ticket, if it has left the queue; `None` if
     /// there was no binding cycle.
-    pub(super) fn give_room_back(
+    pub(super) fn end_binding(
         &mut self,
         uid: &Name,
         why: &str,

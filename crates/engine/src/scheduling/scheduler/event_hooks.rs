@@ -8,16 +8,16 @@ use crate::scheduling::event_hooks::{EventContext, HookAction};
 
 impl Scheduler {
     /// An error may also name an object that a hook made; everything else is applied then.
-    pub(super) fn take_in_hooked(
+    pub(super) fn apply_with_hooks(
         &mut self,
         event: Input,
         now: Timestamp,
     ) -> Result<(), UpdateError> {
         let (event, is_hidden) = self.event_hooks.rewrite(event, &self.event_context(now));
         if is_hidden {
-            return self.take_in(event, now);
+            return self.apply_input(event, now);
         }
-        self.take_in(event.clone(), now)?;
+        self.apply_input(event.clone(), now)?;
         let actions = self.event_hooks.after(&event, &self.event_context(now));
         let mut result = Ok(());
         for action in actions {
@@ -50,6 +50,6 @@ impl Scheduler {
                 Input::Object(Update::Delete(Kind::CustomNodeResource, node.into()))
             }
         };
-        self.take_in(event, now)
+        self.apply_input(event, now)
     }
 }

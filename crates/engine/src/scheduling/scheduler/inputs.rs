@@ -13,15 +13,15 @@ impl Scheduler {
     /// Applies an input. An error names an object that cannot be used; nothing has changed then.
     pub fn apply(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         let taken = if self.event_hooks.is_empty() {
-            self.take_in(input, now)
+            self.apply_input(input, now)
         } else {
-            self.take_in_hooked(input, now)
+            self.apply_with_hooks(input, now)
         };
         self.check_if_wanted();
         taken
     }
 
-    pub(super) fn take_in(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
+    pub(super) fn apply_input(&mut self, input: Input, now: Timestamp) -> Result<(), UpdateError> {
         match input {
             Input::Pod(pod) | Input::Object(Update::Set(Object::Pod(pod))) => {
                 self.pod_seen(pod, now)?;
@@ -98,7 +98,7 @@ impl Scheduler {
     ) -> Result<(), UpdateError> {
         let uid = pod.uid.clone();
         let before = self.cluster.placed(&uid).map(|placed| placed.pod.clone());
-        let nominated = self.cluster.denominate(&uid);
+        let nominated = self.cluster.remove_nomination(&uid);
         let node = pod.node.clone();
         let refused = node.as_ref().map(|node| self.refused_zones(node));
         let events = self.cluster.apply(pod.clone().into())?;
@@ -140,7 +140,7 @@ impl Scheduler {
             }
             return;
         }
-        self.give_room_back(&uid, "the pod is being deleted", now);
+        self.end_binding(&uid, "the pod is being deleted", now);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(&uid, queue_world);
     }
@@ -174,7 +174,7 @@ impl Scheduler {
         match &new {
             // The pod has a uid and is not placed, so it can be nominated.
             Some(node) => drop(self.cluster.nominate(pod.clone(), node.clone())),
-            None => drop(self.cluster.denominate(&uid)),
+            None => drop(self.cluster.remove_nomination(&uid)),
         }
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.set(pod, profile, queue_world);
@@ -190,8 +190,8 @@ impl Scheduler {
         self.victim_leaves(uid);
         self.preemption_over(uid);
         self.unconfirmed.remove(uid);
-        self.give_room_back(uid, "the pod is gone", now);
-        let nominated = self.cluster.denominate(uid);
+        self.end_binding(uid, "the pod is gone", now);
+        let nominated = self.cluster.remove_nomination(uid);
         let queue_world = world(&self.profiles, &self.cluster, now);
         self.queue.remove(uid, queue_world);
         let deleted = Update::Delete(Kind::Pod, uid.clone().into());

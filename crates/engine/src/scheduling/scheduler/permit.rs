@@ -46,7 +46,7 @@ impl Scheduler {
         };
         let rejection = Rejection::unschedulable(text);
         let failure = Failure::refused(binding.pod.clone(), "Permit", plugin, &rejection);
-        self.come_to_nothing(uid, failure, now);
+        self.end_and_requeue(uid, failure, now);
     }
 
     /// Rejects pods whose time is over.

@@ -193,7 +193,7 @@ impl Scheduler {
             match cancelled {
                 Some(text) => {
                     let failure = Failure::error(victim.clone(), text.to_owned());
-                    self.come_to_nothing(&victim.uid, failure, now);
+                    self.end_and_requeue(&victim.uid, failure, now);
                 }
                 None if victim.kind.terminating => {}
                 None => victims.push(victim),

@@ -280,7 +280,7 @@ fn nominations() {
             cluster.nominate(pod.clone(), "n0".into()).unwrap();
         }
         for pod in pods {
-            cluster.denominate(&pod.uid).unwrap();
+            cluster.remove_nomination(&pod.uid).unwrap();
         }
     };
     assert_grows(LINEAR, 2_000, |count| {
