@@ -1,9 +1,13 @@
 //! FNV-1a: a small hash that stays the same from one build to the next, for names of objects.
 
+use std::hash::Hasher;
+
+use fnv::FnvHasher;
+
 pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    let mut hasher = FnvHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! ClusterColocationProfiles: what they set in the pods that they match.
 
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 
+use fnv::FnvHasher;
 use serde_json::Value;
 
 use super::fields::{annotation, check_shape, describe, is_of_author, remove_of_author};
@@ -91,10 +93,9 @@ impl Probability {
 
     /// The same request and profile always give the same answer.
     fn includes(self, uid: &str, profile: &str) -> bool {
-        let bytes = uid.bytes().chain([b'/']).chain(profile.bytes());
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let mut hasher = FnvHasher::default();
+        hasher.write(format!("{uid}/{profile}").as_bytes());
+        let hash = hasher.finish();
         // The low bits of FNV-1a follow the last bytes closely: mix them.
         let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) % 100 < u64::from(self.0)

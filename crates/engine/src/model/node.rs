@@ -1,8 +1,10 @@
 //! A node as its object describes it. The cluster knows what pods take of it.
 
+use std::hash::Hasher;
 use std::sync::Arc;
 
 use super::{Amounts, Labels, Name, QosTaint, Taint, Topology};
+use fnv::FnvHasher;
 
 /// A node as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,12 +20,13 @@ pub struct Node {
 
 /// Distinguishes lists of pairs without keeping them.
 pub fn fingerprint<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> u64 {
-    let pairs = pairs.into_iter().flat_map(|(key, value)| [key, value]);
-    let bytes = pairs.flat_map(|text| text.bytes().chain([0xff]));
-    // FNV-1a: the same everywhere and always, which the standard library does not promise of its own.
-    bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    // The result is the same everywhere and always, which the standard library does not promise of its own hasher.
+    let mut hasher = FnvHasher::default();
+    for text in pairs.into_iter().flat_map(|(key, value)| [key, value]) {
+        hasher.write(text.as_bytes());
+        hasher.write_u8(0xff);
+    }
+    hasher.finish()
 }
 
 /// What facts may look at: everything about a node that is neither a number nor a pod.

@@ -586,7 +586,7 @@ fn replay(ticket: &Ticket, own: &[Event], in_flight: &InFlight, world: World) ->
         .map(|event| {
             world
                 .profiles
-                .hint(ticket.profile, &rejectors, pod, event, world.catalog)
+                .hint(ticket.profile, rejectors, pod, event, world.catalog)
         })
         .max()
         .unwrap_or(Hint::Skip)

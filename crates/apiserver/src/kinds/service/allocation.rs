@@ -4,8 +4,10 @@
 //! requests in the same order give the same result.
 
 use std::collections::BTreeSet;
+use std::hash::Hasher;
 use std::net::Ipv4Addr;
 
+use fnv::FnvHasher;
 use serde_json::{Value, json};
 
 use super::parse_v4;
@@ -170,11 +172,11 @@ fn set_node_ports(
     Ok(())
 }
 
-/// FNV-1a: spreads uids over the ranges.
+/// Spreads uids over the ranges.
 fn hash(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    let mut hasher = FnvHasher::default();
+    hasher.write(text.as_bytes());
+    (hasher.finish() >> 32) as u32
 }
 
 #[cfg(test)]

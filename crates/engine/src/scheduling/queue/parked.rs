@@ -135,7 +135,7 @@ impl Parked {
                 let hint =
                     world
                         .profiles
-                        .hint(situation.profile, &rejectors, pod, event, world.catalog);
+                        .hint(situation.profile, rejectors, pod, event, world.catalog);
                 if hint != Hint::Skip {
                     let meant = uids
                         .iter()
