@@ -177,7 +177,7 @@ impl ControlPlane {
         self.wait_for_apiserver()
     }
 
-    /// The same, with these flags instead of those in the options.
+    /// Restarts the API server with these flags instead of those in the options.
     pub fn restart_apiserver_with(&mut self, flags: &[&str]) -> Result<()> {
         self.options.apiserver_flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.restart_apiserver()

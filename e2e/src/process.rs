@@ -73,7 +73,7 @@ impl Process {
         }
     }
 
-    /// Of the program itself.
+    /// The id of the program itself.
     pub fn id(&self) -> u32 {
         self.id
     }

@@ -35,7 +35,7 @@ pub(crate) fn command() -> Result<Command> {
     Ok(chaos)
 }
 
-/// The same with a scheduler that has every planted fault; `--planted` selects one.
+/// The chaos run with a scheduler that has every planted fault; `--planted` selects one.
 pub(crate) fn command_with_planted_faults() -> Result<Command> {
     let mut chaos = command()?;
     let directory = process::build(&[

@@ -37,7 +37,7 @@ pub(crate) fn build(flags: &[&str]) -> Result<PathBuf> {
     directory()
 }
 
-/// The same as users run them.
+/// Builds programs of the workspace as users run them. The result is their directory.
 pub(crate) fn build_release(flags: &[&str]) -> Result<PathBuf> {
     let mut build = cargo();
     build.args(["build", "--release", "--quiet", "--workspace", "--locked"]);

@@ -126,7 +126,7 @@ pub(crate) struct State {
     pub(crate) advice: Advice,
     pub(crate) rounds: u64,
     pub(crate) written: u64,
-    /// Of pods whose cgroup has another name than their uid, by uid.
+    /// The names of cgroups that are not the uid of their pod, by that uid.
     pub(crate) groups: BTreeMap<Name, Name>,
     finished: Option<Instant>,
 }

@@ -101,7 +101,7 @@ struct Metrics {
     settings_invalid: Values,
 }
 
-/// The same values of QoS directories, pods and containers.
+/// The values that QoS directories, pods and containers have alike.
 #[derive(Default)]
 struct GroupMetrics {
     cpu: Values,

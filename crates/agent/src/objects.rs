@@ -192,7 +192,7 @@ pub fn node(node: &Node) -> LocalNode {
     }
 }
 
-/// Of Koordinator's annotation on nodes.
+/// The content of Koordinator's annotation on nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Reservation {

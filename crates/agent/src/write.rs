@@ -95,7 +95,7 @@ pub struct Report {
     pub failed: Vec<(String, String)>,
     /// Those of all periods that fail repeatedly: a group that starts or ends may refuse one write.
     pub failing: Vec<(String, String)>,
-    /// Of these, values of single pods that the kernel refuses. They are not among those that fail.
+    /// Values of single pods that the kernel refuses repeatedly. They are not in `failing`.
     pub refused: Vec<RefusedValue>,
     /// Files that are left to another process.
     pub given_up: Vec<String>,

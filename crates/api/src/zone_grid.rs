@@ -85,7 +85,7 @@ impl ZoneGrid {
         }))
     }
 
-    /// The same, decoded.
+    /// The report of [`ZoneGrid::report`], decoded.
     pub fn manifest(
         &self,
         node: &str,

@@ -52,7 +52,7 @@ const ALL_VERBS: [&str; 8] = [
     "update",
     "watch",
 ];
-/// Of subresources that open a connection to a container.
+/// The verbs of subresources that open a connection to a container.
 const CONNECT: [&str; 2] = ["create", "get"];
 const READ_AND_WRITE: [&str; 3] = ["get", "patch", "update"];
 

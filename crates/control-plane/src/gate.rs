@@ -1,7 +1,7 @@
 //! The gate: a validating webhook on binds, which judges the binds of all schedulers as `engine::binding::gate` decides.
 //!
-//! Of several replicas the leader answers. All of them watch, so that a new leader only has to pass the fence. The leader writes its
-//! address into the EndpointSlice of the Service.
+//! The leader of several replicas answers. All of them watch, so that a new leader only has to pass the fence. The leader writes
+//! its address into the EndpointSlice of the Service.
 //!
 //! | module | content |
 //! |---|---|
@@ -65,7 +65,7 @@ pub struct GateOptions {
     pub advertise_address: Option<IpAddr>,
     pub certificates: CertificateOptions,
     pub namespace: String,
-    /// Of the Service and the EndpointSlice.
+    /// The name of the Service and of the EndpointSlice.
     pub name: String,
     pub authorization: BindAuthorization,
     /// None: this is the only replica.

@@ -60,7 +60,7 @@ pub struct Placed {
     pub node: Name,
     /// The scheduler chose the node, and the pod was not yet observed there.
     pub assumed: bool,
-    /// Of the pod, at hand where many pods are looked at.
+    /// The priority and the start of the pod, at hand where many pods are looked at.
     pub(crate) priority: i32,
     pub(crate) started: Option<Timestamp>,
     pub(crate) share: Share,
@@ -299,7 +299,7 @@ impl Cluster {
         };
         let old = &*entry.node;
         if (old.conditions, old.annotations) != (new.conditions, new.annotations) {
-            // Of two equal specs, the known one shares its texts with other nodes.
+            // The specs are equal, and the known one shares its texts with other nodes.
             let spec = old.spec.clone();
             entry.node = Arc::new(Node { spec, ..new });
         }

@@ -256,7 +256,7 @@ struct Kubelets {
     context: Arc<Context>,
     events: Events,
     scope: Scope,
-    /// Of pods, of nodes and of the zones of nodes.
+    /// The queues of pods, of nodes and of the zones of nodes.
     queues: [Arc<WorkQueue<Key>>; 3],
     memory: Mutex<Memory>,
 }

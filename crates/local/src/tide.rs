@@ -17,7 +17,7 @@ use crate::demo::CPU_USE;
 pub const PERIOD: Duration = Duration::from_secs(240);
 /// The part of the peak that services use at low tide.
 const LOWEST: f64 = 0.2;
-/// Of what a pod requests: its use of cpu without the annotation, and its use of memory. In percent.
+/// Parts of a pod's requests, in percent: its use of cpu without the annotation, and its use of memory.
 const CPU_PERCENT: i64 = 20;
 const MEMORY_PERCENT: i64 = 50;
 

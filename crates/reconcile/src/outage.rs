@@ -12,7 +12,7 @@ const OTHER_REASON: Duration = Duration::from_secs(10);
 /// After so long without a failure it worked meanwhile: a watch that was resumed is silent until something changes.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
-/// Of one thing that is tried again and again.
+/// The failures of one thing that is tried again and again.
 #[derive(Debug)]
 pub struct Outage {
     /// A failure is logged again after this time.
@@ -29,7 +29,7 @@ impl Default for Outage {
 }
 
 impl Outage {
-    /// The same failure is logged again after this time.
+    /// A failure that goes on is logged again after this time.
     pub fn logged_every(again: Duration) -> Self {
         Self {
             again,

@@ -242,7 +242,7 @@ impl Scheduler {
         place.map_or_else(String::new, |place| format!("context: {place}\n"))
     }
 
-    /// The same for programs: the field `context` of an answer.
+    /// Names the cluster for programs: in the field `context` of an answer.
     pub(crate) fn name_place(&self, answer: &mut Value) {
         if let (Some(place), Some(fields)) = (&self.place, answer.as_object_mut()) {
             fields.insert("context".to_owned(), json!(place));

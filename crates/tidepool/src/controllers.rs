@@ -25,7 +25,7 @@ use crate::exit::{Code, error};
 
 /// Run the controllers of a cluster
 ///
-/// Of several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
+/// With several replicas, the one that holds the Lease runs them. The controller of ResourcePolicies writes the deletion costs of
 /// pods and the status of policies. The tier controller publishes the mid and batch resources of nodes. The controller of agents
 /// creates and deletes CustomNodeResources with their nodes, and taints nodes whose agents are silent. The controller of hot spots
 /// evicts pods of the tiers from nodes whose pods use too much. The registry of schedulers writes the names of the schedulers that

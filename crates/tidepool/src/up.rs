@@ -201,7 +201,7 @@ async fn up(flags: Flags, background: &Handle) -> anyhow::Result<()> {
 struct Running {
     scheduler: scheduler::Running,
     controllers: RunningControllers,
-    /// Of the nodes of the demo; other nodes have none, so that users can report for them.
+    /// The agents of the nodes of the demo; other nodes have none, so that users can report for them.
     agents: Option<SimulatedAgents>,
     local: Local,
     serving: Serving,

@@ -88,7 +88,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Of several runs of the same.
+    /// The median of each figure of several equal runs.
     pub(crate) fn median(lines: &[&Self]) -> Option<Self> {
         let of = |figure: fn(&Self) -> f64| median(lines.iter().map(|line| figure(line)));
         let of_some = |figure: fn(&Self) -> Option<f64>| {

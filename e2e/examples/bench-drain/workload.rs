@@ -83,7 +83,7 @@ impl Workload {
         })
     }
 
-    /// Of Tidepool; `None` for the defaults.
+    /// Tidepool's configuration; `None` for the defaults.
     pub(crate) fn configuration(self) -> Option<&'static str> {
         match self {
             Self::Reclaimed => Some(LENDING),

@@ -39,7 +39,7 @@ struct Flags {
 
 /// The gate's own time per review at the 99th percentile.
 const MOST_SECONDS: f64 = 0.002;
-/// Of the pods per second without the gate.
+/// With the gate, at least this part of the pods per second without it is bound.
 const LEAST_SHARE: f64 = 0.75;
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Where nodes are split, pods may find no place although others have some: the race is over when none is bound for this time.

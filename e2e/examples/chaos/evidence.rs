@@ -52,7 +52,7 @@ pub(crate) struct AuditedWrite {
     pub(crate) resource: String,
     pub(crate) name: String,
     pub(crate) code: u64,
-    /// Of a bind: the uid in its body.
+    /// The uid in the body of a bind.
     pub(crate) uid: Option<String>,
 }
 

@@ -40,7 +40,7 @@ use workload::Workload;
 
 /// Faults end after this time, everything is checked, and the next round begins.
 const ROUND: Duration = Duration::from_secs(120);
-/// The same with a planted fault, which should be found soon.
+/// A round with a planted fault, which should be found soon.
 const PLANTED_ROUND: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]

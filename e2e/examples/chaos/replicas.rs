@@ -14,7 +14,7 @@ use e2e::{Kubeconfig, Process};
 
 use crate::proxy::{ChaosProxy, Link};
 
-/// Of the Lease. Short, so that many take over within a minute.
+/// The duration of the Lease: short, so that many take over within a minute.
 pub(crate) const LEASE_DURATION: Duration = Duration::from_secs(6);
 pub(crate) const LEASE_NAMESPACE: &str = "tidepool-system";
 pub(crate) const LEASE_NAME: &str = "tidepool-scheduler";

@@ -47,7 +47,7 @@ const FLAGS: [&str; 8] = [
 const LIMIT: Duration = Duration::from_secs(60);
 /// More than a replica takes from the look at its clock to the answer to its write, and less than any jump.
 const ROUND: SignedDuration = SignedDuration::from_secs(60);
-/// Of a handshake.
+/// How long a handshake may be silent.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// By component, the times at which what its replicas share was made.
@@ -62,7 +62,7 @@ pub(crate) struct Webhooks {
 struct ReviewReplica {
     /// With its number.
     name: String,
-    /// Of the Secret and the configuration.
+    /// The name of the Secret and of the configuration.
     component: &'static str,
     says: &'static str,
     number: usize,

@@ -20,7 +20,7 @@ pub(crate) enum Cluster {
     Embedded,
     /// The real API server and controllers, with `tidepool scheduler --mode primary`
     Tidepool,
-    /// The same with kube-scheduler
+    /// The real API server and controllers, with kube-scheduler
     KubeScheduler,
 }
 

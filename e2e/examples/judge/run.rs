@@ -59,7 +59,7 @@ pub(crate) fn run(
         // The log of a test that takes long shows where it waits.
         "--ginkgo.v".to_owned(),
         "--ginkgo.no-color".to_owned(),
-        // The same order in every run.
+        // Every run has the same order.
         "--ginkgo.seed=1".to_owned(),
         format!("--ginkgo.timeout={TIMEOUT}"),
     ];

@@ -52,7 +52,7 @@ impl GuestNode {
         Self::start_with(control_plane, name, programs, &json!({}))
     }
 
-    /// The same with these fields of the kubelet's configuration in addition.
+    /// Starts the guest with these fields of the kubelet's configuration in addition.
     pub fn start_with(
         control_plane: &ControlPlane,
         name: &str,

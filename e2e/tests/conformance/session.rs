@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
         format!("/api/v1/namespaces/{}/{rest}", self.namespace)
     }
 
-    /// The same for another group: `apps/v1`, `deployments/a`.
+    /// A path of another group in this behaviour's namespace: `apps/v1`, `deployments/a`.
     pub(crate) fn group(&self, group: &str, rest: &str) -> String {
         format!("/apis/{group}/namespaces/{}/{rest}", self.namespace)
     }

@@ -114,7 +114,7 @@ fn check(behaviour: &Behaviour, servers: &Servers) -> Result<(), Failed> {
         .iter()
         .filter(|delta| !listed.iter().any(|difference| difference.covers(delta)))
         .collect();
-    // The same difference in many answers is reported once.
+    // A difference that many answers have is reported once.
     let mut kinds: Vec<(&Delta, usize)> = Vec::new();
     for delta in unlisted {
         let same = |other: &Delta| {

@@ -47,7 +47,7 @@ impl OwnPod {
     }
 }
 
-/// Of CPU shares and thousandths of cores.
+/// The values for these thousandths of cores and bytes; on cgroup v2 a weight in place of CPU shares.
 fn values(milli_cpu: u64, memory: u64) -> GroupValues {
     let shares = milli_cpu * 1024 / 1000;
     let weight = 1 + (shares - 2) * 9999 / 262_142;

@@ -118,7 +118,7 @@ impl Row {
         pod
     }
 
-    /// The same pod, for this node: nothing schedules it.
+    /// The pod of this row for this node: nothing schedules it.
     pub(crate) fn placed(&self, node: &str) -> Value {
         let resources = self.resources.clone();
         let mut pod = pod(node, &self.pod(node), "sleep 100000", resources);

@@ -18,7 +18,7 @@ const ONLINE: [&str; 2] = ["ls", "ls-burstable"];
 struct Others<'a> {
     groups: &'a Groups,
     owned: Vec<String>,
-    /// Of online pods, whose cpusets do not follow the load of the machine.
+    /// The groups of online pods, whose cpusets do not follow the load of the machine.
     online: Vec<String>,
     before: Vec<Option<GroupValues>>,
     cpus: Vec<Option<String>>,

@@ -124,7 +124,7 @@ fn missing_kinds_are_reported_once_and_watched_when_they_appear() {
         &[],
         &["--runtime-config=policy/v1=false,storage.k8s.io/v1/csistoragecapacities=false"],
     );
-    // Of this kind there is a version that we do not know.
+    // This kind has only a version that we do not know.
     let mut definition: Value = serde_saphyr::from_str(CUSTOM).unwrap();
     let mut known = definition["spec"]["versions"][0].clone();
     definition["spec"]["versions"][0]["name"] = json!("v9");

@@ -46,12 +46,12 @@ pub(crate) fn start(controllers: &[&str]) -> ControlPlane {
     start_with(controllers, &[])
 }
 
-/// The same, with more flags for kube-apiserver.
+/// A control plane with what the manifests have, and more flags for kube-apiserver.
 pub(crate) fn start_with(controllers: &[&str], apiserver_flags: &[&str]) -> ControlPlane {
     start_as(Vec::new(), controllers, apiserver_flags)
 }
 
-/// The same, with these users, too.
+/// A control plane with what the manifests have, more flags for kube-apiserver, and these users.
 pub(crate) fn start_as(
     users: Vec<e2e::User>,
     controllers: &[&str],
@@ -78,7 +78,7 @@ pub(crate) fn apply(control_plane: &ControlPlane, objects: Vec<Value>) {
     apply_with(control_plane, objects, &[]);
 }
 
-/// The same with more flags of kubectl.
+/// Applies objects as [`apply`] does, with more flags of kubectl.
 pub(crate) fn apply_with(control_plane: &ControlPlane, mut objects: Vec<Value>, flags: &[&str]) {
     objects.retain(|object| object["kind"] != "Deployment");
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
@@ -165,7 +165,7 @@ pub(crate) fn check_permissions(control_plane: &ControlPlane) {
     check_permissions_of(control_plane, USER);
 }
 
-/// The same for another user.
+/// The user sent requests, and none that was forbidden. Not for API servers that were restarted.
 pub(crate) fn check_permissions_of(control_plane: &ControlPlane, user: &str) {
     let mut requests = requests_of(control_plane, user);
     assert!(!requests.is_empty(), "the audit log has nothing of {user}");
@@ -181,7 +181,7 @@ pub(crate) fn requests(control_plane: &ControlPlane) -> Vec<Request> {
     requests_of(control_plane, USER)
 }
 
-/// The same for another user.
+/// What this user sent, oldest first.
 pub(crate) fn requests_of(control_plane: &ControlPlane, user: &str) -> Vec<Request> {
     let mut requests = control_plane.audit().unwrap();
     requests.retain(|request| request.user == user);

@@ -22,7 +22,7 @@ pub(crate) fn create_pods(control_plane: &ControlPlane, count: usize, spec: &Val
     });
 }
 
-/// The same with pods of one's own.
+/// Creates the pods that `make` returns, many at a time.
 pub(crate) fn create_all(
     control_plane: &ControlPlane,
     count: usize,

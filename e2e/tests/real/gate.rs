@@ -41,7 +41,7 @@ impl Gated {
         Self::start_with(failure, timeout, audited, &[])
     }
 
-    /// The same, with more flags for kube-apiserver.
+    /// Starts with more flags for kube-apiserver.
     pub(crate) fn start_with(
         failure: Failure,
         timeout: Option<u32>,

@@ -65,7 +65,8 @@ fn the_gate_uses_every_permission_of_its_manifest() {
         api.get(SLICE).map_err(|error| format!("{error:#}"))
     });
     gate.terminate().unwrap();
-    // Of another family: the type of an EndpointSlice cannot change. And of the same family.
+    // The second replica has an address of another family: the type of an EndpointSlice cannot change. The third has one of the
+    // same family.
     for (name, advertised) in [("second", "2001:db8::7"), ("third", "2001:db8::8")] {
         let advertise = format!("--advertise-address={advertised}");
         // Health and metrics for other machines need authentication.

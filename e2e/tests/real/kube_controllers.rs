@@ -291,7 +291,7 @@ fn settled(value: &Value) -> Option<Value> {
         "creationTimestamp",
         "controller-uid",
         "batch.kubernetes.io/controller-uid",
-        // Of the node, which is the choice of the scheduler.
+        // A label of the node, which is the choice of the scheduler.
         "topology.kubernetes.io/zone",
     ];
     match value {

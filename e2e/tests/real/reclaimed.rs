@@ -413,7 +413,7 @@ fn reclaimed_capacity_stays_consistent_while_reports_change_and_schedulers_are_k
     });
 }
 
-/// Of every node: what it lends, what is taken of that, and how many pods it has.
+/// The accounts of every node: what it lends, what is taken of that, and how many pods it has.
 type Accounts = BTreeMap<String, (i64, i64, i64)>;
 
 /// As `/debug/cache` has it.

@@ -1,4 +1,4 @@
-//! The same cluster and the same pods, one at a time, for kube-scheduler and for us.
+//! kube-scheduler and our scheduler place equal pods, one at a time, in one cluster.
 //!
 //! Each pod is placed by us first and taken away; then kube-scheduler places it, and there it stays for the next ones. So
 //! both see the same cluster every time. Their messages must be equal to the letter, and our node must be one of those that
@@ -97,9 +97,9 @@ struct Preemption {
     victims: Vec<String>,
     /// The preemptor, before its victim is gone.
     waiting: Outcome,
-    /// Of the victim; the scheduler's name is left out of it.
+    /// The condition of the victim; the scheduler's name is left out of it.
     disruption: [String; 3],
-    /// Of the victim; the pod's uid is left out of it.
+    /// The event of the victim; the pod's uid is left out of it.
     event: [String; 4],
     /// The pod once the victim has left.
     placed: Outcome,

@@ -144,7 +144,7 @@ impl Fixture {
         (process, address)
     }
 
-    /// The same, which may never answer.
+    /// One replica with the permissions of the manifests, which may never answer.
     pub(crate) fn start_webhook(&self, name: &str, flags: &[&str]) -> Process {
         let user = deployed::account(&self.control_plane, NAMESPACE, "tidepool-webhook");
         let kubeconfig = self.control_plane.logs().join(format!("{name}.kubeconfig"));

@@ -48,7 +48,7 @@ const TOLERANCE_OF_OTHER_COMPILERS: f64 = 0.15;
 struct Counts {
     /// The first line of `rustc --version`.
     compiler: String,
-    /// Of one decision on 500 nodes, by workload.
+    /// The instructions of one decision on 500 nodes, by workload.
     instructions: BTreeMap<String, u64>,
 }
 

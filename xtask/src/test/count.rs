@@ -43,7 +43,7 @@ pub(super) fn has_no_hits(hits: &[impl Display]) -> Count {
     Count::one(hits.is_empty())
 }
 
-/// Of a failed step, so much of what its tests say about it is shown again at the end.
+/// How many lines of what the tests of a failed step print are shown again at the end.
 const MOST_REPEATED: usize = 200;
 
 /// Runs tests, shows their output as it comes and adds up the `test result:` lines. What failed tests printed is also kept, because

@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::count::Count;
 
-/// Of the names of steps.
+/// The width of the column with the names of steps.
 pub(super) const WIDTH: usize = 18;
 
 pub(super) struct Outcome {

@@ -185,7 +185,7 @@ pub(super) const STEPS: &[Step] = &[
             let mut command = chaos::command()?;
             match suite.full {
                 true => command.arg("--minutes=30"),
-                // The same faults in every run: if it fails, the last change is the cause.
+                // Every run has the same faults: if it fails, the last change is the cause.
                 false => command.args(["--minutes=1", "--seed=1"]),
             };
             passes(&mut command)
@@ -319,7 +319,7 @@ impl<'a> Suite<'a> {
         self.cargo_test_with(&[], binaries, flags)
     }
 
-    /// The same with the real control plane.
+    /// Runs these test binaries with the real control plane.
     fn real_test(&mut self, binaries: &[&str], flags: &[&str]) -> Result<Count> {
         Self::build_tidepool()?;
         let programs = controlplane::directory()?;

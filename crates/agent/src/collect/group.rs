@@ -97,7 +97,7 @@ impl Files<'_> {
     }
 }
 
-/// The same error; its code says whether the group has ended.
+/// A copy of the error; its code says whether the group has ended.
 fn copy(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),

@@ -25,7 +25,7 @@ pub(super) struct Machine {
 #[derive(Debug)]
 struct CpuTimes {
     at: Timestamp,
-    /// Of the machine's own clock, read together with the ticks.
+    /// The time of the machine's own clock, read together with the ticks.
     uptime: Option<Duration>,
     ticks: BTreeMap<u32, CpuTicks>,
 }

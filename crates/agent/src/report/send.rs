@@ -26,7 +26,7 @@ pub struct SendState {
 pub struct SendCounts {
     pub sent: u64,
     pub failed: u64,
-    /// Of the last attempt.
+    /// The error of the last attempt; none if it succeeded.
     pub failure: Option<String>,
 }
 

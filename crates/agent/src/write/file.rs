@@ -17,7 +17,7 @@ pub(super) const MIGRATE: &str = "cpuset.memory_migrate";
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct File {
     pub depth: u8,
-    /// Of the group, relative to the kubelet's root group.
+    /// The path of the group, relative to the kubelet's root group.
     pub path: String,
     pub controller: Controller,
     pub name: &'static str,
@@ -29,7 +29,7 @@ impl File {
         format!("{}/{}", self.path, self.name)
     }
 
-    /// The same file of the pod, if this is one of a container.
+    /// The file of the same name in the group of the pod, if this is one of a container.
     pub fn of_pod(&self) -> Option<Self> {
         let (path, _) = self.path.rsplit_once('/').filter(|_| self.depth == 3)?;
         Some(Self {

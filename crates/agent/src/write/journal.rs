@@ -130,7 +130,7 @@ fn parse(text: &[u8], count: Option<&[u8]>) -> Journal {
     let records: Vec<Option<(File, String)>> = records.map(|line| record(line)).collect();
     let bad = records.iter().filter(|it| it.is_none()).count();
     let mut originals: Originals = records.into_iter().flatten().collect();
-    // Of the first version it may be cut off anywhere, and still look whole.
+    // The tail of a journal of the first version may be cut off anywhere, and still look whole.
     originals.extend(record(tail).filter(|_| !is_first_version));
     let good = originals.len();
     let damage = match (bad, counted) {

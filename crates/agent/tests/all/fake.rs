@@ -151,7 +151,7 @@ impl FakeNode {
         }
     }
 
-    /// The same on cgroup v1.
+    /// A group of cgroup v1 with this CPU time and memory.
     pub(crate) fn set_group_v1(&self, path: &str, cpu_micros: u64, memory: u64) {
         let nanos = cpu_micros * 1000;
         self.write(

@@ -88,7 +88,7 @@ impl Node {
         writer.apply(&mut self.model, &self.tree, settings, now)
     }
 
-    /// Of the pod and its container.
+    /// The effective CPUs of the pod and of its container.
     fn effective_cpus(&self, uid: &str) -> [String; 2] {
         let pod = pod_path(uid);
         [pod.clone(), format!("{pod}/{}", container_of(uid))].map(|group| {

@@ -181,9 +181,9 @@ struct KeySeed<'a, K> {
 
 enum ArgKey<T> {
     Plugin(T),
-    /// Of the override at this position.
+    /// The key of the override at this position.
     Overridden(usize),
-    /// Of all arguments.
+    /// A key that all arguments have: `apiVersion` or `kind`.
     Head,
 }
 

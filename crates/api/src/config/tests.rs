@@ -108,7 +108,7 @@ fn defaults_of_v1_at_every_point() {
     }
 }
 
-/// Of these names, those that are built in.
+/// The names of built-in plugins among these.
 fn present(names: &'static str) -> Vec<&'static str> {
     names
         .split_whitespace()

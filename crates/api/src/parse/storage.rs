@@ -18,7 +18,7 @@ const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 const MIGRATED_PLUGINS: &str = "storage.alpha.kubernetes.io/migrated-plugins";
 
-/// Of objects that say where the storage of their own author is: a user who forges them can only keep own pods from running.
+/// An annotation of an object that says where its author's storage is: a user who forges it can only keep own pods from running.
 fn annotation<'a>(meta: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     meta.annotations.get(key).map(String::as_str)
 }

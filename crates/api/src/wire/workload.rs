@@ -15,7 +15,7 @@ pub struct Service {
     pub spec: ServiceSpec,
 }
 
-/// Of services and replication controllers: plain pairs.
+/// The spec of services and replication controllers: their selector is plain pairs.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ServiceSpec {

@@ -245,7 +245,7 @@ fn with_disruption(budget: &Value, pod: &str) -> Value {
 }
 
 impl Call {
-    /// The same request for another object of the same namespace.
+    /// This request for another object of the same namespace.
     pub(super) fn on(&self, group: &str, plural: &str, name: &str) -> Result<Call, Status> {
         let registry = self.server.registry();
         let served = registry.find_resource(group, plural);

@@ -1,6 +1,6 @@
 //! Fault injection for tests: a tower layer that delays, refuses, loses and truncates, by counting rules.
 //!
-//! The same rules and the same requests give the same faults: nothing is random.
+//! Equal rules and equal requests give equal faults: nothing is random.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -175,13 +175,13 @@ impl Object {
         self.parsed_once()
     }
 
-    /// The same, parsed only once whatever its size: for few objects that every write looks at.
+    /// The object, parsed only once whatever its size: for few objects that every write looks at.
     pub(crate) fn parsed_once(&self) -> Arc<Value> {
         let parsed = self.parsed.get_or_init(|| Arc::new(self.to_value()));
         Arc::clone(parsed)
     }
 
-    /// The same state under a later revision: what a deletion, or leaving a selector, shows.
+    /// This state under a later revision: what a deletion, or leaving a selector, shows.
     pub(crate) fn reissued(&self, change: Change, revision: u64) -> Self {
         let head = String::from_utf8_lossy(self.head());
         let (mut line, mut layout) = line_start(change, &head, self.line.len() + 8);

@@ -165,7 +165,7 @@ impl Table {
             .collect()
     }
 
-    /// The same as it was at a past revision: later changes are undone, newest first.
+    /// The objects of [`Self::scan`] as they were at a past revision: later changes are undone, newest first.
     pub(super) fn scan_at(
         &self,
         prefix: &str,

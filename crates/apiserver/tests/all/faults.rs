@@ -16,7 +16,7 @@ fn configmap(name: &str) -> ConfigMap {
     object
 }
 
-/// The same cluster through faults and past them.
+/// A cluster, with a client that faults affect and a client that they do not.
 fn cluster() -> (Faults, Api<ConfigMap>, Api<ConfigMap>) {
     let cluster = Cluster::new(Options::default());
     let faults = Faults::new();

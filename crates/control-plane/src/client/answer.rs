@@ -67,7 +67,8 @@ pub(crate) async fn send(
     }
 }
 
-/// The same for a page of a list, and whether it is protobuf. Its head and each piece arrive within `silence`.
+/// Sends a request for a page of a list, and reads it within `limit`; the result says whether it is protobuf. The head of the
+/// response and each piece arrive within `silence`.
 pub(crate) async fn receive(
     client: &kube::Client,
     request: Request<Body>,

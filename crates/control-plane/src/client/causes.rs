@@ -19,7 +19,7 @@ pub fn joined<'a>(errors: impl IntoIterator<Item = &'a (dyn Error + 'static)>) -
     text
 }
 
-/// The same for an error of a request; that of a certificate is enough.
+/// The error of a request with its causes; the error of a certificate is enough.
 pub(crate) fn of_request(error: &(dyn Error + 'static)) -> String {
     match tls(error) {
         Some(tls) => of_tls(tls),

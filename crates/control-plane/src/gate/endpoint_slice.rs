@@ -19,7 +19,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct GateEndpoint {
     pub(super) namespace: String,
-    /// Of the Service and of the EndpointSlice.
+    /// The name of the Service and of the EndpointSlice.
     pub(super) name: String,
     pub(super) address: SocketAddr,
     /// The pod of this process, as NAMESPACE/NAME.

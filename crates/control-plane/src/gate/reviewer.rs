@@ -34,7 +34,7 @@ pub(super) struct Reviewer {
     pub(super) own_namespace: String,
     pub(super) metrics: GateMetrics,
     pub(super) begun: Instant,
-    /// Of pods that the watch does not know; each takes up to [`LARGEST_POD`] bytes.
+    /// Limits how many pods that the watch does not know are read at a time; each takes up to [`LARGEST_POD`] bytes.
     pub(super) reads: Semaphore,
 }
 

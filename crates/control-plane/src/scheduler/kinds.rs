@@ -69,7 +69,7 @@ pub(crate) const fn optional(kind: Kind) -> (Kind, Resource) {
     (kind, resource)
 }
 
-/// Of the kinds that the scheduler watches.
+/// The progress of the kinds that the scheduler watches.
 pub(crate) fn progress() -> Progress {
     Progress::new(WATCHED.iter().map(|(_, resource)| resource))
 }

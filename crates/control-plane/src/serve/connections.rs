@@ -28,7 +28,7 @@ use super::slots::{AUTHENTICATED_IDLE_TIMEOUT, OpenRequest, Slot, Slots};
 
 /// From the head of a request to the head of its response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Of HTTP/2, to clients that are silent.
+/// How often HTTP/2 sends a ping to a client that is silent.
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// A connection is shut down at this age, and closed [`SHUTDOWN`] later.
 const MAX_AGE: Duration = Duration::from_secs(300);

@@ -11,7 +11,7 @@ pub(super) const SET: u8 = 0x31;
 pub(super) const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
-/// Of a certificate; absent in version 1.
+/// The tag of a certificate's version; absent in version 1.
 const VERSION: u8 = 0xa0;
 
 pub(super) fn expect<'a>(input: &mut &'a [u8], want: u8) -> Option<&'a [u8]> {

@@ -25,12 +25,12 @@ const AUTHENTICATED: Limit = Limit {
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a complete request.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same for an authenticated client: Prometheus sends a request every minute, or more often.
+/// Without a complete request of an authenticated client: Prometheus sends one every minute, or more often.
 pub(super) const AUTHENTICATED_IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// In this time a connection may be slow because the machine is. Of those that are not older, the silent ones go first.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Of one class of connections.
+/// The limits of one class of connections.
 struct Limit {
     all: usize,
     /// Those of one IP address.

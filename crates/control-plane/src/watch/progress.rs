@@ -14,7 +14,7 @@ const LONGEST_BROKEN: Duration = Duration::from_secs(10);
 /// How often the state is looked at while nothing announces a change.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Of all kinds that a component watches.
+/// The progress of all kinds that a component watches.
 #[derive(Debug)]
 pub struct Progress {
     resources: Vec<&'static Resource>,
@@ -24,7 +24,7 @@ pub struct Progress {
     relist: Notify,
 }
 
-/// Of one kind.
+/// The progress of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct KindProgress {
     /// The resource version up to which everything has been delivered; empty before the first list.

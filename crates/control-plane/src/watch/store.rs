@@ -26,7 +26,7 @@ struct Entry {
 pub(crate) enum Difference {
     New,
     Changed,
-    /// The same version.
+    /// Its version did not change.
     Same,
     /// Another object had the name; its uid.
     Replaced(Name),

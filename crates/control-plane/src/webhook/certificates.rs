@@ -54,7 +54,7 @@ pub enum CertificateOptions {
 #[derive(Debug, Clone)]
 pub struct ManagedCertificate {
     pub namespace: String,
-    /// Of the Secret and of the webhook configurations.
+    /// The name of the Secret and of the webhook configurations.
     pub name: String,
     /// The configurations that trust the certificate.
     pub configurations: &'static [Configuration],
@@ -70,7 +70,7 @@ pub enum Configuration {
     Validating,
     /// A validating one of its own for pods that are created on a node: it is optional.
     NodeNames,
-    /// The same for Evictions that agents create.
+    /// A validating one of its own for Evictions that agents create.
     Evictions,
 }
 

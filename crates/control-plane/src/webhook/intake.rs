@@ -30,7 +30,7 @@ use super::unanswered::Unanswered;
 
 /// An update has the object twice: 18 MiB as a client can write it, and 9 MiB as it can be stored.
 pub(super) const LARGEST_BODY: usize = 32 << 20;
-/// Of a text that is parsed without a look at its values.
+/// The size up to which a text is parsed without a look at its values.
 pub(super) const SMALL_BODY: usize = 32 << 10;
 /// Pods with a hundred containers, or with long annotations, are smaller.
 const MIDDLE_BODY: usize = MIB;

@@ -45,7 +45,7 @@ pub struct GroupResource {
 pub struct ReviewAnswer {
     /// Why the request is refused, for the user.
     pub refusal: Option<String>,
-    /// The same for programs.
+    /// Why the request is refused, for programs.
     pub reason: RefusalReason,
     /// The operations of a JSON patch.
     pub patch: Vec<Value>,

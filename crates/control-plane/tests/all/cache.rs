@@ -56,7 +56,7 @@ async fn listed(fixture: &Fixture) -> BTreeMap<String, [i64; 4]> {
     sums
 }
 
-/// The same, as the scheduler says.
+/// What the scheduler counts for these pods, in the form of [`listed`].
 fn counted(dump: &Value) -> BTreeMap<String, [i64; 4]> {
     let node = |node: &Value| {
         let native = &node["native"];

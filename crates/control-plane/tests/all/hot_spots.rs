@@ -74,7 +74,7 @@ async fn measure(fixture: &Fixture, milli_cpu: u32, pods: &[&str]) {
     measure_at(fixture, jiff::Timestamp::now(), milli_cpu, pods).await;
 }
 
-/// The same by a clock that shows this time.
+/// Writes the NodeMetrics of both nodes by a clock that shows this time.
 async fn measure_at(fixture: &Fixture, at: jiff::Timestamp, milli_cpu: u32, pods: &[&str]) {
     let usage =
         |milli_cpu: u32| json!({"resources": {"cpu": format!("{milli_cpu}m"), "memory": "1Gi"}});

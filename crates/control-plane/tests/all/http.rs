@@ -45,7 +45,7 @@ pub(crate) async fn send_to(
 ) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
-    // Of this version an answer is never in chunks.
+    // HTTP/1.0 has no answers in chunks.
     let request = format!(
         "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
     );
@@ -278,7 +278,7 @@ async fn scores_are_switched_on_and_off() {
     assert!(code == 200 && table.starts_with(first), "{table}");
     assert_eq!(table.lines().count(), 4, "{table}");
 
-    // The same switch under its other name.
+    // This is the other name of the switch.
     let off = send(&fixture, "PUT", "/debug/flags/s", "0\n").await;
     let said = "successfully set debugTopNScores to 0\n";
     assert_eq!(off, (200, said.to_owned()));

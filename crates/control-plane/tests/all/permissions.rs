@@ -264,7 +264,7 @@ fn every_manifest_with_permissions_has_a_test_that_they_are_used() {
     }
 }
 
-/// Of Secrets, a component may read and change its own one, which the manifest creates.
+/// A component may read and change only its own Secret, which the manifest creates.
 #[test]
 fn nothing_is_granted_wholesale() {
     for (file, objects) in manifests() {

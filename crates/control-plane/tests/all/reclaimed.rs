@@ -277,7 +277,7 @@ async fn a_report_that_lends_more_wakes_a_job_at_once() {
     assert!(fastest < Duration::from_millis(100), "{fastest:?}");
 }
 
-/// The same for a tier that grows in the status of a Node.
+/// No timer is between a tier that grows in the status of a Node and the pod that waits for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tier_that_grows_wakes_a_pod_at_once() {
     let mut fixture = Fixture::new().await;

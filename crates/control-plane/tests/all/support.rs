@@ -248,7 +248,7 @@ impl Reviews {
         }
         self.0.1.fetch_add(1, Ordering::Relaxed);
         assert_eq!(spec["user"], "reader");
-        // Of a token, or of a client certificate.
+        // The groups of a token, or of a client certificate.
         let groups = [json!(["g"]), json!(["g", "system:authenticated"])];
         assert!(groups.contains(&spec["groups"]), "{spec}");
         let (path, verb) = (
@@ -323,7 +323,7 @@ where
     within(Duration::from_secs(120), what, attempt).await
 }
 
-/// The same with a time limit for what takes longer.
+/// Repeats the attempt until it succeeds, with a time limit for what takes longer.
 pub(crate) async fn within<T, E: Debug, F>(
     limit: Duration,
     what: &str,

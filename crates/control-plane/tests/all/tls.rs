@@ -115,7 +115,7 @@ async fn ask(client: &kube::Client, path: &str) -> (u16, String) {
     (code, String::from_utf8_lossy(&body).into_owned())
 }
 
-/// The same with this certificate and token.
+/// Status and body of a request with this certificate and token.
 async fn get(
     fixture: &Fixture,
     path: &str,
@@ -356,7 +356,7 @@ async fn certificates_expire_while_they_are_in_use() {
     fixture.schedule_by(Reviews::default().wrap(&fixture), options);
     let authority = authority("ca");
     publish(&fixture, &authority).await;
-    // The same connection, before and after the end of the client's certificate.
+    // One connection, before and after the end of the client's certificate.
     let reader = Identity::client(directory.path(), &authority, ("reader", "g"), soon(2));
     let client = client(&fixture, Some(&reader), None);
     assert_eq!(ask(&client, "/metrics").await.0, 200);

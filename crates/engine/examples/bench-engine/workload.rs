@@ -60,17 +60,17 @@ pub(crate) enum Workload {
     Reclaimed,
     /// The pods of `Basic` under a ResourcePolicy: three units with a cap, one percent of the nodes in the first.
     Policy,
-    /// The same policy and other pods: the cost of the plugin for pods without a policy.
+    /// The pods of `Basic`; the ResourcePolicy selects other pods: the cost of the plugin for pods without a policy.
     WithoutPolicy,
     /// Every pod gets a whole NUMA zone; nodes have four.
     Numa,
     /// The pods of `Basic` on such nodes, with the same profile.
     WithoutNuma,
-    /// The same pods and profile on nodes whose reports have no zones, without the plugin for zones.
+    /// The pods of `Basic` on nodes whose reports have no zones, with the profile of `Numa` without the plugin for zones.
     Colocation,
     /// The time of an explanation of a waiting pod.
     Explain,
-    /// The same of a pod that has a node.
+    /// The time of an explanation of a pod that has a node.
     ExplainPlaced,
     /// The time of a copy of all accounts.
     Dump,

@@ -91,7 +91,7 @@ impl Probability {
         Self(share.clamp(0, 100) as u8)
     }
 
-    /// The same request and profile always give the same answer.
+    /// Whether the share includes the request; equal requests and profiles always give equal answers.
     fn includes(self, uid: &str, profile: &str) -> bool {
         let mut hasher = FnvHasher::default();
         hasher.write(format!("{uid}/{profile}").as_bytes());

@@ -73,7 +73,7 @@ impl WrittenQuantity {
         self.amount > Quantity::ZERO
     }
 
-    /// The same amount as a tier resource: cpu in thousandths of a core, memory in bytes.
+    /// This amount as a tier resource: cpu in thousandths of a core, memory in bytes.
     pub(super) fn to_tier(&self, native: Native) -> Self {
         match native {
             Native::Cpu => {

@@ -52,7 +52,7 @@ impl Terms {
         self.of(role).that_can_match(namespace, labels)
     }
 
-    /// The same for preferred terms.
+    /// The preferred terms that can match a pod of this namespace with these labels, each once; others cannot.
     pub fn preferred(
         &self,
         role: TermRole,
@@ -67,7 +67,7 @@ impl Terms {
         self.of(role).carriers(terms)
     }
 
-    /// The same for preferred terms.
+    /// The classes of the pods that carry one of these preferred terms, each once.
     pub(crate) fn preferring(
         &self,
         role: TermRole,

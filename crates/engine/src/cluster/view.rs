@@ -49,7 +49,7 @@ pub struct ReclaimedState<A = Amounts> {
     pub account: AccountState<A>,
 }
 
-/// Of the native account: what the node offers or pods take there, but cpu, memory and pods in any case.
+/// An account. The native one has what the node offers or pods take there, but cpu, memory and pods in any case.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountState<A = Amounts> {

@@ -21,7 +21,7 @@ pub struct ZoneRow {
     pub(crate) is_plain: bool,
     /// Zones that no pod has.
     pub(crate) idle: u8,
-    /// Of each socket; 0 behind the last.
+    /// The zones of each socket; 0 behind the last.
     sockets: [u8; MOST],
     /// What pods without zones of their own request.
     pub(crate) others: ZoneAmounts,
@@ -33,7 +33,7 @@ pub struct ZoneRow {
 }
 
 impl ZoneRow {
-    /// Of a node that reports no zones.
+    /// The row of a node that reports no zones.
     pub(crate) const NONE: Self = Self {
         is_known: true,
         count: 0,

@@ -107,7 +107,7 @@ impl ZoneAmounts {
 pub(crate) struct Lost {
     pub(crate) native: ZoneAmounts,
     pub(crate) reclaimed: Reclaimed,
-    /// Of the pool for reclaimed and batch pods together, what is more than `reclaimed`.
+    /// What is taken from the pool of reclaimed and batch pods beyond `reclaimed`.
     pub(crate) pool: Reclaimed,
 }
 
@@ -209,12 +209,12 @@ impl NodeZones {
         }
     }
 
-    /// The same zones, all idle.
+    /// These zones, all idle.
     pub(crate) fn without_pods(&self) -> Self {
         Self::of(&self.topology, std::iter::empty())
     }
 
-    /// The same zones without their sockets, all idle.
+    /// These zones without their sockets, all idle.
     pub(crate) fn in_one_socket(&self) -> Self {
         let zones = self.topology.zones().iter();
         let zones = zones.map(|zone| Zone {

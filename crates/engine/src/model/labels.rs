@@ -37,7 +37,7 @@ impl Labels {
             .ok()
     }
 
-    /// The same for one of many objects, which mostly have the same keys: the key is mostly where it was before.
+    /// Where the key is in one of many objects, which mostly have equal keys: `hint` is where it was in the object before.
     pub(crate) fn position_near(&self, key: &str, hint: &mut usize) -> Option<usize> {
         let is_there = self.0.get(*hint).is_some_and(|(found, _)| **found == *key);
         if !is_there {
@@ -292,7 +292,7 @@ impl Requirement {
         self.matches_value(labels.get(&self.key))
     }
 
-    /// The same for the value of its key.
+    /// Whether this value of the key matches; `None` stands for a missing label.
     pub(crate) fn matches_value(&self, value: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|listed| **listed == *value);
         match self.operator {

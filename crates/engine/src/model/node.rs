@@ -14,7 +14,7 @@ pub struct Node {
     pub allocatable: Amounts,
     /// [`fingerprint`] of the types and statuses of its conditions: only a change of them matters.
     pub conditions: u64,
-    /// The same of its annotations.
+    /// [`fingerprint`] of its annotations.
     pub annotations: u64,
 }
 
@@ -40,7 +40,7 @@ pub struct NodeSpec {
     pub declared_features: Vec<Name>,
     /// The cluster knows a CustomNodeResource of this node.
     pub reports: bool,
-    /// Of its CustomNodeResource.
+    /// The QoS taints of its CustomNodeResource.
     pub qos_taints: Vec<QosTaint>,
     /// Its CustomNodeResource has the condition `MidLSUnsupported`.
     pub refuses_mid_latency_sensitive: bool,

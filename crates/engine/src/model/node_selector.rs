@@ -214,7 +214,7 @@ impl NodeSelector {
         self.terms.iter().filter_map(of_term).reduce(|a, b| a || b)
     }
 
-    /// The same with one label key in place of another.
+    /// This selector with one label key in place of another.
     pub fn renaming(mut self, key: &str, to: &str) -> Self {
         let parsed = self.terms.iter_mut().flat_map(|term| &mut term.parsed);
         let labels = parsed.flat_map(|term| &mut term.labels);
@@ -224,7 +224,7 @@ impl NodeSelector {
         self
     }
 
-    /// The same with one more requirement in every term, or in a term of its own if there is none.
+    /// This selector with one more requirement in every term, or in a term of its own if there is none.
     pub fn requiring(mut self, requirement: Requirement) -> Self {
         if self.terms.is_empty() {
             self.terms.push(NodeTerm::new(Vec::new(), Vec::new()));

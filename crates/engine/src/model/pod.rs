@@ -20,7 +20,7 @@ pub struct Owner {
 /// without these keys would leave it on the bound pod, where it looks like a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AuthorClaims {
-    /// Of [`super::NUMA_ZONES`]; empty if the text is not valid.
+    /// The zones in [`super::NUMA_ZONES`]; empty if the text is not valid.
     pub zones: Option<ZoneSet>,
     /// There is a [`super::POLICY_UNIT`].
     pub unit: bool,
@@ -88,7 +88,7 @@ pub struct Pod {
     pub warnings: Vec<String>,
     /// It has the annotation [`super::DELETION_COST`], from its owner or from us.
     pub has_deletion_cost: bool,
-    /// Of how many nodes the scores are logged when the pod gets one, if the pod itself sets it; 0 for none.
+    /// The number of nodes whose scores are logged when the pod gets a node, if the pod itself sets it; 0 for none.
     pub show_scores: Option<u16>,
 }
 
@@ -124,7 +124,7 @@ pub struct PodKind {
     pub anti_affinity: Vec<PodTerm>,
     pub preferred_affinity: Vec<PreferredPodTerm>,
     pub preferred_anti_affinity: Vec<PreferredPodTerm>,
-    /// Of sidecars, then of regular containers; only real ones (port above 0), with defaults filled in.
+    /// The host ports of sidecars, then of regular containers; only real ones (port above 0), with defaults filled in.
     pub ports: Vec<HostPort>,
     /// Claims named by volumes directly, in order; repeated when two volumes name one.
     pub claims: Vec<Name>,
@@ -169,7 +169,7 @@ impl Pod {
         (!self.is_reclaimed() || other.is_reclaimed()) && (!is_tier || other.qos >= self.qos)
     }
 
-    /// The same for victims that an extender or a hook chose.
+    /// Whether this pod may evict a victim that an extender or a hook chose.
     pub fn may_evict(&self, other: &Self) -> bool {
         let is_tier = self.qos >= QosClass::MidLatencySensitive;
         let is_bound = self.is_reclaimed() || is_tier;

@@ -111,7 +111,7 @@ pub struct ReclaimedRequests {
     pub wanted: Reclaimed,
     /// What the pod occupies once it is there.
     pub placed: Reclaimed,
-    /// The same with defaults for containers that do not say.
+    /// What the pod occupies, with defaults for containers that do not say.
     pub non_zero: Reclaimed,
 }
 

@@ -8,7 +8,7 @@ use super::{
 
 /// Accounted for a container that does not say how much cpu it wants, where that must not look like nothing.
 pub const DEFAULT_MILLI_CPU: i64 = 100;
-/// The same for memory: 200 MiB.
+/// Accounted for a container that does not say how much memory it wants: 200 MiB.
 pub const DEFAULT_MEMORY: i64 = 200 << 20;
 
 pub type Quantities = BTreeMap<Resource, Quantity>;
@@ -49,9 +49,9 @@ pub struct PodRequests {
     pub wanted: Amounts,
     /// What the pod occupies once it is there, resizes in progress included.
     pub placed: Amounts,
-    /// The same in thousandths of units, if that says more.
+    /// What the pod occupies in thousandths of units, if that says more than `placed`.
     fractions: Option<Box<Amounts>>,
-    /// The same with defaults for containers that do not say.
+    /// What the pod occupies, with defaults for containers that do not say.
     pub placed_non_zero: NonZero,
     /// What scorers of NodeResourcesFit see: defaults for containers that do not say, but no pod level.
     pub scored: Amounts,

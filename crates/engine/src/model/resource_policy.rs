@@ -119,7 +119,7 @@ impl PolicySpec {
         self.best_unit(self.unit_bits(node, &mut 0))
     }
 
-    /// The same of these units.
+    /// The unit with the highest priority among these, and of several the first in the list.
     pub fn best_unit(&self, bits: u32) -> Option<&Unit> {
         let mut best: Option<&Unit> = None;
         for (index, unit) in self.units.iter().enumerate() {
@@ -324,13 +324,13 @@ mod tests {
         ];
         for (max_count, above) in [
             (0, [true; 6]),
-            // Of hash 1: c, a, b. For e nothing of hash 1 is older, for f all of d and e.
+            // The order in hash 1 is c, a, b. For e nothing of hash 1 is older, for f all of d and e.
             (1, [false, true, true, false, false, true]),
             (2, [false, true, false, false, false, true]),
             (3, [false; 6]),
         ] {
             assert_eq!(above_cap(&pods, max_count), above, "{max_count}");
-            // The same by definition.
+            // The definition gives equal results.
             let older = |index: usize| {
                 let of = &pods[index];
                 let is_older =

@@ -112,7 +112,7 @@ pub fn parse_duration(text: &str) -> Result<i64, DurationError> {
     Ok(if negative { -total } else { total })
 }
 
-/// The same, from nanoseconds, as Go writes it: `10s`, `1h30m0s`, `-1.5ms`.
+/// Writes nanoseconds as Go does: `10s`, `1h30m0s`, `-1.5ms`.
 pub fn write_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let all = nanos.unsigned_abs();

@@ -80,9 +80,9 @@ impl ZoneSet {
         self.0.count_ones() as usize
     }
 
-    /// Of the zones that a pod claims, those that its request can need: by id, until `suffices` says that they have all of it
-    /// together. A scheduler gives a pod no set of which a part suffices, and no second zone that others share, so all of its
-    /// zones count; what a user writes beyond that does not.
+    /// The zones that the request of a pod can need, among those that it claims: by id, until `suffices` says that they have all
+    /// of it together. A scheduler gives a pod no set of which a part suffices, and no second zone that others share, so all of
+    /// its zones count; what a user writes beyond that does not.
     #[must_use]
     pub fn needed(self, binding: NumaBinding, suffices: impl Fn(Self) -> bool) -> Self {
         let most = match binding {
@@ -223,7 +223,7 @@ pub struct Topology {
     pub policy: TopologyPolicy,
     /// By id, each once.
     zones: Vec<Zone>,
-    /// Of each socket.
+    /// The zones of each socket.
     sockets: Vec<ZoneSet>,
     /// The zones in which each pod was seen, by uid.
     seen: BTreeMap<Name, ZoneSet>,
@@ -244,7 +244,7 @@ impl Topology {
             || self.zones.iter().zip(&before.zones).any(differs)
     }
 
-    /// Of several zones with one id, the first counts.
+    /// If several zones have one id, the first counts.
     pub fn new(policy: TopologyPolicy, mut zones: Vec<Zone>) -> Self {
         zones.sort_by_key(|zone| zone.id);
         zones.dedup_by_key(|zone| zone.id);
@@ -300,8 +300,8 @@ impl Topology {
         amounts.fold(0, i64::saturating_add)
     }
 
-    /// Of the zones that a pod claims, those that its request can need. Of devices only those count that zones report; the others
-    /// are in no zone.
+    /// The zones that the request of a pod can need, among those that it claims. Only devices that zones report count; other
+    /// devices are in no zone.
     pub fn needed(&self, claim: ZoneSet, binding: NumaBinding, requests: &Amounts) -> ZoneSet {
         let is_known = |resource: &Resource| {
             let mut zones = self.zones.iter();

@@ -38,7 +38,7 @@ pub struct ReclaimedReport {
     pub capacity: CpuMemory,
     /// What reclaimed pods may request: the pool without the requests of batch pods, where both share it.
     pub allocatable: CpuMemory,
-    /// The same by NUMA node; the sum is the node's value.
+    /// What reclaimed pods may request of each NUMA node; the sum is the node's value.
     pub numa: BTreeMap<u32, CpuMemory>,
 }
 

@@ -32,7 +32,7 @@ pub struct Inputs<'a> {
     pub node: Option<&'a LocalNode>,
     /// The pods bound to the node, as last listed or watched; none until they were listed once.
     pub pods: Option<&'a [LocalPod]>,
-    /// Of `/sys/devices/system/cpu`; without them CPUs count as cores of one NUMA node.
+    /// The CPUs in `/sys/devices/system/cpu`; without them CPUs count as cores of one NUMA node.
     pub processors: &'a [Processor],
     /// The distances of each NUMA node to all of them, in the order of their numbers.
     pub distances: Option<&'a BTreeMap<u32, Vec<u32>>>,

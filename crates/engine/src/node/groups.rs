@@ -22,7 +22,7 @@ pub struct GroupClaim {
 pub struct GroupConflict {
     /// Namespace and name.
     pub pod: String,
-    /// Of the pod that has the group.
+    /// Namespace and name of the pod that has the group.
     pub owner: String,
 }
 

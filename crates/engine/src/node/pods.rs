@@ -16,9 +16,9 @@ pub struct LocalNode {
     pub capacity: CpuMemory,
     /// Before amplification: the annotation `node.koordinator.sh/raw-allocatable` where it exists.
     pub allocatable: CpuMemory,
-    /// Of the annotation `node.koordinator.sh/reservation`.
+    /// What the annotation `node.koordinator.sh/reservation` reserves.
     pub reserved: CpuMemory,
-    /// Of the same annotation; no own pod runs there.
+    /// The CPUs that the annotation `node.koordinator.sh/reservation` names; no own pod runs there.
     pub reserved_cpus: CpuSet,
 }
 
@@ -35,7 +35,7 @@ impl LocalNode {
 pub struct LocalPod {
     pub namespace: Name,
     pub name: Name,
-    /// Of the object; the precondition of an eviction.
+    /// The uid of the object; the precondition of an eviction.
     pub uid: Name,
     /// The uid in the name of the cgroup: for a static pod the hash of its file. By [`super::groups::settle`].
     pub group: Name,
@@ -62,7 +62,7 @@ pub struct LocalPod {
     pub is_exclusive: bool,
     /// How a `dedicated_cores` pod with `numa_binding` uses its zones.
     pub numa_binding: Option<NumaBinding>,
-    /// Of the annotation `tidepool.io/numa-zones`. It has no effect without `numa_binding`.
+    /// The zones in the annotation `tidepool.io/numa-zones`. They have no effect without `numa_binding`.
     pub zones: ZoneSet,
 }
 

@@ -36,7 +36,7 @@ pub struct Grant {
     pub milli_cpu: i64,
     /// Never empty on a node with CPUs.
     pub cpus: CpuSet,
-    /// The same amount as a quota of `besteffort`, instead of the cpusets.
+    /// The agent sets the amount as a quota of `besteffort`, instead of the cpusets.
     pub is_quota: bool,
 }
 

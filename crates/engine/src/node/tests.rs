@@ -170,7 +170,7 @@ impl Fixture {
         self.step_with(|_| {})
     }
 
-    /// The same with changed inputs.
+    /// One period later, with a new sample and changed inputs.
     fn step_with(&mut self, change: impl FnOnce(&mut Inputs<'_>)) -> Advice {
         self.now = self.now.plus(Duration::from_secs(1));
         self.add_up();

@@ -117,7 +117,7 @@ const MOST_SAMPLES: usize = 3600;
 
 impl UsageHistory {
     pub(super) fn push(&mut self, at: Timestamp, used: ClassUse, keep: Duration) {
-        // The same sample may be seen twice, and a clock that went back starts a new history.
+        // A sample may be seen twice, and a clock that went back starts a new history.
         match self.samples.back() {
             Some((last, _)) if *last == at => return,
             Some((last, _)) if *last > at => self.samples.clear(),

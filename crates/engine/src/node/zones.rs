@@ -15,7 +15,7 @@ const MOST_ALLOCATIONS: usize = 512;
 pub struct ZoneReport {
     pub number: u32,
     pub socket: u32,
-    /// Of the CPUs that are online.
+    /// Its CPUs that are online, and its allocatable memory.
     pub capacity: CpuMemory,
     /// Without reserved CPUs.
     pub allocatable: CpuMemory,

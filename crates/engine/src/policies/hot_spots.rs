@@ -34,7 +34,7 @@ pub struct HotSpotSettings {
     pub per_node: usize,
     /// The time between two moves of pods of one workload.
     pub workload_pause: Duration,
-    /// The same for Mid+BE pods.
+    /// The time between two moves of Mid+BE pods of one workload.
     pub mid_best_effort_pause: Duration,
     /// Pods that are moved in a minute, in the whole cluster.
     pub per_minute: usize,
@@ -66,7 +66,7 @@ pub struct HotSpotInputs<'a> {
     pub cluster: &'a Cluster,
     /// By node.
     pub metrics: &'a BTreeMap<Name, NodeMetric>,
-    /// Of the scheduler. A pod whose scheduler has none is evaluated with the first one.
+    /// The profiles of the scheduler. A pod whose scheduler has none is evaluated with the first one.
     pub profiles: &'a [Profile],
 }
 

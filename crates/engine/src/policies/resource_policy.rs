@@ -60,7 +60,7 @@ impl PolicyPod {
 pub struct PolicyActions {
     /// Pods whose annotations are not as they should be, in the order of their names.
     pub costs: Vec<(Arc<PolicyPod>, CostChange)>,
-    /// Of every policy, in their order.
+    /// The status of every policy, in their order.
     pub statuses: Vec<PolicyStatus>,
 }
 

@@ -31,7 +31,7 @@ pub const SCHEDULER_NOT_FOUND: &str = "SchedulerNotFound";
 
 /// Lease durations beyond this count as this: a name must not stay after its scheduler ended.
 const LONGEST_LEASE: Duration = Duration::from_secs(300);
-/// Of a Lease that has none; kube-scheduler's default.
+/// The duration of a Lease that has none; kube-scheduler's default.
 const USUAL_LEASE: Duration = Duration::from_secs(15);
 /// After the duration of the Lease, since a renewal takes its time to be seen; and after its release, until another replica
 /// takes it.
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Namespaces with Leases that do not count; more are not named.
 const MOST_NAMESPACES_NAMED: usize = 20;
-/// Of each of these namespaces.
+/// Leases that are known in each of these namespaces.
 const MOST_LEASES_KNOWN: usize = 100;
 
 /// A Lease that names schedulers.

@@ -205,7 +205,7 @@ impl Hooks {
             })
     }
 
-    /// The same for the chosen node.
+    /// The chosen node that the plugins of a point see.
     pub(crate) fn node<'n>(
         &self,
         point: Point,
@@ -219,7 +219,7 @@ impl Hooks {
         }
     }
 
-    /// The same for all nodes.
+    /// The nodes that the plugins of a point see, all of them.
     pub(crate) fn cluster<'a>(
         &self,
         point: Point,

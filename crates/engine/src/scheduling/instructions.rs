@@ -58,7 +58,7 @@ pub enum Outcome {
         pod: Arc<Pod>,
         node: Name,
         by: Binder,
-        /// Of the Binding: the API server copies them to the pod.
+        /// The annotations of the Binding: the API server copies them to the pod.
         annotations: Annotations,
     },
     /// Do this work, plugin by plugin, and report [`Input::Prepared`]. First write the node into
@@ -77,8 +77,8 @@ pub enum Outcome {
     },
     /// The pod waits again: write its condition and an event.
     Park(Failure),
-    /// The same, with a preemption: evict the victims, the last one after all others, then report
-    /// [`Input::PreemptionDone`].
+    /// The pod waits again, after a preemption: write its condition and an event, evict the victims, the last one after all
+    /// others, then report [`Input::PreemptionDone`].
     Preempt {
         failure: Failure,
         node: Name,

@@ -48,7 +48,7 @@ impl Profile {
         }
     }
 
-    /// The same with another order at one point. Plugins that are not in the order do not run there.
+    /// This profile with another order at one point. Plugins that are not in the order do not run there.
     pub fn with_order(mut self, point: Point, order: Vec<usize>) -> Self {
         self.order[point as usize] = order;
         self

@@ -204,13 +204,13 @@ impl PodBuilder {
         self
     }
 
-    /// Of the level that lives on what others leave idle.
+    /// Sets the level that lives on what others leave idle.
     pub fn reclaimed(mut self) -> Self {
         self.pod.level = QosLevel::Reclaimed;
         self
     }
 
-    /// Of level dedicated_cores with `numa_binding`.
+    /// Sets the level dedicated_cores with `numa_binding`.
     pub fn dedicated(mut self, exclusive: Option<bool>) -> Self {
         self.pod.level = QosLevel::Dedicated;
         self.pod.enhancements = Enhancements {

@@ -53,7 +53,7 @@ fn scheduler() -> Scheduler {
     Scheduler::new(vec![profile], Settings::default()).unwrap()
 }
 
-/// Of the zones in the annotation of a pod, those that its request can need.
+/// The zones that the request of a pod can need, among those in its annotation.
 fn needed(pod: &Pod) -> ZoneSet {
     let (Some(zones), Some(binding)) = (pod.zones, pod.numa_binding()) else {
         return ZoneSet::EMPTY;

@@ -137,7 +137,7 @@ fn due(
 
 fn new(cron: &CronJob, due: Timestamp, zone: &TimeZone) -> NewJob {
     let template = &cron.spec.job_template;
-    // The same time has the same name, so that no time gets two Jobs.
+    // Equal times give equal names, so that no time gets two Jobs.
     let name = format!("{}-{}", cron.name(), due.as_second() / 60);
     let mut meta = json!({"name": name, "ownerReferences": [controlled_by(cron)]});
     for key in ["labels", "annotations"] {

@@ -266,7 +266,7 @@ fn conditions(mut written: Vec<NodeCondition>, now: Timestamp) -> Vec<NodeCondit
     written
 }
 
-/// The same node with a fresh heartbeat in its own conditions.
+/// Sets a fresh heartbeat in the node's own conditions.
 pub(super) fn with_heartbeat(mut node: Node, now: Timestamp) -> Node {
     let conditions = node
         .status

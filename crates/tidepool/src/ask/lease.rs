@@ -148,7 +148,7 @@ fn one(mut leaders: Vec<Leader>) -> Result<Option<Leader>, Missing> {
             .collect();
         return Err(Missing::Several(all.join(" or ")));
     }
-    // Of a leader that crashed the Lease stays, and the next one may have its address.
+    // The Lease of a leader that crashed stays, and the next leader may have its address.
     leaders.sort_by_key(|leader| leader.renewed);
     Ok(leaders.pop())
 }

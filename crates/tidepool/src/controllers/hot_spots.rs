@@ -38,7 +38,7 @@ pub(super) struct HotSpotFlags {
     /// A node is cool if its pods use no more of its CPU than this; pods are evicted only while some node is cool.
     #[arg(long, value_name = "PERCENT", default_value_t = 45, value_parser = percent())]
     hot_spot_low_cpu: u32,
-    /// The same for memory; a cool node is below both.
+    /// A node is cool if its pods use no more of its memory than this, and no more of its CPU than --hot-spot-low-cpu.
     #[arg(long, value_name = "PERCENT", default_value_t = 55, value_parser = percent())]
     hot_spot_low_memory: u32,
     /// The time between two rounds, in which all nodes are judged.
@@ -56,7 +56,7 @@ pub(super) struct HotSpotFlags {
     /// Shortest time between two evictions of pods of one workload.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = component::duration)]
     hot_spot_workload_pause: Duration,
-    /// The same for Mid+BE pods.
+    /// Shortest time between two evictions of Mid+BE pods of one workload.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = component::duration)]
     hot_spot_mid_be_pause: Duration,
     /// The configuration of the scheduler, by which the controller decides whether a pod fits elsewhere [default: that of

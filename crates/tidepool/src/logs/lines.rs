@@ -79,7 +79,7 @@ struct Line<'a> {
 struct Fields {
     /// Without truncation and escapes.
     whole: bool,
-    /// Of an event of the `log` crate.
+    /// The target of an event of the `log` crate.
     target: Option<String>,
     all: Vec<(&'static str, Value)>,
 }

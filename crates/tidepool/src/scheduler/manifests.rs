@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(ours["kind"], theirs["kind"]);
             let name = ours["metadata"]["name"].as_str().unwrap();
             assert!(name.starts_with("batch-tidepool-scheduler"), "{name}");
-            // The same rights, on another Lease.
+            // The permissions are equal, on another Lease.
             let rules = theirs["rules"].to_string();
             let rules = rules
                 .replace("\"tidepool-scheduler\"", "\"batch-tidepool-scheduler\"")

@@ -144,7 +144,7 @@ pub(super) struct NodeView<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) waiting: usize,
-    /// Of schedulers that do not run here.
+    /// Pods of schedulers that do not run here.
     pub(super) foreign: usize,
     pub(super) starting: usize,
     pub(super) running: usize,

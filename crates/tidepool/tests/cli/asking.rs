@@ -430,7 +430,7 @@ leaderElection: {resourceNamespace: infra, resourceName: lock}
     }
 }
 
-/// The same kubeconfig ends every command alike, and each cause is printed once.
+/// An unusable kubeconfig ends every command alike, and each cause is printed once.
 #[test]
 fn an_unusable_kubeconfig_or_certificate_is_one_sentence_in_every_command() {
     let home = tempfile::tempdir().unwrap();

@@ -24,7 +24,7 @@ use crate::{PATIENCE, Up, client, tidepool};
 
 const CPU_USE: &str = "tidepool.io/cpu-use";
 const HOT: &str = "node-001";
-/// Of a node of 16 cores.
+/// What a pod uses of a node with 16 cores, in thousandths of a core.
 const POD_USE: i64 = 1500;
 
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -456,7 +456,7 @@ fn an_extender_that_cannot_be_asked_is_no_good_to_either() {
     assert!(checked.stdout.starts_with(&line), "{}", checked.stdout);
     let used = run_on(&["scheduler", "--kubeconfig=/nowhere", "--config"], &text);
     assert_eq!(used.code, Some(1), "{}", used.stderr);
-    // The same line, after a sentence that names `config check`.
+    // Here the line follows a sentence that names `config check`.
     let head = "tidepool: cannot use FILE; `tidepool config check FILE` reports warnings too\n";
     assert!(
         used.stderr.starts_with(&[head, &line].concat()),

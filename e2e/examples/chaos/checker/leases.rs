@@ -43,7 +43,7 @@ impl Leases {
                 if !holder.is_empty() {
                     leases.identities.insert(write.by, holder.clone());
                 }
-                // The same write may be sent again.
+                // A write may be sent again.
                 let key = (holder, text(&spec["renewTime"]));
                 writes.entry(key).or_insert(write);
             }

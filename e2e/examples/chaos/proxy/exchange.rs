@@ -85,7 +85,7 @@ enum Harm {
     AnswerInstead(u16),
     /// The API server applies it, and there is no answer: the stream breaks.
     Break,
-    /// The same, and the stream stays open.
+    /// The API server applies it, and there is no answer: the stream stays open.
     Silence,
     Late(Duration),
     LateAnswer(Duration),

@@ -73,7 +73,7 @@ impl World {
         })
     }
 
-    /// The same cluster as if nothing were nominated.
+    /// This cluster as if nothing were nominated.
     pub(super) fn without_nominated(&self) -> Result<Cluster> {
         load(&self.objects)
     }

@@ -8,7 +8,7 @@ use super::super::build::find;
 use super::{Effective, EffectivePluginConfig, EffectiveProfile};
 
 impl Effective {
-    /// The same in v1, with warnings about settings that v1 lacks.
+    /// This configuration in v1, with warnings about settings that v1 lacks.
     pub fn in_v1(&self, plugins: &[Entry]) -> (Self, Vec<String>) {
         let mut converted = self.clone();
         let mut warnings = Vec::new();

@@ -138,7 +138,7 @@ impl State {
         }
     }
 
-    /// The same for a status.
+    /// Observes an own write of a status, before the watch shows it.
     pub(super) fn wrote_status(&self, policy: &Policy, status: ResourcePolicyStatus, version: u64) {
         let mut contents = self.lock();
         let policies = contents.policies.get_mut(&policy.model.namespace);

@@ -27,7 +27,7 @@ impl Annotations {
         }
     }
 
-    /// The same for a scheduler with profiles of these names.
+    /// Adds the names of the profiles of a scheduler.
     pub(crate) fn with_scheduler_names(mut self, names: &[String]) -> Self {
         self.scheduler_names = Some(names.join(","));
         self

@@ -28,7 +28,7 @@ pub(crate) struct Timings {
     decision: Mutex<Decision>,
 }
 
-/// Of one profile.
+/// The counters of one profile.
 struct EvaluationCounters {
     name: ProfileName,
     /// For each point of [`COUNTED`]: the counters by plugin index; `None` for plugins that are not enabled there.

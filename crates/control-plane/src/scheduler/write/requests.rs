@@ -108,8 +108,8 @@ impl Call {
         self.send_retrying_tracked(sender).await.0
     }
 
-    /// The same; also returns whether a response was lost, so that the request may have been applied before the last
-    /// response.
+    /// Sends it up to [`TRIES`] times, and also returns whether a response was lost, so that the request may have been applied
+    /// before the last response.
     pub(crate) async fn send_retrying_tracked(
         &self,
         sender: &impl Sender,

@@ -68,7 +68,7 @@ fn an_allowed_bind_takes_capacity_at_once() {
     assert_eq!(bind(&mut gate, &big("a")), "ok");
     assert_eq!(bind(&mut gate, &big("b")), FULL);
     assert_eq!(gate.holds(), 1);
-    // The same bind again, as after a lost answer.
+    // A bind is repeated, as after a lost answer.
     assert_eq!(bind(&mut gate, &big("a")), "ok");
     assert_eq!(gate.holds(), 1);
 

@@ -16,7 +16,7 @@ pub(super) struct StorageIndexes {
     free: HashMap<Name, LabelIndex<(Quantity, Name)>>,
     /// Volumes for a claim, by its namespace and name.
     reserved: HashMap<(Name, Name), BTreeSet<Name>>,
-    /// The same for volumes that a pod was promised.
+    /// Volumes that a pod was promised, by the namespace and name of the claim.
     promised: HashMap<(Name, Name), BTreeSet<Name>>,
     /// Capacities by class: limit, namespace and name, by the labels of nodes that they are for.
     capacities: HashMap<Name, LabelIndex<(Quantity, Name, Name)>>,

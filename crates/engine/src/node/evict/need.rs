@@ -68,7 +68,7 @@ pub struct Satisfaction {
 }
 
 impl Satisfaction {
-    /// Of the pods that are suppressed.
+    /// The figures of the pods that are suppressed.
     pub fn of(candidates: &[EvictionCandidate<'_>], limit: i64) -> Self {
         let suppressed = candidates.iter().filter(|it| it.pod.is_suppressed());
         let sum = |of: fn(&EvictionCandidate<'_>) -> CpuMemory| -> CpuMemory {

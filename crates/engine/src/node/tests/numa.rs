@@ -491,7 +491,7 @@ fn zones_are_reported_with_their_owners() {
     );
 }
 
-/// Of a random pod: its class, the zones that it claims, how, and whether it has ended.
+/// A random pod: its class, the zones that it claims, how, and whether it has ended.
 type RandomPod = (u8, u64, bool, bool);
 
 fn random_node(zones: u32, memory: u8, offline: u8, reserved: u16, pods: &[RandomPod]) -> Fixture {

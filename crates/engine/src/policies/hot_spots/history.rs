@@ -148,7 +148,7 @@ impl History {
         self.leaving.insert(pod.uid.clone());
         let newest = cluster.all_placed().map(|it| it.pod.created).max();
         let workload = self.workloads.entry(owner.uid.clone());
-        // Of the first move in a row: what replaced that pod stays, too.
+        // The first move in a row sets `newest`: what replaced that pod stays, too.
         let workload = workload.or_insert_with(|| MovedWorkload {
             moved: now,
             paused_until: now,

@@ -21,7 +21,7 @@ pub struct NodeLoad {
     allocatable: CpuMemory,
     /// As measured, without pods that leave or are gone.
     measured: CpuMemory,
-    /// The same with the requests of pods that are not measured yet: what a newcomer finds.
+    /// The measured load and the requests of pods that are not measured yet: what a newcomer finds.
     expected: CpuMemory,
     /// Cordoned nodes take no pods.
     takes_pods: bool,

@@ -39,7 +39,7 @@ pub struct UnitStatus {
 /// Some pod has a cost that another writer set.
 pub const DELETION_COST_CONFLICT: &str = "DeletionCostConflict";
 
-/// Of a policy with these counts, none if it is invalid, beside the `others` of its namespace.
+/// The status of a policy with these counts, none if it is invalid, beside the `others` of its namespace.
 pub(super) fn status(
     policy: &ResourcePolicy,
     own: Option<&Counts>,

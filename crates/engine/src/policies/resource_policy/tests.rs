@@ -17,7 +17,7 @@ fn nodes() -> BTreeMap<Name, Labels> {
     ])
 }
 
-/// Of all pods with app=web: 2 on reserved nodes, any number on spot nodes.
+/// A policy for all pods with app=web: 2 on reserved nodes, any number on spot nodes.
 fn web() -> PolicyBuilder {
     let policy = policy("web").selects("app", "web");
     let policy = policy.unit("reserved", 5, Some(2), "reserved=1");

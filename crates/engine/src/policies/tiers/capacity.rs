@@ -222,17 +222,17 @@ struct PodSums {
     prod_bound: CpuMemory,
     prod_active: CpuMemory,
     reclaimed: CpuMemory,
-    /// Of pods with a higher priority than batch, mid pods among them.
+    /// Requests and usage of pods with a higher priority than batch, mid pods among them.
     requests: CpuMemory,
     usage: CpuMemory,
-    /// Of each pod the larger.
+    /// The sum over these pods of the larger one of requests and usage.
     larger: CpuMemory,
 }
 
 impl PodSums {
     fn of(node: &TierNode<'_>, metric: &NodeMetric) -> Self {
         let mut sums = Self::default();
-        // Of two pods that claim a zone, one has it.
+        // Only one of two pods that claim a zone has it.
         let mut counted = ZoneSet::EMPTY;
         let mut metrics: BTreeMap<(&str, &str), &PodUsage> = BTreeMap::new();
         for pod in &metric.pods {
@@ -250,7 +250,7 @@ impl PodSums {
             let usage = metric.map(|it| it.usage.positive());
             sums.add(pod, usage, whole_zones(node, zones));
         }
-        // Of pods that the watch does not show yet, or no more.
+        // These are metrics of pods that the watch does not show yet, or no more.
         let unknown = metrics.values().filter(|it| it.band > PriorityBand::Batch);
         for metric in unknown {
             let usage = metric.usage.positive();

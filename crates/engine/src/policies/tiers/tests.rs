@@ -167,7 +167,7 @@ fn mid_as_koordinator_calculates_it() {
     }
 }
 
-/// The same node by both formulas: the proposal lends what services do not request.
+/// One node by both formulas: the proposal lends what services do not request.
 #[test]
 fn the_formulas_are_an_order_of_magnitude_apart() {
     let service = [pod("web", QosClass::Online, cores(20, 40))];

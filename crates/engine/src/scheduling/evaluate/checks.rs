@@ -153,7 +153,7 @@ impl Scan<'_> {
         lost
     }
 
-    /// The same for one node.
+    /// Runs the filters on one node; `None` if it passes.
     pub(super) fn first_failure(&self, input: &mut impl CheckInput) -> Option<CheckFailure> {
         let mut found = None;
         self.run_checks(input, &mut [Verdict::FITS], 1, |_, failure| {

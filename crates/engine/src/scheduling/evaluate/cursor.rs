@@ -5,8 +5,8 @@ use std::num::NonZero;
 /// How the next node is chosen among the best ones. There is one per scheduler. It moves when a decision is committed, and
 /// only then: until that, the same pod gets the same node.
 ///
-/// Of equal nodes, the first one from the cursor's slot on is the best, so that equal nodes take turns. A scheduler that runs beside
-/// others with the same scores chooses at random among several of the best.
+/// The best of equal nodes is the first one from the cursor's slot on, so that equal nodes take turns. A scheduler that runs
+/// beside others with the same scores chooses at random among several of the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
     /// The slot from which the search for the best node starts.

@@ -51,7 +51,7 @@ impl Scan<'_> {
         self.fits_if(slot, NodeChange::default())
     }
 
-    /// The same after a change: first with nominated pods of equal or higher priority, then without them.
+    /// Whether the pod fits after a change: first with nominated pods of equal or higher priority, then without them.
     pub fn fits_if(
         &self,
         slot: usize,

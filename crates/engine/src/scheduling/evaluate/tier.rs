@@ -11,7 +11,7 @@ use crate::model::Name;
 pub struct Tier {
     /// The lowest wins.
     pub rank: u32,
-    /// Of a ResourcePolicy: the unit.
+    /// The unit of a ResourcePolicy.
     pub name: Name,
 }
 

@@ -202,7 +202,7 @@ impl<'s, 'a> Trial<'s, 'a> {
         }
     }
 
-    /// Of all columns, those too that only some rows have.
+    /// Adds a share of all columns, those too that only some rows have.
     fn push_whole_share(&mut self, pod: &Pod) {
         let scan = self.scan;
         let mut row = vec![0; scan.cluster.nodes().width()];

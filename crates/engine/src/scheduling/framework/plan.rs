@@ -29,7 +29,7 @@ pub struct Plan<'a> {
     pub(crate) plugins: Vec<PluginPlan>,
     /// At which step each fact and each count is first needed.
     fact_needs: Vec<Need>,
-    /// Of facts that are a bit of another: that, and the bit.
+    /// For facts that are a bit of another fact: that fact, and the bit.
     fact_sources: Vec<Option<(FactId, u32)>>,
     count_needs: Vec<Need>,
     /// The declarations of the current plugin so far: its checks can read nothing else.
@@ -180,7 +180,7 @@ impl<'a> Plan<'a> {
         ColumnId(position_or_push(&mut self.columns, column))
     }
 
-    /// The same for reclaimed resources; 0 everywhere if no node reports any.
+    /// A number of the node's own row for reclaimed resources; 0 everywhere if no node reports any.
     pub fn reclaimed_column(&mut self, resource: ReclaimedResource, part: Part) -> ColumnId {
         let column = self.catalog.accounts().reclaimed_column(resource, part);
         ColumnId(position_or_push(&mut self.columns, column))

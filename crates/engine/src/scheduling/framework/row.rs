@@ -79,7 +79,7 @@ pub trait RowFilter: PartialEq + Send + 'static {
 pub trait RowScore: PartialEq + Send + 'static {
     fn score(&self, row: Row) -> i64;
 
-    /// The same for all rows of a block. A check that nearly every pod uses may override it with a faster loop.
+    /// Scores all rows of a block. A check that nearly every pod uses may override it with a faster loop.
     fn score_block(&self, block: &Block, out: &mut [i64; BLOCK]) {
         for (lane, score) in out.iter_mut().enumerate() {
             *score = self.score(block.row(lane));

@@ -13,7 +13,7 @@ pub trait NodeRule: Debug + Eq + Hash + Send + Sync + 'static {
     /// As a gate, 0 passes. As an inclusion, 0 is counted. Otherwise the check defines its meaning.
     fn of(&self, node: &NodeSpec) -> u32;
 
-    /// The same for one of many nodes. The rule may keep in `hint` where it found something on the node before.
+    /// The number of one of many nodes. The rule may keep in `hint` where it found something on the node before.
     fn of_next(&self, node: &NodeSpec, _hint: &mut usize) -> u32 {
         self.of(node)
     }
@@ -77,7 +77,7 @@ impl Fact {
         })
     }
 
-    /// The same, but a missing label is the domain of the empty value.
+    /// An id of the label's value, where a missing label counts as the empty value.
     pub fn domain_or_empty(key: impl Into<Name>) -> Self {
         Self(FactRule::Domain {
             key: key.into(),

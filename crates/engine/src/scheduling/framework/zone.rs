@@ -6,7 +6,7 @@ use crate::cluster::{NodeZones, ZoneRow};
 /// Filters by the NUMA zones of a node; `None` if its agent reports none.
 pub trait ZoneFilter: Send + 'static {
     fn filter(&self, node: Option<&NodeZones>) -> Verdict;
-    /// The same verdict from the numbers of the zones; `None` if they do not suffice. It runs on every node.
+    /// The verdict from the numbers of the zones; `None` if they do not suffice. It runs on every node.
     fn filter_row(&self, _: &ZoneRow) -> Option<Verdict> {
         None
     }
@@ -17,7 +17,7 @@ pub trait ZoneFilter: Send + 'static {
 /// Scores by the NUMA zones of a node, 0..=100, final.
 pub trait ZoneScore: Send + 'static {
     fn score(&self, node: Option<&NodeZones>) -> i64;
-    /// The same score from the numbers of the zones; `None` if they do not suffice. It runs on every node.
+    /// The score from the numbers of the zones; `None` if they do not suffice. It runs on every node.
     fn score_row(&self, _: &ZoneRow) -> Option<i64> {
         None
     }

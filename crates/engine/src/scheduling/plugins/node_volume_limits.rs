@@ -103,7 +103,7 @@ struct Attached {
 struct Volumes {
     csi: BTreeSet<Attached>,
     migrated: BTreeSet<Attached>,
-    /// Of the pod's volumes, in their order.
+    /// The faults of the pod's volumes, in their order.
     faults: Vec<Fault>,
 }
 

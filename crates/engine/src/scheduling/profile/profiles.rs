@@ -89,7 +89,7 @@ impl Profiles {
         })
     }
 
-    /// The same with hooks around the extension points.
+    /// These profiles with hooks around the extension points.
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
         self

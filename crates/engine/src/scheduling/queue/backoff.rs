@@ -23,8 +23,9 @@ pub(super) fn release(since: Timestamp, failures: u32, timing: Timing) -> Timest
     }
 }
 
-/// The same for a pod for which another scheduler was faster. It fits somewhere, so it waits only until the watches show what the
-/// other scheduler did. Each pod waits another time: schedulers that tried again together would collide again.
+/// When the backoff of a pod is over for which another scheduler was faster. The pod fits somewhere, so it waits only until the
+/// watches show what the other scheduler did. Each pod waits another time: schedulers that tried again together would
+/// collide again.
 pub(super) fn release_after_conflict(
     since: Timestamp,
     conflicts: u32,

@@ -331,7 +331,7 @@ impl Cycle<'_> {
         self.view(Point::Filter, |scan| scan.verdicts())
     }
 
-    /// The same with explanations, and with the scores of all nodes that fit.
+    /// The results of the filters for every node with explanations, and with the scores of all nodes that fit.
     pub fn explain(&mut self) -> Result<Vec<NodeExplanation>, String> {
         let verdicts = self.verdicts()?;
         let (explanations, feasible) =

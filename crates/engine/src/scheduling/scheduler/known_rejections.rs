@@ -18,7 +18,7 @@ const MOST_SHAPES: usize = 4_096;
 
 #[derive(Debug, Default)]
 pub(super) struct KnownRejections {
-    /// Of the cluster that they are of.
+    /// The version of the cluster that the rejections belong to.
     version: u64,
     /// By profile and shape.
     known: HashMap<(usize, PodShape), KnownRejection>,

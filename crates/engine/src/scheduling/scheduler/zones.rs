@@ -32,7 +32,7 @@ pub struct ZonesReport {
 type Choose<'a> = &'a dyn Fn(&Pod, &NodeZones) -> Option<ZoneSet>;
 
 impl ZonesReport {
-    /// Of a pod that has these zones, or would get them. The node's other pods are in `others`, the pod is not.
+    /// The report of a pod that has these zones, or would get them. The node's other pods are in `others`, the pod is not.
     pub(super) fn new(
         pod: &Pod,
         node: &Name,

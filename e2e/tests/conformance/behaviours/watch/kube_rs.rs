@@ -59,7 +59,7 @@ pub(super) fn kube_rs_watchers(s: &mut Session) {
     }
 }
 
-/// The same client, except that the `nth` watch that resumes from a version asks for version 1.
+/// This client, except that the `nth` watch that resumes from a version asks for version 1.
 fn spoil(client: kube::Client, nth: usize) -> (kube::Client, Arc<AtomicUsize>) {
     let spoiled = Arc::new(AtomicUsize::new(0));
     let resumed = Arc::new(AtomicUsize::new(0));

@@ -126,7 +126,7 @@ fn random_pod(dice: &mut Dice) -> TierPod {
     found
 }
 
-/// Of a node with up to three zones.
+/// The report of a node with up to three zones.
 fn random_report(dice: &mut Dice) -> CustomNodeResource {
     let count = dice.below(4) as u8;
     let mut report = report(amount(dice));

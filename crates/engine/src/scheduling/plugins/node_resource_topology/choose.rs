@@ -109,7 +109,8 @@ impl ZoneDemand {
         self.aligned.is_empty() && self.others.is_empty()
     }
 
-    /// The same from the numbers of the zones, mostly without a search; `None` if it takes more than these.
+    /// Whether the node has zones for the pod, from the numbers of the zones, mostly without a search; `None` if it takes more
+    /// than these.
     pub(super) fn check_row(&self, row: &ZoneRow) -> Option<Result<(), Shortfall>> {
         if self.wants_nothing() {
             return Some(Ok(()));

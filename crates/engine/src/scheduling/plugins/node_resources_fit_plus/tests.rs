@@ -133,7 +133,7 @@ proptest! {
     }
 }
 
-/// Of all nodes, also of those that are full.
+/// The scores of all nodes, also of those that are full.
 fn raw_scores(lab: &Lab, request: &str) -> Option<Vec<(i64, i64)>> {
     lab.scores(&pod("p").container(request))
 }

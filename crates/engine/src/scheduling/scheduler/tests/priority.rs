@@ -120,7 +120,7 @@ fn a_pod_of_an_unknown_class_waits_for_it_and_the_others_go_on() {
     bench.node(node("new").allocatable("cpu=4 memory=16Gi"));
     bench.wait(60);
     assert_eq!(bench.step(), "idle", "nothing of that is its class");
-    // The same number as before: what it waited for is the class.
+    // The priority is 0 as before: what the pod waited for is the class.
     bench.class(class("high", 0));
     assert_eq!(bench.step(), "bind a new");
 }

@@ -66,7 +66,7 @@ fn the_best_nodes_come_first_and_the_chosen_one_before_its_equals() {
         assert_eq!(bench.step(), "bind b equal");
         let want = format!("b on equal, 2 of 3 {by}: equal 185 = 100 85, small 172 = 100 72");
         assert_eq!(shown(&mut bench), want);
-        // Of equals the next in turn is chosen, which is not the first of them here.
+        // The next of equal nodes in turn is chosen, which is not the first of them here.
         for name in ["c", "d"] {
             bench.pod(&cores(name, "1"));
             bench.step();

@@ -14,7 +14,7 @@ fn on_machine(zones: &[(u8, &str)]) -> Bench {
     machine_with(&ours, zones)
 }
 
-/// The same, for a profile with these plugins beside the default ones.
+/// One node with these zones, for a profile with these plugins beside the default ones.
 fn machine_with(ours: &[(&'static str, i64)], zones: &[(u8, &str)]) -> Bench {
     let names = ours.iter().copied().chain(plugins::DEFAULT.iter().copied());
     let enabled = names.map(|(name, weight)| {
@@ -210,7 +210,7 @@ fn a_nominated_pod_keeps_its_zones() {
     assert_eq!(victims.len(), 1);
     let uid = "high".into();
     bench.apply(Input::PreemptionDone { uid, failed: false });
-    // Of 8 cores, high requests 3 and takes 4.
+    // The node has 8 cores; `high` requests 3 and takes 4.
     bench.pod(&pod("web").container("cpu=3"));
     let refused = next(&mut bench);
     assert!(refused.contains("Insufficient cpu"), "{refused}");
