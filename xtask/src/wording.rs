@@ -1,7 +1,9 @@
-//! Refuses phrases that a reader in a hurry has to read twice, in texts that users read.
+//! Refuses phrases that a reader in a hurry has to read twice, in texts that users read; and comments and names that hide their
+//! subject, in Rust sources.
 //!
-//! It looks at string literals and doc comments of Rust sources (not at tests), at documents, and at comments of manifests,
-//! scenarios and settings. It knows a short list of phrases, not grammar: a review has to find the rest.
+//! It looks for phrases in string literals and doc comments of Rust sources (not in tests), in documents, and in comments of
+//! manifests, scenarios and settings. It looks at the beginnings of comments and at names in all Rust sources, tests included.
+//! It knows short lists, not grammar: a review has to find the rest.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -86,6 +88,29 @@ const FOR_USERS: &[(&[&str], &str)] = &[
     (&["asked for"], "`requested`"),
 ];
 
+/// How a comment of a Rust source does not begin, as whole words: the reader has to look for the subject in the lines above.
+const BEGINNINGS: &[(&[&str], &str)] = &[
+    (&["The same"], "what the item is or does, with its noun"),
+    (
+        &[
+            "Of a", "Of all", "Of an", "Of each", "Of its", "Of one", "Of the", "Of these",
+            "Of this", "Of those", "Of what", "Of which",
+        ],
+        "the noun first, such as `The name of the Service`",
+    ),
+];
+
+/// Names that are refused in Rust sources, and verbs and nouns that say what happens.
+const NAMES: &[(&[&str], &str)] = &[
+    (&["denominate"], "`remove_nomination`"),
+    (&["come_to_nothing"], "`end_and_requeue`"),
+    (&["give_room_back"], "`end_binding`"),
+    (&["break_off"], "`fail_binding`"),
+    (&["take_in"], "`apply_input`"),
+    (&["turn_to"], "`reset_to_node`"),
+    (&["homeless_reports"], "`reports_without_node`"),
+];
+
 /// Texts of Kubernetes, Katalyst and Koordinator, which we repeat byte for byte.
 const UPSTREAM: &[&str] = &["the server has asked for the client to provide credentials"];
 
@@ -104,6 +129,12 @@ const CHECKED: &[&str] = &[
     "scenarios",
     "xtask",
 ];
+
+/// Folders in which only the beginnings of comments and the names are checked.
+const SOURCES: &[&str] = &["e2e"];
+
+/// This file is not checked: it has the lists.
+const THIS: &str = "wording.rs";
 
 /// A phrase at its place.
 #[derive(Debug, PartialEq, Eq)]
@@ -146,7 +177,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 pub(crate) fn hits() -> Result<Vec<Hit>> {
     let root = process::root();
     let mut files = Vec::new();
-    for entry in CHECKED {
+    for entry in CHECKED.iter().chain(SOURCES) {
         walk(&root.join(entry), &mut files)?;
     }
     for entry in std::fs::read_dir(root).context("cannot list the repository")? {
@@ -159,14 +190,22 @@ pub(crate) fn hits() -> Result<Vec<Hit>> {
     let mut found = Vec::new();
     for file in files {
         let path = file.strip_prefix(root).unwrap_or(&file);
-        let Some(kind) = kind(path) else {
+        let (kind, is_source) = (kind(path), is_source(path));
+        if kind.is_none() && !is_source {
             continue;
-        };
+        }
         let text = std::fs::read_to_string(&file)
             .with_context(|| format!("cannot read {}", file.display()))?;
-        let [all, for_users] = projections(kind, &text);
-        let mut hits = find(&all, PHRASES);
-        hits.extend(find(&for_users, FOR_USERS));
+        let mut hits = Vec::new();
+        if let Some(kind) = kind {
+            let [all, for_users] = projections(kind, &text);
+            hits.extend(find(&all, PHRASES));
+            hits.extend(find(&for_users, FOR_USERS));
+        }
+        if is_source {
+            hits.extend(beginnings(&text));
+            hits.extend(names(&text));
+        }
         hits.sort();
         found.extend(hits.into_iter().map(|(line, phrase, instead)| Hit {
             path: path.to_owned(),
@@ -200,14 +239,19 @@ enum Kind {
     Settings,
 }
 
+/// Whether comments and names of a file are checked.
+fn is_source(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with(THIS)
+}
+
 /// What kind of text for users a file has; `None` if it has none.
 fn kind(path: &Path) -> Option<Kind> {
     let has = |name: &str| path.iter().any(|part| part == name);
     match path.extension().and_then(|extension| extension.to_str()) {
+        _ if SOURCES.iter().any(|folder| path.starts_with(folder)) => None,
         Some("md") => Some(Kind::Document),
         Some("rs") if !has("src") || has("tests") || has("tests.rs") => None,
-        // This list.
-        Some("rs") if path.ends_with("wording.rs") => None,
+        Some("rs") if path.ends_with(THIS) => None,
         Some("rs") if path.starts_with("crates") && !has("tidepool") => Some(Kind::Library),
         Some("rs") => Some(Kind::CommandLine),
         Some("yaml" | "toml") => Some(Kind::Settings),
@@ -259,8 +303,7 @@ fn rust(text: &str, with_comments: bool) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
-        let is_word = |character: char| character.is_alphanumeric() || character == '_';
-        let word = rest.len() - rest.trim_start_matches(is_word).len();
+        let word = rest.len() - rest.trim_start_matches(is_part_of_name).len();
         let (prefix, after) = rest.split_at(word);
         let hashes = after.len() - after.trim_start_matches('#').len();
         let taken = if matches!(prefix, "r" | "br" | "cr") && after[hashes..].starts_with('"') {
@@ -379,11 +422,60 @@ fn character_or_lifetime(text: &str) -> usize {
     }
 }
 
+/// Line, phrase and what to write instead.
+type Found = (usize, &'static str, &'static str);
+
+/// Comments that begin with one of [`BEGINNINGS`]. A line that goes on with the comment of the line above does not begin one.
+fn beginnings(source: &str) -> Vec<Found> {
+    let (mut found, mut goes_on) = (Vec::new(), false);
+    for (line, text) in (1..).zip(source.lines()) {
+        let whole = text.trim_start().strip_prefix("//");
+        let behind_code = || text.split_once(" // ").map(|(_, comment)| comment);
+        let Some(comment) = whole.or_else(behind_code) else {
+            goes_on = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim();
+        if !(goes_on && whole.is_some()) {
+            let begins = |phrase: &str| {
+                let rest = comment.strip_prefix(phrase);
+                rest.is_some_and(|rest| !rest.starts_with(is_part_of_name))
+            };
+            found.extend(matching(BEGINNINGS, begins).map(|(phrase, it)| (line, phrase, it)));
+        }
+        goes_on = whole.is_some() && !comment.is_empty();
+    }
+    found
+}
+
+/// Uses and definitions of [`NAMES`], in comments and literals, too.
+fn names(source: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (line, text) in (1..).zip(source.lines()) {
+        for word in text.split(|character| !is_part_of_name(character)) {
+            let hits = matching(NAMES, |name| name == word);
+            found.extend(hits.map(|(name, instead)| (line, name, instead)));
+        }
+    }
+    found
+}
+
+fn is_part_of_name(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// The phrases of a list that the test accepts, each with what to write instead.
+fn matching(
+    list: &[(&'static [&'static str], &'static str)],
+    accepts: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = (&'static str, &'static str)> {
+    list.iter()
+        .flat_map(|(phrases, instead)| phrases.iter().map(move |phrase| (*phrase, *instead)))
+        .filter(move |(phrase, _)| accepts(phrase))
+}
+
 /// Line, phrase and what to write instead, in order.
-fn find(
-    visible: &str,
-    list: &[(&[&'static str], &'static str)],
-) -> Vec<(usize, &'static str, &'static str)> {
+fn find(visible: &str, list: &[(&[&'static str], &'static str)]) -> Vec<Found> {
     let text = UPSTREAM
         .iter()
         .fold(visible.to_owned(), |text, upstream| {
@@ -549,6 +641,83 @@ mod tests {
             let lines: Vec<usize> = hits.into_iter().flatten().map(|hit| hit.0).collect();
             assert_eq!(lines, want, "{path}");
         }
+    }
+
+    #[test]
+    fn a_comment_of_a_source_begins_with_its_subject() {
+        for (case, source, want) in [
+            (
+                "a doc comment",
+                "/// The same of its labels.",
+                vec![(1, "The same")],
+            ),
+            ("a dot", "    // The same.", vec![(1, "The same")]),
+            ("a comma", "//! The same, decoded.", vec![(1, "The same")]),
+            ("an end", "// The same\n// as above.", vec![(1, "The same")]),
+            ("behind code", "f(); // Of the pod.", vec![(1, "Of the")]),
+            (
+                "a paragraph",
+                "/// A pod.\n///\n/// Of each, one.",
+                vec![(3, "Of each")],
+            ),
+            (
+                "after code",
+                "// A pod.\nf();\n// Of all nodes.",
+                vec![(3, "Of all")],
+            ),
+            (
+                "two comments",
+                "f(); // A pod.\n// Of its node.",
+                vec![(2, "Of its")],
+            ),
+            (
+                "a line that goes on",
+                "/// A pod. What\n/// Of the rest, one.",
+                vec![],
+            ),
+            (
+                "a longer word",
+                "// Of another one.\n\n// The sameness.",
+                vec![],
+            ),
+            ("in the middle", "// As the same and Of the.", vec![]),
+            ("a string", "f(\"The same\")", vec![]),
+        ] {
+            let hits = beginnings(source).into_iter();
+            let found: Vec<_> = hits.map(|(line, phrase, _)| (line, phrase)).collect();
+            assert_eq!(found, want, "{case}");
+        }
+    }
+
+    #[test]
+    fn names_that_hide_what_happens_are_refused_as_whole_words() {
+        for (source, want) in [
+            ("fn take_in(&self) {}", vec![(1, "take_in")]),
+            (
+                "use a::{f, turn_to};\nself.break_off()",
+                vec![(1, "turn_to"), (2, "break_off")],
+            ),
+            ("/// See [`denominate`].", vec![(1, "denominate")]),
+            ("take_into; mistake_in; turn_to_node; denominated", vec![]),
+        ] {
+            let hits = names(source).into_iter();
+            let found: Vec<_> = hits.map(|(line, name, _)| (line, name)).collect();
+            assert_eq!(found, want, "{source}");
+        }
+    }
+
+    #[test]
+    fn sources_are_checked_with_their_tests() {
+        for (path, want) in [
+            ("crates/engine/src/scheduling/queue.rs", true),
+            ("crates/engine/src/scheduling/queue/tests.rs", true),
+            ("e2e/tests/real/gate.rs", true),
+            ("xtask/src/wording.rs", false),
+            ("e2e/README.md", false),
+        ] {
+            assert_eq!(is_source(Path::new(path)), want, "{path}");
+        }
+        assert_eq!(kind(Path::new("e2e/README.md")), None);
     }
 
     #[test]
