@@ -176,6 +176,20 @@ pub(crate) fn check_permissions_of(control_plane: &ControlPlane, user: &str) {
     );
 }
 
+/// Waits until the event about a new leader of this component is there: nothing else shows that it was accepted.
+pub(crate) fn wait_for_leader_event(api: &Api, component: &str) {
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events");
+    eventually("the event about the leader", SHORT, || {
+        let mut events = api.list(&path).map_err(|error| format!("{error:#}"))?;
+        events.retain(|it| it["reason"] == "LeaderElection");
+        let is_there = events.iter().any(|it| {
+            let is_new = text(&it["note"]).ends_with("became leader");
+            is_new && it["reportingController"] == component
+        });
+        is_there.then_some(()).ok_or(format!("{events:?}"))
+    });
+}
+
 /// What the scheduler sent, oldest first.
 pub(crate) fn requests(control_plane: &ControlPlane) -> Vec<Request> {
     requests_of(control_plane, USER)

@@ -64,6 +64,7 @@ fn the_gate_uses_every_permission_of_its_manifest() {
     eventually("the address is in the EndpointSlice", PATIENCE, || {
         api.get(SLICE).map_err(|error| format!("{error:#}"))
     });
+    deployed::wait_for_leader_event(api, "tidepool-gate");
     gate.terminate().unwrap();
     // The second replica has an address of another family: the type of an EndpointSlice cannot change. The third has one of the
     // same family.

@@ -149,6 +149,8 @@ fn the_scheduler_uses_every_permission_of_its_manifests() {
             _ => Ok(()),
         }
     });
+    // Events about pods need the same right.
+    deployed::wait_for_leader_event(&api, "tidepool");
     let server = deployed::server(&ours).unwrap();
     let admin = control_plane.admin().token;
     let account =

@@ -176,6 +176,7 @@ fn the_controllers_use_every_permission_that_they_have() {
     ];
     let mut controllers = control_as(&control_plane, &user, &flags);
     costs_become(&api, &controllers, &[("1 web/spot=1", 1)]);
+    deployed::wait_for_leader_event(&api, "tidepool-controllers");
     // The registry of schedulers creates its ConfigMap, then patches it; it marks a pod that no scheduler serves.
     let names = |want: &str| {
         let path = "/api/v1/namespaces/tidepool-system/configmaps/schedulers";

@@ -18,6 +18,7 @@ const ATTEMPTS: &str = include_str!("refused_writes.yaml");
 const OURS: &str = "/api/v1/namespaces/tidepool-system";
 const TEAM: &str = "/api/v1/namespaces/team";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/tidepool-system/events";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/tidepool-system/endpointslices";
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const METRICS: &str = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics";
@@ -47,6 +48,7 @@ impl Attempt {
         let (path, version, kind) = match collection {
             "configmaps" => (format!("{OURS}/configmaps"), "v1", "ConfigMap"),
             "events" => (format!("{TEAM}/events"), "v1", "Event"),
+            "new-events" => (EVENTS.to_owned(), "events.k8s.io/v1", "Event"),
             "leases" => (LEASES.to_owned(), "coordination.k8s.io/v1", "Lease"),
             "metrics" => (
                 METRICS.to_owned(),
@@ -80,12 +82,26 @@ impl Attempt {
         if let (Method::POST | Method::PUT, Some(fields)) = (self.method(), body.as_object_mut()) {
             fields.entry("apiVersion").or_insert(version.into());
             fields.entry("kind").or_insert(kind.into());
-            if kind == "Event" {
-                fields["metadata"]["namespace"] = "team".into();
-                fields.insert(
-                    "involvedObject".to_owned(),
-                    json!({"namespace": "team", "name": "p"}),
-                );
+            match (kind, version) {
+                ("Event", "v1") => {
+                    fields["metadata"]["namespace"] = "team".into();
+                    let about = json!({"namespace": "team", "name": "p"});
+                    fields.insert("involvedObject".to_owned(), about);
+                }
+                ("Event", _) => {
+                    // As leaders write it, without the source that events of the core group have.
+                    fields["metadata"]["namespace"] = NAMESPACE.into();
+                    let about = json!({"kind": "Lease", "namespace": NAMESPACE, "name": "l"});
+                    fields.insert("regarding".to_owned(), about);
+                    fields.insert("eventTime".to_owned(), "2026-01-01T00:00:00.000000Z".into());
+                    for (key, value) in [("type", "Normal"), ("reportingInstance", "me")] {
+                        fields.insert(key.to_owned(), value.into());
+                    }
+                    for key in ["action", "reason"] {
+                        fields.insert(key.to_owned(), "LeaderElection".into());
+                    }
+                }
+                _ => {}
             }
         }
         let answer = caller.send(self.method(), &path, &body);

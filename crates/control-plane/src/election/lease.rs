@@ -442,8 +442,13 @@ impl Candidate {
             "/apis/events.k8s.io/v1/namespaces/{}/events",
             election.namespace
         );
-        if let Err(refusal) = self.send(Method::POST, &path, Some(&event), RELEASE).await {
-            tracing::debug!("cannot write the event about the Lease: {refusal}");
+        match self.send(Method::POST, &path, Some(&event), RELEASE).await {
+            Ok(_) => {}
+            // Only an administrator can correct that.
+            Err(refusal @ Refusal::Refused { .. }) => {
+                tracing::warn!(lease = %self.path_name(), "cannot write the event about the Lease: {refusal}");
+            }
+            Err(refusal) => tracing::debug!("cannot write the event about the Lease: {refusal}"),
         }
     }
 }
@@ -459,8 +464,8 @@ mod tests {
     use super::*;
     use crate::testing::Log;
 
-    /// What a candidate logs while the server gives this response to every request.
-    async fn logged(code: u16, answer: Value) -> Vec<String> {
+    /// A candidate whose server gives this response to every request.
+    fn candidate(code: u16, answer: Value) -> Candidate {
         let service = tower::service_fn(move |_| {
             let mut response = Response::new(answer.to_string().into());
             *response.status_mut() = StatusCode::from_u16(code).unwrap_or_default();
@@ -477,7 +482,12 @@ mod tests {
         };
         let leadership = Arc::new(Leadership::new(Role::Candidate));
         let api = Exchange::new(service);
-        let mut candidate = Candidate::new(election, api, leadership, Annotations::default());
+        Candidate::new(election, api, leadership, Annotations::default())
+    }
+
+    /// What it logs while it waits for the Lease.
+    async fn logged(code: u16, answer: Value) -> Vec<String> {
+        let mut candidate = candidate(code, answer);
         let log = Log::begin();
         let win = tokio::time::timeout(Duration::from_millis(300), candidate.win());
         assert!(win.await.is_err(), "it won or gave up");
@@ -504,5 +514,24 @@ mod tests {
             lines[0].contains("INFO") && lines[0].contains("`them`"),
             "{lines:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn an_event_that_is_refused_is_a_warning_and_one_without_an_answer_is_none() {
+        let message = "events is forbidden";
+        let status = json!({"kind": "Status", "message": message});
+        for (code, warnings) in [(201, 0), (403, 1), (422, 1), (503, 0)] {
+            let candidate = candidate(code, status.clone());
+            let log = Log::begin();
+            candidate.write_event("us", "became leader").await;
+            let lines = log.lines();
+            let is_warning = |it: &&String| it.contains("WARN") && it.contains(message);
+            let found = lines.iter().filter(is_warning).count();
+            assert_eq!(
+                (found, lines.len()),
+                (warnings, warnings),
+                "{code}: {lines:?}"
+            );
+        }
     }
 }
