@@ -34,6 +34,8 @@ pub struct Request {
     pub name: String,
     /// 0 if there was no answer, because the client did not wait for it any more.
     pub code: u64,
+    /// Why it failed.
+    pub message: String,
     /// When it came.
     pub received: jiff::Timestamp,
     /// When it was over.
@@ -45,8 +47,14 @@ impl Request {
         !matches!(&self.verb[..], "get" | "list" | "watch")
     }
 
+    /// The API server did what was asked for. 101 begins a connection of another protocol, such as that of port-forward.
+    pub fn succeeded(&self) -> bool {
+        matches!(self.code, 101 | 200..=299)
+    }
+
+    /// RBAC or an admission policy refused it. A policy answers with 422 if it gives no reason, or fails itself.
     pub fn is_denied(&self) -> bool {
-        matches!(self.code, 401 | 403)
+        matches!(self.code, 401 | 403) || self.message.contains("ValidatingAdmissionPolicy")
     }
 }
 
@@ -81,7 +89,51 @@ fn request(line: &str) -> Result<Request> {
         namespace: text(&object["namespace"]),
         name: text(&object["name"]),
         code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        message: text(&event["responseStatus"]["message"]),
         received: time("requestReceivedTimestamp")?,
         completed: time("stageTimestamp")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_policies_refuse_is_denied_and_only_what_the_server_did_succeeded() {
+        let policy = "leases is forbidden: ValidatingAdmissionPolicy 'tidepool-gate' with binding 'tidepool-gate' denied request: no";
+        for (case, code, message, succeeded, is_denied) in [
+            ("a read", 200, "", true, false),
+            ("a new object", 201, "", true, false),
+            ("port-forward", 101, "", true, false),
+            ("nobody waits for the answer", 0, "", false, false),
+            (
+                "without a permission",
+                403,
+                "pods is forbidden",
+                false,
+                true,
+            ),
+            ("a policy with a reason", 403, policy, false, true),
+            ("a policy without one", 422, policy, false, true),
+            ("an invalid object", 422, "spec is invalid", false, false),
+            (
+                "an old version",
+                409,
+                "the object has been modified",
+                false,
+                false,
+            ),
+        ] {
+            let line = json!({
+                "verb": "update", "user": {"username": "u"}, "objectRef": {"resource": "leases"},
+                "responseStatus": {"code": code, "message": message},
+                "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+                "stageTimestamp": "2026-01-01T00:00:00.000000Z",
+            });
+            let found = request(&line.to_string()).unwrap();
+            let found = (found.succeeded(), found.is_denied());
+            assert_eq!(found, (succeeded, is_denied), "{case}");
+        }
+    }
 }

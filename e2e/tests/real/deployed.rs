@@ -159,7 +159,7 @@ pub(crate) fn account(control_plane: &ControlPlane, namespace: &str, name: &str)
     }
 }
 
-/// It sent requests, and none that was forbidden. Not for API servers that were restarted: one that begins
+/// It sent requests, and neither RBAC nor a policy refused one. Not for API servers that were restarted: one that begins
 /// denies everything until it has read its roles.
 pub(crate) fn check_permissions(control_plane: &ControlPlane) {
     check_permissions_of(control_plane, USER);
@@ -176,7 +176,7 @@ pub(crate) fn check_permissions_of(control_plane: &ControlPlane, user: &str) {
     );
 }
 
-/// Waits until the event about a new leader of this component is there: nothing else shows that it was accepted.
+/// Waits until the event about a new leader of this component is there.
 pub(crate) fn wait_for_leader_event(api: &Api, component: &str) {
     let path = format!("/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events");
     eventually("the event about the leader", SHORT, || {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use e2e::audit::Request;
 use e2e::{Api, ControlPlane, Proxy, eventually};
 use serde_json::{Value, json};
 
@@ -52,7 +53,7 @@ fn granted(objects: &[Value]) -> BTreeSet<Permission> {
 /// Those of the permissions that the scheduler did not use.
 fn unused(control_plane: &ControlPlane, granted: &BTreeSet<Permission>) -> Vec<Permission> {
     let mut requests = deployed::requests(control_plane);
-    requests.retain(|it| !it.is_denied());
+    requests.retain(Request::succeeded);
     let is_used = |(namespace, group, resource, verb): &Permission| {
         requests.iter().any(|it| {
             (namespace.is_empty() || *namespace == it.namespace)
@@ -174,6 +175,7 @@ fn the_scheduler_uses_every_permission_of_its_manifests() {
         }
     });
     ours.terminate().unwrap();
+    deployed::check_permissions(&control_plane);
     deployed::apply(&control_plane, primary_manifests());
     let mut primary = deployed::scheduler_of(&control_plane, "primary", &primary_manifests());
     eventually("it leads", SHORT, || {
