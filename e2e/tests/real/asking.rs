@@ -373,7 +373,9 @@ fn a_scheduler_that_cannot_be_reached_is_reached_by_port_forward() {
         assert!(all.contains(words), "{case}: {all}");
     }
 
-    // Leases of other namespaces do not count, and of two that do neither is chosen.
+    // Leases of other namespaces and of other components do not count, and of two that do neither is chosen.
+    let component = json!({SERVER: far, "tidepool.io/scheduler-names": null});
+    deployed.copy_lease("kube-system", "component", component);
     let output = deployed.ask(&admin, &["status"]);
     assert_eq!((output.code, &*output.stderr), (Some(0), ""));
     deployed.copy_lease("kube-system", "tidepool-scheduler", json!({SERVER: far}));

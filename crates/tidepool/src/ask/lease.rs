@@ -88,7 +88,7 @@ pub(super) async fn leader(config: &Config, flags: &Flags) -> Result<Leader, Mis
         (None, None) => {
             let namespaces = namespaces.join(" or ");
             Err(Missing::NoLeader(format!(
-                "no Lease in namespace {namespaces} of {server} has the address of a scheduler"
+                "no Lease in namespace {namespaces} of {server} has the annotations {SCHEDULER_NAMES} and {SERVER} of a scheduler"
             )))
         }
     }
@@ -136,10 +136,9 @@ fn read(lease: Lease) -> Result<Leader, String> {
 
 /// The only scheduler, if there is any.
 fn one(mut leaders: Vec<Leader>) -> Result<Option<Leader>, Missing> {
-    // Other components have Leases with an address, too. Older schedulers do not write their names.
-    if leaders.iter().any(|leader| leader.names_schedulers) {
-        leaders.retain(|leader| leader.names_schedulers);
-    }
+    // Other components have Leases with an address, too, and must not receive the credentials of users. Admission policies keep the
+    // names of schedulers off their Leases.
+    leaders.retain(|leader| leader.names_schedulers);
     let by_address: BTreeMap<&str, &Leader> = leaders.iter().map(|it| (&*it.server, it)).collect();
     if by_address.len() > 1 {
         let all: Vec<String> = by_address
@@ -228,9 +227,9 @@ mod tests {
                 Ok(Some("infra/a")),
             ),
             (
-                "an older one",
+                "another component only",
                 vec![other("b", "http://2")],
-                Ok(Some("infra/b")),
+                Ok(None),
             ),
             (
                 "two",
