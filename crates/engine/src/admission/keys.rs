@@ -46,5 +46,5 @@ pub const KEEP_SCHEDULER: &str = "tidepool.io/keep-scheduler";
 pub const NAMESPACE_SCHEDULER: &str = "tidepool.io/scheduler";
 /// Label of a namespace: `deny` if pods of a scheduler that does not run are refused.
 pub const SCHEDULER_CHECK: &str = "tidepool.io/scheduler-check";
-/// Annotation: what the API server filled in from LimitRanges.
+/// Annotation: what the API server filled in from LimitRanges. A forged one drops native resources of its own pod, and nothing else.
 pub(super) const LIMIT_RANGER: &str = "kubernetes.io/limit-ranger";
