@@ -23,6 +23,8 @@ const PAUSE: &str = "0.02";
 const LONG_PERIOD: &str = "--sample-period=40s --detail-period=40s";
 /// The seconds since a sample that has just been taken.
 const FRESH: f64 = 1.0;
+/// A pod whose author wrote zones.
+const FORGED: &str = "forged-guest";
 
 /// Agents in the guest.
 struct InGuest<'a> {
@@ -421,20 +423,71 @@ fn give_by_the_scheduler(control_plane: &ControlPlane, api: &Api, node: &mut Gue
         other => panic!("{other:?} is not one zone: {}", scheduler.last_words()),
     };
     let group = uid(api, name);
+    let is_bound = |(cpus, mems): &(String, String)| (&**cpus, &**mems) == own;
+    let is_off = |(cpus, mems): &(String, String)| is_part(cpus, rest.0) && is_part(mems, rest.1);
     eventually("the pod is alone in its zone", LIMIT, || {
         let found = processes(node, &format!("-path '*{group}*' -name cgroup.procs"));
-        let is_bound = |(cpus, mems): &(String, String)| (&**cpus, &**mems) == own;
         let others = format!("-path '*{group}*' -prune -o -name cgroup.procs -print");
         let others = processes(node, &others);
-        let is_off =
-            |(cpus, mems): &(String, String)| is_part(cpus, rest.0) && is_part(mems, rest.1);
         let is_right = found.len() >= 2 && found.iter().all(is_bound) && others.iter().all(is_off);
         is_right
             .then_some(())
             .ok_or_else(|| format!("{own:?}: {found:?}, others {others:?}"))
     });
+    let forged = claim_all_zones(api, node);
+    eventually("an older pod keeps its zone", LIMIT, || {
+        let older = processes(node, &format!("-path '*{group}*' -name cgroup.procs"));
+        let younger = processes(node, &format!("-path '*{forged}*' -name cgroup.procs"));
+        let is_right = older.iter().all(is_bound) && younger.iter().all(is_off);
+        (is_right && older.len() >= 2 && younger.len() >= 2)
+            .then_some(())
+            .ok_or_else(|| format!("{own:?}: {older:?}, the younger pod {younger:?}"))
+    });
     api.delete_now(&format!("{PODS}/{name}")).unwrap();
     wait_until_ended(node, &group);
+    prove_one_zone(api, node, &forged);
+}
+
+/// A pod whose author wrote more zones than it needs, as one could without admission policies. Returns its uid.
+fn claim_all_zones(api: &Api, node: &GuestNode) -> String {
+    let resources = json!({"requests": {"cpu": "1m"}});
+    let mut object = dedicated(node.name(), FORGED, "sleep 100000", resources);
+    object["metadata"]["annotations"][ZONES] = json!("0,1");
+    api.create(&object).unwrap();
+    wait_until_running(api, "default", FORGED);
+    uid(api, FORGED)
+}
+
+/// The pod with this uid has the first of its zones, and the other pods keep the second.
+fn prove_one_zone(api: &Api, node: &mut GuestNode, forged: &str) {
+    eventually("the pod has one zone", LIMIT, || {
+        let found = processes(node, &format!("-path '*{forged}*' -name cgroup.procs"));
+        let others = format!("-path '*{forged}*' -prune -o -name cgroup.procs -print");
+        let others = processes(node, &others);
+        let is_bound = |it: &(String, String)| *it == ("0-1".into(), "0".into());
+        let is_off = |(cpus, mems): &(String, String)| is_part(cpus, "2-3") && mems == "1";
+        let is_right = found.len() >= 2 && found.iter().all(is_bound) && others.iter().all(is_off);
+        (is_right && others.len() > 10)
+            .then_some(())
+            .ok_or_else(|| format!("{found:?}, others {others:?}"))
+    });
+    eventually("one zone is reported as taken", LIMIT, || {
+        let cnr = api
+            .get(&format!("{CNR}/guest"))
+            .map_err(|error| format!("{error:#}"))?;
+        let sockets = &cnr["status"]["topologyZone"];
+        let consumer = format!("default/{FORGED}/{forged}");
+        let is_taken = |zone: usize| {
+            let allocations = sockets[zone]["children"][0]["allocations"].as_array();
+            let mut allocations = allocations.into_iter().flatten();
+            allocations.any(|it| it["consumer"] == consumer.as_str())
+        };
+        (is_taken(0) && !is_taken(1))
+            .then_some(())
+            .ok_or(format!("{sockets:#}"))
+    });
+    api.delete_now(&format!("{PODS}/{FORGED}")).unwrap();
+    wait_until_ended(node, forged);
 }
 
 /// Waits until the cgroups of a pod are gone: their end is work for the emulated machine.
