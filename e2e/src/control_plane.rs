@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +29,13 @@ const STARTUP: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 3;
 const ADMIN: &str = "admin";
 const AUDIT_LOG: &str = "audit.log";
+
+/// Removes the directory `$0` if we end without dropping the control plane, because a static has it or the test was killed: then standard
+/// input ends without a line. The programs end at that time, too, and may write a last file.
+const SWEEPER: &str = r#"
+read -r _ && exit
+for _ in 1 2 3; do sleep 1; rm -rf "$0" && exit; done
+"#;
 
 /// What to start besides etcd and kube-apiserver, and for which users.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +76,7 @@ pub struct ControlPlane {
     authority: Option<Issuer<'static, KeyPair>>,
     tokens: Vec<(String, String)>,
     keep_logs: bool,
+    sweeper: Child,
     // Stopped in this order.
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
@@ -82,6 +92,14 @@ impl ControlPlane {
             .tempdir()
             .context("no temporary directory for the control plane")?
             .keep();
+        let sweeper = Command::new("sh")
+            .args(["-c", SWEEPER])
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("cannot start a shell")?;
         let mut control_plane = Self {
             options,
             binaries: Binaries::find()?,
@@ -93,6 +111,7 @@ impl ControlPlane {
             authority: None,
             tokens: Vec::new(),
             keep_logs: true, // until it has started
+            sweeper,
             scheduler: None,
             controller_manager: None,
             apiserver: None,
@@ -494,6 +513,11 @@ impl Drop for ControlPlane {
             self.etcd.take(),
         ];
         stopped.into_iter().flatten().for_each(drop);
+        if let Some(mut line) = self.sweeper.stdin.take() {
+            // It has nothing to do; if it was killed, neither.
+            let _ = line.write_all(b"\n");
+        }
+        let _ = self.sweeper.wait();
         if self.keep_logs || std::thread::panicking() {
             // Logs and credentials are small; the data is not.
             let _ = fs::remove_dir_all(self.path("etcd"));

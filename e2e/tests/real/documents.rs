@@ -11,7 +11,6 @@ mod terminal;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use e2e::{Api, ControlPlane, Options};
@@ -19,6 +18,7 @@ use serde_json::{Value, json};
 
 use self::plan::{Plan, Run, Shown, Step};
 use self::terminal::{Display, Printed, Terminals};
+use crate::shared::Shared;
 
 /// How long the cluster may take until commands that only look print what the page shows.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,7 +105,7 @@ fn follow(page: &str) {
     let plan = plan(page).unwrap_or_else(|problem| panic!("{problem}"));
     let mut terminals = Terminals::open(&plan.files);
     match plan.needs_cluster() {
-        true => with_control_plane(|control_plane| {
+        true => SHARED.with(start_control_plane, |control_plane| {
             terminals.write_kubeconfig(&kubeconfig(control_plane));
             go(page, &plan, &mut terminals);
         }),
@@ -187,30 +187,20 @@ fn compare(shown: &Shown, printed: &str) -> Result<(), String> {
     }
 }
 
-/// It ends with the last test that holds or awaits it.
-static SHARED: Mutex<Weak<Mutex<ControlPlane>>> = Mutex::new(Weak::new());
+static SHARED: Shared<ControlPlane> = Shared::until_the_end();
 
-/// Gives the cluster of a reader to one page at a time. Pages install components on it, and each of them is complete.
-fn with_control_plane(follow: impl FnOnce(&ControlPlane)) {
-    let shared = {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.upgrade().unwrap_or_else(|| {
-            let control_plane = ControlPlane::start(Options {
-                // No controller makes the ServiceAccounts that one wants, and no kubelet is ready as the other one wants.
-                disable_admission_plugins: ["ServiceAccount", "TaintNodesByCondition"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                ..Options::default()
-            });
-            let control_plane = control_plane.unwrap();
-            add_nodes(&control_plane);
-            let control_plane = Arc::new(Mutex::new(control_plane));
-            *shared = Arc::downgrade(&control_plane);
-            control_plane
-        })
-    };
-    let control_plane = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    follow(&control_plane);
+/// The cluster of a reader. Pages install components on it, and each of them is complete.
+fn start_control_plane() -> ControlPlane {
+    let control_plane = ControlPlane::start(Options {
+        // No controller makes the ServiceAccounts that one wants, and no kubelet is ready as the other one wants.
+        disable_admission_plugins: ["ServiceAccount", "TaintNodesByCondition"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Options::default()
+    });
+    let control_plane = control_plane.unwrap();
+    add_nodes(&control_plane);
+    control_plane
 }
 
 fn add_nodes(control_plane: &ControlPlane) {

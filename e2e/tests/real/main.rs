@@ -34,6 +34,7 @@ mod preemption;
 mod reclaimed;
 mod refused_writes;
 mod scheduler;
+mod shared;
 mod shared_cluster;
 mod side_by_side;
 mod timed;

@@ -1,13 +1,13 @@
 //! A cluster that tests of the scheduler share, because it takes longer to start than most tests run: real servers,
 //! kube-controller-manager for Deployments and volumes, and both schedulers, each for the pods that name it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed;
+use crate::shared::Shared;
 
 /// Our profile.
 pub(crate) const OURS: &str = "tidepool";
@@ -26,28 +26,15 @@ pub(crate) struct SharedCluster {
     pub(crate) control_plane: ControlPlane,
 }
 
-/// It ends with the last test that holds or awaits it.
-static SHARED: Mutex<Weak<Mutex<SharedCluster>>> = Mutex::new(Weak::new());
+static SHARED: Shared<SharedCluster> = Shared::until_the_end();
 
 /// Gives the cluster to one test at a time, empty.
 pub(crate) fn with(test: impl FnOnce(&SharedCluster)) {
-    let shared = {
-        let mut shared = lock(&SHARED);
-        shared.upgrade().unwrap_or_else(|| {
-            let cluster = Arc::new(Mutex::new(SharedCluster::start()));
-            *shared = Arc::downgrade(&cluster);
-            cluster
-        })
-    };
-    // A test that failed before leaves its objects, and nothing worse.
-    let cluster = lock(&shared);
-    cluster.empty();
-    test(&cluster);
-    deployed::check_permissions(&cluster.control_plane);
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    SHARED.with(SharedCluster::start, |cluster| {
+        cluster.empty();
+        test(cluster);
+        deployed::check_permissions(&cluster.control_plane);
+    });
 }
 
 impl SharedCluster {
