@@ -8,6 +8,7 @@ use e2e::{Api, ControlPlane, Kubeconfig, Kubectl, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed::{self, NAMESPACE};
+use crate::shared::Shared;
 use crate::shared_cluster::{asks, node, pod, pod_path, text};
 use crate::webhook_fixture::{Fixture, PATIENCE, Proxy};
 
@@ -20,12 +21,34 @@ pub(crate) const SLICE: &str =
     "/apis/discovery.k8s.io/v1/namespaces/tidepool-system/endpointslices/tidepool-gate";
 const REPORTS: &str = "/apis/node.katalyst.kubewharf.io/v1alpha1/customnoderesources";
 const POLICIES: &str = "/apis/scheduling.sigs.x-k8s.io/v1alpha1/resourcepolicies";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases/tidepool-gate";
 const RECLAIMED: &str = "resource.katalyst.kubewharf.io/reclaimed_millicpu";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Failure {
     Ignore,
     Fail,
+}
+
+static SHARED: Shared<Gated> = Shared::by(3);
+
+/// Gives the control plane to one test at a time, empty.
+fn with_gated(failure: Failure, test: impl FnOnce(&Gated)) {
+    let start = || Gated::start(Failure::Ignore, Some(10), "system:serviceaccounts");
+    SHARED.with(start, |gated| {
+        gated.configure(failure, Some(10));
+        test(gated);
+        // It is gone if the test has deleted it.
+        let _ = gated.api.delete(CONFIGURATION);
+        // A gate that was killed does not release it.
+        gated.api.delete(LEASE).unwrap();
+        let policies = POLICIES.replace("/v1alpha1/", "/v1alpha1/namespaces/default/");
+        let pods = "/api/v1/namespaces/default/pods";
+        for path in [pods, "/api/v1/nodes", REPORTS, &policies] {
+            // All objects of the list.
+            gated.api.delete_now(path).unwrap();
+        }
+    });
 }
 
 /// A control plane with the gate's objects and a proxy, but no gate yet.
@@ -207,7 +230,10 @@ fn metrics(gate: &Process) -> String {
 
 #[test]
 fn binds_are_judged_before_they_are_committed() {
-    let gated = Gated::start(Failure::Ignore, Some(10), "system:serviceaccounts");
+    with_gated(Failure::Ignore, binds_are_judged);
+}
+
+fn binds_are_judged(gated: &Gated) {
     let (api, control_plane) = (&gated.api, &gated.control_plane);
     for name in ["n1", "n2"] {
         api.create(&node(name, "zone", json!({}))).unwrap();
@@ -274,7 +300,10 @@ fn binds_are_judged_before_they_are_committed() {
 
 #[test]
 fn only_permitted_callers_bind_the_pods_of_a_scheduler() {
-    let gated = Gated::start(Failure::Ignore, Some(10), "system:serviceaccounts");
+    with_gated(Failure::Ignore, only_permitted_callers_bind);
+}
+
+fn only_permitted_callers_bind(gated: &Gated) {
     let api = &gated.api;
     api.create(&node("n1", "zone", json!({}))).unwrap();
     let stranger = Api::new(&gated.binder("stranger")).unwrap();
@@ -313,7 +342,10 @@ fn only_permitted_callers_bind_the_pods_of_a_scheduler() {
 
 #[test]
 fn a_standby_takes_over_with_its_address() {
-    let gated = Gated::start(Failure::Fail, Some(10), "system:serviceaccounts");
+    with_gated(Failure::Fail, a_standby_takes_over);
+}
+
+fn a_standby_takes_over(gated: &Gated) {
     let (api, control_plane) = (&gated.api, &gated.control_plane);
     api.create(&node("n1", "zone", json!({}))).unwrap();
     let mut first = gated.gate("first", &[]);

@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 use e2e::{ControlPlane, Kubectl, Options, User};
 use serde_json::json;
 
+use crate::shared::Shared;
+
+/// With a user, controllers and the scheduler.
+static SHARED: Shared<ControlPlane> = Shared::by(2);
+
 const SHORT: Duration = Duration::from_secs(30);
 
 fn kubectl(kubectl: &Kubectl, arguments: &[&str]) -> String {
@@ -24,16 +29,34 @@ fn is_running(argument: &str) -> bool {
     })
 }
 
-#[test]
-fn users_have_their_own_permissions() {
-    let control_plane = ControlPlane::start(Options {
+fn start() -> ControlPlane {
+    ControlPlane::start(Options {
         users: vec![User {
             name: "alice".to_owned(),
             groups: vec![],
         }],
+        disable_admission_plugins: vec![
+            "ServiceAccount".to_owned(),
+            "TaintNodesByCondition".to_owned(),
+        ],
+        controllers: ["deployment-controller", "replicaset-controller"]
+            .map(str::to_owned)
+            .to_vec(),
+        scheduler: Some(json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+        })),
         ..Options::default()
     })
-    .unwrap();
+    .unwrap()
+}
+
+#[test]
+fn users_have_their_own_permissions() {
+    SHARED.with(start, |control_plane| users_are_limited(control_plane));
+}
+
+fn users_are_limited(control_plane: &ControlPlane) {
     let admin = control_plane.kubectl().unwrap();
     assert_eq!(
         kubectl(&admin, &["auth", "can-i", "delete", "nodes"]),
@@ -70,21 +93,10 @@ fn compaction_and_a_restart_make_old_versions_unavailable() {
 
 #[test]
 fn controllers_and_scheduler_run_when_enabled() {
-    let control_plane = ControlPlane::start(Options {
-        disable_admission_plugins: vec![
-            "ServiceAccount".to_owned(),
-            "TaintNodesByCondition".to_owned(),
-        ],
-        controllers: ["deployment-controller", "replicaset-controller"]
-            .map(str::to_owned)
-            .to_vec(),
-        scheduler: Some(json!({
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-        })),
-        ..Options::default()
-    })
-    .unwrap();
+    SHARED.with(start, |control_plane| pods_are_scheduled(control_plane));
+}
+
+fn pods_are_scheduled(control_plane: &ControlPlane) {
     let admin = control_plane.kubectl().unwrap();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"},
         "status": {"capacity": {"cpu": "4", "memory": "4Gi", "pods": "10"}}});

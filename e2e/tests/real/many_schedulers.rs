@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use crate::deployed::{self, NAMESPACE};
 use crate::policies::serve_policies;
 use crate::policy_costs::{LONG, control, manifests as controllers};
+use crate::shared::Shared;
 use crate::shared_cluster::{SHORT, condition, node, pod_path, text};
-use crate::webhook_fixture::{Fixture, PATIENCE};
+use crate::webhook_fixture::{Fixture, PATIENCE, PROFILES};
 
 const ANNOTATION: &str = "scheduler.alpha.kubernetes.io/name";
 const SCHEDULERS: &str = "/api/v1/namespaces/tidepool-system/configmaps/schedulers";
@@ -26,6 +27,8 @@ fn pod(name: &str, spec: &str, written: &str) -> Value {
     }
     pod
 }
+
+static SHARED: Shared<Cluster> = Shared::by(2);
 
 /// The control plane with the webhook, the controllers and one node.
 struct Cluster {
@@ -112,7 +115,10 @@ fn launch(control_plane: &ControlPlane, name: &str) -> (Process, Vec<Value>) {
 
 #[test]
 fn a_pod_waits_for_its_scheduler_and_says_so() {
-    let cluster = Cluster::start();
+    SHARED.with(Cluster::start, |cluster| a_pod_waits(cluster));
+}
+
+fn a_pod_waits(cluster: &Cluster) {
     let (api, control_plane) = (&cluster.fixture.api, &cluster.fixture.control_plane);
     let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"});
     let _theirs = control_plane.kube_scheduler(&config, &[]).unwrap();
@@ -186,7 +192,19 @@ fn a_pod_waits_for_its_scheduler_and_says_so() {
 
 #[test]
 fn admission_sets_and_checks_the_name_of_the_scheduler() {
-    let cluster = Cluster::start();
+    SHARED.with(Cluster::start, |cluster| {
+        sets_and_checks_the_name(cluster);
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-public/leases";
+        for path in [leases, PROFILES] {
+            // All objects of the list.
+            cluster.fixture.api.delete_now(path).unwrap();
+        }
+        let none = json!({"data": {"default": null}});
+        cluster.fixture.api.patch(SCHEDULERS, &none).unwrap();
+    });
+}
+
+fn sets_and_checks_the_name(cluster: &Cluster) {
     let fixture = &cluster.fixture;
     fixture.api.create(&json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "volcano", "namespace": "kube-public", "annotations": {"tidepool.io/scheduler-names": "volcano,no name"}},
@@ -206,8 +224,7 @@ fn admission_sets_and_checks_the_name_of_the_scheduler() {
     }
     let profile = json!({"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile",
         "metadata": {"name": "profile"}, "spec": {"selector": {"matchLabels": {"profile": "yes"}}, "schedulerName": "of-profile"}});
-    let profiles = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
-    fixture.create_at(profiles, &profile);
+    fixture.create_at(PROFILES, &profile);
     let with = |pod: Value, labels: Value| {
         let mut pod = pod;
         pod["metadata"]["labels"] = labels;

@@ -9,6 +9,7 @@ use e2e::{Api, ControlPlane, Process, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed;
+use crate::shared::Shared;
 use crate::shared_cluster::{condition, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(120);
@@ -26,6 +27,22 @@ profiles:
 - schedulerName: tidepool
   plugins: { multiPoint: { enabled: [{ name: resourcepolicy }] } }
 ";
+
+static SHARED: Shared<(Api, ControlPlane)> = Shared::by(2);
+
+/// Gives a control plane that serves the kind to one test at a time. It has no controllers.
+pub(crate) fn with_policies(test: impl FnOnce(&Api, &ControlPlane)) {
+    SHARED.with(
+        || start_with(&[]),
+        |(api, control_plane)| {
+            test(api, control_plane);
+            for path in [POLICIES, PODS, "/api/v1/nodes"] {
+                // All objects of the list.
+                api.delete_now(path).unwrap();
+            }
+        },
+    );
+}
 
 /// A control plane that serves the kind, with these controllers of kube-controller-manager.
 pub(crate) fn start_with(controllers: &[&str]) -> (Api, ControlPlane) {
@@ -110,7 +127,10 @@ fn explain(control_plane: &ControlPlane, scheduler: &Process, pod: &str) -> Stri
 
 #[test]
 fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
-    let (api, control_plane) = start_with(&[]);
+    with_policies(units_fill);
+}
+
+fn units_fill(api: &Api, control_plane: &ControlPlane) {
     // The scores favour the other node; the order of units is strict.
     let avoided = json!({"taints": [{"key": "k", "value": "v", "effect": "PreferNoSchedule"}]});
     for (name, kind, spec) in [("r", "reserved", avoided), ("s", "spot", json!({}))] {
@@ -119,13 +139,13 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
     }
     let spec = |spot: u32| json!({"units": [unit("spot", 1, spot), unit("reserved", 5, 2)]});
     api.post(POLICIES, &policy("web", spec(3))).unwrap();
-    let ours = schedule(&control_plane);
+    let ours = schedule(control_plane);
     let create = |name: &str| api.create(&pod(name, json!({}))).unwrap();
     let reach = |reserved: usize, spot: usize| {
         let spot = (spot > 0).then(|| ("web/spot=2".to_owned(), spot));
         let want = [("web/reserved=6".to_owned(), reserved)].into_iter();
         let want: Vec<_> = want.chain(spot).collect();
-        eventually("the units are filled", LONG, || match by_unit(&api) {
+        eventually("the units are filled", LONG, || match by_unit(api) {
             found if found == want => Ok(()),
             found => Err(format!("{found:?}")),
         });
@@ -139,7 +159,7 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
         "| 0 | default/web-00 | r | reserved |",
         "| 1 | default/web-00 | s | spot |",
     ];
-    let explained = explain(&control_plane, &ours, "default/web-00");
+    let explained = explain(control_plane, &ours, "default/web-00");
     for (place, table) in [("explain", explained), ("the log", ours.log())] {
         for row in rows {
             assert!(table.contains(row), "no `{row}` in {place}:\n{table}");
@@ -156,12 +176,12 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
         format!("ResourcePolicy default/web: unit \"{unit}\" is full (maxCount {max})")
     };
     let (reserved, spot) = (full("reserved", 2), full("spot", 3));
-    let names = waiting(&api);
+    let names = waiting(api);
     assert_eq!(names.len(), 7);
     for name in &names {
-        waits(&api, name, &[&reserved, &spot]);
+        waits(api, name, &[&reserved, &spot]);
     }
-    let explained = explain(&control_plane, &ours, &format!("default/{}", names[0]));
+    let explained = explain(control_plane, &ours, &format!("default/{}", names[0]));
     assert!(explained.contains(&spot), "{explained}");
 
     // All that fit are bound within 2 s. A machine that stands still for as long may spoil an attempt.
@@ -175,7 +195,7 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
         let patch = json!({"spec": spec(spot)});
         api.patch(&format!("{POLICIES}/web"), &patch).unwrap();
         reach(2, spot as usize);
-        let bound = bindings(&control_plane, begun, 2);
+        let bound = bindings(control_plane, begun, 2);
         let last = bound.iter().map(|it| it.received).max().unwrap();
         took = last.duration_since(begun).unsigned_abs();
     }
@@ -185,15 +205,15 @@ fn units_fill_in_order_and_a_raised_cap_binds_the_rest() {
     api.post(POLICIES, &again).unwrap();
     create("both");
     let multiple = "multiple resourcePolicies match pod: again, web";
-    waits(&api, "both", &[multiple]);
+    waits(api, "both", &[multiple]);
     api.delete(&format!("{POLICIES}/again")).unwrap();
-    waits(&api, "both", &[&reserved]);
+    waits(api, "both", &[&reserved]);
     api.delete(&format!("{POLICIES}/web")).unwrap();
-    eventually("all are bound", LONG, || match &waiting(&api)[..] {
+    eventually("all are bound", LONG, || match &waiting(api)[..] {
         [] => Ok(()),
         names => Err(format!("{names:?} wait")),
     });
-    only_binds(&control_plane, 13);
+    only_binds(control_plane, 13);
 }
 
 /// The Bindings that the scheduler created after this time, so many.

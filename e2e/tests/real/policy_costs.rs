@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 
 use crate::deployed;
 use crate::policies::{COST, MARK, PODS, POLICIES, policy, schedule, start_with};
+use crate::shared::Shared;
 use crate::shared_cluster::{SHORT, condition, node, text};
 
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// The name of the controllers in requests.
 pub(crate) const USER: &str = "system:serviceaccount:tidepool-system:tidepool-controllers";
+pub(crate) const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/tidepool-system/leases";
 /// A replica that was killed does not release its Lease.
 const ELECTION: [&str; 3] = [
     "--leader-elect-lease-duration=3s",
@@ -150,7 +152,9 @@ fn run(kubectl: &Kubectl, command: &str) -> String {
     run.stdout
 }
 
-/// A cluster with nodes of these kinds.
+static SHARED: Shared<Cluster> = Shared::by(2);
+
+/// A cluster whose Deployments become pods that run.
 struct Cluster {
     api: Api,
     kubectl: Kubectl,
@@ -160,12 +164,25 @@ struct Cluster {
     control_plane: ControlPlane,
 }
 
-fn cluster(kinds: &[&str]) -> Cluster {
+/// The cluster with nodes of these kinds, and without anything else.
+fn with_nodes(kinds: &[&str], test: impl FnOnce(&Cluster)) {
+    SHARED.with(start, |cluster| {
+        for kind in kinds {
+            cluster.api.create(&simulated(kind)).unwrap();
+        }
+        test(cluster);
+        let deployments = "/apis/apps/v1/namespaces/default/deployments";
+        let sets = "/apis/apps/v1/namespaces/default/replicasets";
+        for path in [POLICIES, deployments, sets, PODS, "/api/v1/nodes", LEASES] {
+            // All objects of the list.
+            cluster.api.delete_now(path).unwrap();
+        }
+    });
+}
+
+fn start() -> Cluster {
     let (api, control_plane) = start_with(&["deployment-controller", "replicaset-controller"]);
     deployed::apply(&control_plane, manifests());
-    for kind in kinds {
-        api.create(&simulated(kind)).unwrap();
-    }
     Cluster {
         api,
         kubectl: control_plane.kubectl().unwrap(),
@@ -178,10 +195,14 @@ fn cluster(kinds: &[&str]) -> Cluster {
 /// The controller is killed in mid-write and starts again; then the ReplicaSet controller scales in.
 #[test]
 fn the_replicaset_controller_scales_in_from_the_lowest_unit() {
-    let cluster = cluster(&["reserved", "spot", "burst"]);
+    with_nodes(&["reserved", "spot", "burst"], scales_in);
+}
+
+fn scales_in(cluster: &Cluster) {
     let Cluster {
         api, control_plane, ..
-    } = &cluster;
+    } = cluster;
+    let before = patches(control_plane).len();
     let kubectl = |command: &str| run(&cluster.kubectl, command);
     let kinds = |more: u32| {
         units(&[
@@ -204,7 +225,11 @@ fn the_replicaset_controller_scales_in_from_the_lowest_unit() {
     ];
     costs_become(api, &controllers, &want);
     policy_condition(api, "web", "Accepted", "True");
-    assert_eq!(patches(control_plane), [], "there was nothing to write");
+    assert_eq!(
+        patches(control_plane)[before..],
+        [],
+        "there was nothing to write"
+    );
 
     // An edit changes all costs; the process is killed after the first writes.
     api.patch(
@@ -232,7 +257,7 @@ fn the_replicaset_controller_scales_in_from_the_lowest_unit() {
     costs_become(api, &controllers, &want);
     // The audit log has no line of a request whose client was killed.
     eventually("the audit log has them all", SHORT, || {
-        match patches(control_plane).len() {
+        match patches(control_plane).len() - before {
             11 | 12 => Ok(()),
             other => Err(format!("{other} patches")),
         }
@@ -283,7 +308,10 @@ fn the_replicaset_controller_scales_in_from_the_lowest_unit() {
 /// Without pod-template-hash the old pods fill the unit, and the new one waits; with it each revision has its own count.
 #[test]
 fn a_rolling_update_needs_the_hash_in_a_full_unit() {
-    let cluster = cluster(&["reserved"]);
+    with_nodes(&["reserved"], updates);
+}
+
+fn updates(cluster: &Cluster) {
     let api = &cluster.api;
     let kubectl = |command: &str| run(&cluster.kubectl, command);
     let selector = json!({"matchLabels": {"app": "web"}});

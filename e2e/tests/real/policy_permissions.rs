@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use e2e::{Api, User, eventually};
+use e2e::{Api, ControlPlane, User, eventually};
 use serde_json::{Value, json};
 
 use crate::deployed;
@@ -11,10 +11,33 @@ use crate::policies::{COST, POLICIES, policy, serve_policies};
 use crate::policy_costs::{
     LONG, USER, account, control_as, costs_become, manifests, policy_condition, units,
 };
+use crate::shared::Shared;
 use crate::shared_cluster::{SHORT, node, pod_path, text};
 
 const READS: [&str; 3] = ["get", "list", "watch"];
 const WRITES: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+const ROLES: [&str; 3] = ["admin", "edit", "view"];
+
+static SHARED: Shared<(Api, ControlPlane)> = Shared::by(2);
+
+/// With a user for each role and one without any.
+fn start() -> (Api, ControlPlane) {
+    let users = ROLES.iter().chain(&["none"]).map(|role| User {
+        name: user(role),
+        groups: Vec::new(),
+    });
+    // Such an API server does not stream lists, so that the controllers list, too.
+    let flags = ["--feature-gates=WatchList=false"];
+    let aggregation = ["clusterrole-aggregation-controller"];
+    let control_plane = deployed::start_as(users.collect(), &aggregation, &flags);
+    let api = serve_policies(&control_plane);
+    deployed::apply(&control_plane, manifests());
+    (api, control_plane)
+}
+
+fn user(role: &str) -> String {
+    format!("user-{role}")
+}
 
 /// Whether RBAC allows a request of the user.
 fn may(api: &Api, user: &str, verb: &str, namespace: &str, subresource: &str) -> bool {
@@ -29,19 +52,15 @@ fn may(api: &Api, user: &str, verb: &str, namespace: &str, subresource: &str) ->
 /// Users with these roles in the namespace `team`.
 #[test]
 fn users_with_edit_write_policies_and_users_with_view_read_them() {
-    let roles = ["admin", "edit", "view"];
-    let user = |role: &str| format!("user-{role}");
-    let users = roles.iter().chain(&["none"]).map(|role| User {
-        name: user(role),
-        groups: Vec::new(),
+    SHARED.with(start, |(api, control_plane)| {
+        roles_of_users(api, control_plane);
     });
-    let aggregation = ["clusterrole-aggregation-controller"];
-    let control_plane = deployed::start_as(users.collect(), &aggregation, &[]);
-    let api = serve_policies(&control_plane);
-    deployed::apply(&control_plane, manifests());
+}
+
+fn roles_of_users(api: &Api, control_plane: &ControlPlane) {
     let team = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}});
     api.create(&team).unwrap();
-    for role in roles {
+    for role in ROLES {
         api.create(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
             "metadata": {"name": role, "namespace": "team"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
@@ -57,14 +76,14 @@ fn users_with_edit_write_policies_and_users_with_view_read_them() {
                 _ => false,
             };
             eventually(&format!("{user} may {verb}: {want}"), SHORT, || {
-                match may(&api, &user, verb, "team", "") {
+                match may(api, &user, verb, "team", "") {
                     found if found == want => Ok(()),
                     found => Err(found.to_string()),
                 }
             });
-            assert!(!may(&api, &user, verb, "default", ""), "{user}: {verb}");
+            assert!(!may(api, &user, verb, "default", ""), "{user}: {verb}");
             // The status is the controller's.
-            assert!(!may(&api, &user, verb, "team", "status"), "{user}: {verb}");
+            assert!(!may(api, &user, verb, "team", "status"), "{user}: {verb}");
         }
     }
     let as_user = |role: &str| Api::new(&control_plane.kubeconfig(&user(role))).unwrap();
@@ -132,9 +151,12 @@ fn silence_agents(api: &Api) {
 /// The audit log has every permission of the manifest, and no other request.
 #[test]
 fn the_controllers_use_every_permission_that_they_have() {
-    // Such an API server does not stream lists, so that the controllers list, too.
-    let control_plane = deployed::start_with(&[], &["--feature-gates=WatchList=false"]);
-    let api = serve_policies(&control_plane);
+    SHARED.with(start, |(api, control_plane)| {
+        permissions_of_controllers(api, control_plane);
+    });
+}
+
+fn permissions_of_controllers(api: &Api, control_plane: &ControlPlane) {
     for (file, path) in [
         (
             "slo.koordinator.sh_nodemetrics.yaml",
@@ -146,9 +168,8 @@ fn the_controllers_use_every_permission_that_they_have() {
         ),
     ] {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-        deployed::serve_definition(&control_plane, &directory.join(file), path);
+        deployed::serve_definition(control_plane, &directory.join(file), path);
     }
-    deployed::apply(&control_plane, manifests());
     let labels = json!({"metadata": {"labels": {"kind": "spot"}}});
     api.create(&node("spot", "zone", labels)).unwrap();
     api.create(
@@ -160,8 +181,8 @@ fn the_controllers_use_every_permission_that_they_have() {
     .unwrap();
     let spec = json!({"units": units(&[("spot", 0, None)])});
     api.post(POLICIES, &policy("web", spec)).unwrap();
-    silence_agents(&api);
-    let user = account(&control_plane);
+    silence_agents(api);
+    let user = account(control_plane);
     // As the manifest, on any port and in a hurry.
     let flags = [
         "--agent-silent-after=1s",
@@ -174,9 +195,9 @@ fn the_controllers_use_every_permission_that_they_have() {
         "--scheduler-not-found-after=1s",
         "--scheduler-namespaces=kube-public",
     ];
-    let mut controllers = control_as(&control_plane, &user, &flags);
-    costs_become(&api, &controllers, &[("1 web/spot=1", 1)]);
-    deployed::wait_for_leader_event(&api, "tidepool-controllers");
+    let mut controllers = control_as(control_plane, &user, &flags);
+    costs_become(api, &controllers, &[("1 web/spot=1", 1)]);
+    deployed::wait_for_leader_event(api, "tidepool-controllers");
     // The registry of schedulers creates its ConfigMap, then patches it; it marks a pod that no scheduler serves.
     let names = |want: &str| {
         let path = "/api/v1/namespaces/tidepool-system/configmaps/schedulers";
@@ -203,7 +224,7 @@ fn the_controllers_use_every_permission_that_they_have() {
     for (cost, conflicts) in [("5", "True"), ("1", "False"), ("5", "True")] {
         let set = json!({"metadata": {"annotations": {COST: cost}}});
         api.patch(&pod_path("a"), &set).unwrap();
-        policy_condition(&api, "web", "DeletionCostConflict", conflicts);
+        policy_condition(api, "web", "DeletionCostConflict", conflicts);
     }
     let server = deployed::server(&controllers).unwrap();
     assert!(server.starts_with("https://"), "{server}");
@@ -211,7 +232,7 @@ fn the_controllers_use_every_permission_that_they_have() {
 
     let granted = granted();
     let used = || -> BTreeSet<Right> {
-        let mut requests = deployed::requests_of(&control_plane, USER);
+        let mut requests = deployed::requests_of(control_plane, USER);
         // Such as /version.
         requests.retain(|it| !it.resource.is_empty() && it.succeeded());
         requests
@@ -240,5 +261,5 @@ fn the_controllers_use_every_permission_that_they_have() {
         found if found == granted => Ok(()),
         found => Err(format!("{:?}", found.symmetric_difference(&granted))),
     });
-    deployed::check_permissions_of(&control_plane, USER);
+    deployed::check_permissions_of(control_plane, USER);
 }

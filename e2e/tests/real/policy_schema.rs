@@ -1,10 +1,10 @@
 //! The schema of ResourcePolicies on the real API server: every bound and every rule refuses once, in its words.
 
-use e2e::Api;
+use e2e::{Api, ControlPlane};
 use serde_json::{Value, json};
 
 use crate::deployed;
-use crate::policies::{POLICIES, policy, start_with};
+use crate::policies::{POLICIES, policy, with_policies};
 use crate::policy_costs::{control, manifests, policy_condition};
 
 /// A value that the schema refuses, at this JSON pointer, with these words.
@@ -271,7 +271,10 @@ fn reader_refuses(case: &str, policy: &Value) {
 
 #[test]
 fn every_bound_and_rule_of_the_schema_refuses_once() {
-    let (api, control_plane) = start_with(&[]);
+    with_policies(refuses_once);
+}
+
+fn refuses_once(api: &Api, control_plane: &ControlPlane) {
     let definition = api::crds::all()
         .into_iter()
         .map(|(_, definition)| definition);
@@ -322,17 +325,16 @@ fn every_bound_and_rule_of_the_schema_refuses_once() {
     }
     api.patch(&path, &json!({"status": full["status"]}))
         .unwrap();
-    println!(
-        "{} bounds of the spec, {} of the status",
-        spec.len(),
-        status.len()
+    let (spec, status) = (spec.len(), status.len());
+    assert!(
+        spec > 60 && status > 20 && said.len() == 4,
+        "{spec} bounds of the spec, {status} of the status, {said:?}"
     );
-    assert!(spec.len() > 60 && status.len() > 20 && said.len() == 4);
 
-    defaults(&api);
-    deployed::apply(&control_plane, manifests());
-    let _controllers = control(&control_plane, &[]);
-    what_no_schema_can_refuse(&api);
+    defaults(api);
+    deployed::apply(control_plane, manifests());
+    let _controllers = control(control_plane, &[]);
+    what_no_schema_can_refuse(api);
 }
 
 fn defaults(api: &Api) {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::deployed;
 use crate::faults::create_all;
+use crate::shared::Shared;
 use crate::shared_cluster::{SHORT, asks, condition, merge, node, pod, pod_path, text};
 
 const LONG: Duration = Duration::from_secs(120);
@@ -28,6 +29,9 @@ profiles:
       enabled: [{ name: QoSAwareNodeResourcesFit, weight: 4 }, { name: QoSAwareNodeResourcesBalancedAllocation, weight: 1 }]
     score: { disabled: [{ name: NodeResourcesFit }, { name: NodeResourcesBalancedAllocation }] }
 ";
+
+/// With our definition.
+static SHARED: Shared<Lending> = Shared::by(3);
 
 struct Lending {
     api: Api,
@@ -108,10 +112,8 @@ impl Lending {
 
     fn empty(&self) {
         for path in [PODS, "/api/v1/nodes", REPORTS] {
-            for item in self.api.list(path).unwrap() {
-                let name = text(&item["metadata"]["name"]);
-                self.api.delete_now(&format!("{path}/{name}")).unwrap();
-            }
+            // All objects of the list.
+            self.api.delete_now(path).unwrap();
         }
     }
 }
@@ -227,13 +229,23 @@ fn a_qos_taint_is_for_jobs_only(cluster: &Lending) {
     cluster.bound("job", "a");
 }
 
-fn stories(definition: &Path) {
-    let cluster = Lending::start(definition);
-    jobs_run_on_what_is_lent_and_no_more(&cluster);
+fn stories(cluster: &Lending) {
+    jobs_run_on_what_is_lent_and_no_more(cluster);
     cluster.empty();
-    a_reclaimed_pod_evicts_only_reclaimed_pods(&cluster);
+    a_reclaimed_pod_evicts_only_reclaimed_pods(cluster);
     cluster.empty();
-    a_qos_taint_is_for_jobs_only(&cluster);
+    a_qos_taint_is_for_jobs_only(cluster);
+}
+
+/// A cluster with our definition, empty.
+fn with_ours(test: impl FnOnce(&mut Lending)) {
+    SHARED.with(
+        || Lending::start(&ours()),
+        |cluster| {
+            cluster.empty();
+            test(cluster);
+        },
+    );
 }
 
 fn ours() -> PathBuf {
@@ -261,18 +273,21 @@ fn katalysts() -> PathBuf {
 
 #[test]
 fn reclaimed_pods_with_our_definition() {
-    stories(&ours());
+    with_ours(|cluster| stories(cluster));
 }
 
 #[test]
 fn reclaimed_pods_with_katalysts_definition() {
-    stories(&katalysts());
+    stories(&Lending::start(&katalysts()));
 }
 
 /// What the definition refuses before any scheduler sees it, and what it shows.
 #[test]
 fn our_definition_rejects_invalid_reports() {
-    let cluster = Lending::start(&ours());
+    with_ours(|cluster| rejects_invalid_reports(cluster));
+}
+
+fn rejects_invalid_reports(cluster: &Lending) {
     cluster.report("n", 1_000, json!([]));
     for (case, path, patch, words) in [
         (
@@ -358,10 +373,13 @@ impl History {
 
 #[test]
 fn reclaimed_capacity_stays_consistent_while_reports_change_and_schedulers_are_killed() {
+    with_ours(stays_consistent);
+}
+
+fn stays_consistent(cluster: &mut Lending) {
     const NODES: usize = 100;
     const JOBS: usize = 1_000;
     const ROUNDS: u64 = 15;
-    let mut cluster = Lending::start(&ours());
     let mut history = History(BTreeMap::new());
     let name = |index: usize| format!("n{index}");
     for index in 0..NODES {
@@ -386,7 +404,7 @@ fn reclaimed_capacity_stays_consistent_while_reports_change_and_schedulers_are_k
             history.note(&name(index), lent);
             cluster.lend(&name(index), lent);
         }
-        looked = check(&cluster, &history, &mut loads, looked);
+        looked = check(cluster, &history, &mut loads, looked);
         std::thread::sleep(Duration::from_secs(1).saturating_sub(begun.elapsed()));
     }
     let early: u32 = loads.values().sum();
@@ -396,7 +414,7 @@ fn reclaimed_capacity_stays_consistent_while_reports_change_and_schedulers_are_k
         cluster.lend(&name(index), 11_000);
     }
     eventually("every job is bound", LONG, || {
-        looked = check(&cluster, &history, &mut loads, looked);
+        looked = check(cluster, &history, &mut loads, looked);
         match loads.values().sum::<u32>() {
             sum if sum == 1_000 * JOBS as u32 => Ok(()),
             sum => Err(format!("{sum}: {}", cluster.ours.last_words())),

@@ -15,7 +15,7 @@ use crate::deployed::{self, NAMESPACE};
 
 /// Nothing waits this long when all is well.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
-const PROFILES: &str = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
+pub(crate) const PROFILES: &str = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles";
 
 /// Forwards connections to the replicas in turn, as a Service does.
 pub(crate) struct Proxy {
