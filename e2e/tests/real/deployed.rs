@@ -67,9 +67,8 @@ pub(crate) fn start_as(
         ..e2e::Options::default()
     })
     .unwrap();
-    apply(&control_plane, namespace());
-    apply(&control_plane, policies());
-    apply(&control_plane, manifests());
+    let objects = [namespace(), policies(), manifests()].concat();
+    apply(&control_plane, objects);
     control_plane
 }
 

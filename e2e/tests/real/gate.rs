@@ -84,8 +84,8 @@ impl Gated {
         deployed::serve_definition(&control_plane, &crds.join(file), REPORTS);
         let file = "scheduling.sigs.x-k8s.io_resourcepolicies.yaml";
         let api = deployed::serve_definition(&control_plane, &crds.join(file), POLICIES);
-        deployed::apply(&control_plane, deployed::namespace());
-        deployed::apply(&control_plane, deployed::policies());
+        let objects = [deployed::namespace(), deployed::policies()].concat();
+        deployed::apply(&control_plane, objects);
         let gated = Self {
             api,
             control_plane,
