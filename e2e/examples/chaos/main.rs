@@ -9,6 +9,7 @@ mod conductor;
 mod evidence;
 mod journal;
 mod plan;
+mod planted;
 mod proxy;
 mod replicas;
 mod settle;
@@ -32,6 +33,7 @@ use checker::{Evidence, Tally, Violation};
 use conductor::Conductor;
 use journal::Journal;
 use plan::{Fault, plan};
+use planted::PlantedFault;
 use proxy::ChaosProxy;
 use replicas::{LEASE_DURATION, Launch, Replicas};
 use takeover::Takeover;
@@ -57,9 +59,9 @@ struct Flags {
     /// Print the plan and end
     #[arg(long)]
     plan: bool,
-    /// A scheduler with this planted fault: there must be a violation
+    /// A scheduler with this planted fault: a rule that it breaks must be violated
     #[arg(long, value_name = "NAME")]
-    planted: Option<String>,
+    planted: Option<PlantedFault>,
     /// The scheduler's program [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
@@ -90,16 +92,20 @@ fn main() -> ExitCode {
     match run(&flags, seed) {
         Ok(result) => {
             println!("{}", table::table(&result));
-            let found = !result.violations.is_empty();
-            match &flags.planted {
-                Some(name) if found => println!("caught: {name} after {:.0?}", result.took),
-                Some(name) => println!("NOT caught: {name} within {:.0?}", result.took),
-                None => {}
-            }
-            if found == flags.planted.is_some() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
+            let is_good = match flags.planted {
+                Some(fault) if fault.is_caught(&result.violations) => {
+                    println!("caught: {} after {:.0?}", fault.name, result.took);
+                    true
+                }
+                Some(fault) => {
+                    println!("NOT caught: {} within {:.0?}", fault.name, result.took);
+                    false
+                }
+                None => result.violations.is_empty(),
+            };
+            match is_good {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
             }
         }
         Err(error) => {
@@ -169,7 +175,7 @@ fn run(flags: &Flags, seed: u64) -> Result<RunResult> {
         program: &program,
         directory: control_plane.logs(),
         token: &token,
-        planted: flags.planted.as_deref(),
+        planted: flags.planted.map(|fault| fault.name),
         shim: &shim,
     };
     let replicas = Replicas::start(&launch, &proxy)?;
@@ -184,7 +190,11 @@ fn run(flags: &Flags, seed: u64) -> Result<RunResult> {
         api: &Api::new(&admin)?,
     };
     let mut workload = Workload::new(&admin, seed)?;
-    let result = play(&stage, &mut workload, rounds(flags, seed));
+    let limit = match flags.planted {
+        Some(_) => settle::PLANTED_LIMIT,
+        None => settle::LIMIT,
+    };
+    let result = play(&stage, &mut workload, rounds(flags, seed), limit);
     let stopped = replicas.stop();
     let mut control_plane = control_plane
         .into_inner()
@@ -202,6 +212,7 @@ fn play(
     stage: &Conductor<'_>,
     workload: &mut Workload,
     rounds: impl Iterator<Item = Vec<Fault>>,
+    limit: Duration,
 ) -> Result<RunResult> {
     let begun = Instant::now();
     let mut planned = Vec::new();
@@ -217,7 +228,7 @@ fn play(
         });
         conducted?;
         planned.extend(faults);
-        let mut violations = settle::settle(workload, round)?;
+        let mut violations = settle::settle(workload, round, limit)?;
         violations.extend(stage.webhooks.map_or(Vec::new(), |it| it.settle(stage.api)));
         let control_plane = stage.control_plane.lock();
         let control_plane = control_plane.unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,11 @@
 //! After the last fault: every pod that fits is bound within a minute, and the leader's cache equals the API server.
+//!
+//! | rule | meaning |
+//! |---|---|
+//! | `stuck` | a pod that fits is bound, and one that does not is tried |
+//! | `no leader` | the same, if no leader answers |
+//! | `not woken` | a pod that was refused is bound when nodes lend more |
+//! | `cache` | the leader's cache equals the API server |
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -16,8 +23,11 @@ use crate::replicas::{LEASE_NAME, LEASE_NAMESPACE};
 use crate::workload::{Workload, job};
 
 /// The longest time that a pod may wait.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// The same for a scheduler with a planted fault: what is wrong stays so.
+pub(crate) const PLANTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const NO_LEADER: &str = "no leader";
 /// Native capacity that pods may ask for in a group with three nodes of four cpus. The largest ask for two: while less
 /// than six are taken, some node has room for one.
 const FITS: i64 = 8_000;
@@ -27,14 +37,24 @@ const PROBES: usize = 3;
 const CACHE_LIMIT: Duration = Duration::from_secs(20);
 
 /// What is wrong when the faults are over.
-pub(crate) fn settle(workload: &mut Workload, round: u64) -> Result<Vec<Violation>> {
-    let begun = Instant::now();
+pub(crate) fn settle(
+    workload: &mut Workload,
+    round: u64,
+    limit: Duration,
+) -> Result<Vec<Violation>> {
+    let wait = |rule: &'static str, what: &'static str| Wait {
+        rule,
+        what,
+        begun: Instant::now(),
+        limit,
+    };
+    let bound = wait("stuck", "is not bound");
     retry("pods that do not fit are deleted", || trim(workload))?;
     // They have room now, since others were deleted: these events must wake them.
     let services = |pod: &Value| stored_pod(pod).reclaimed == 0;
-    let mut violations = await_all(&workload.api, begun, "is not bound", services, is_bound)?;
+    let mut violations = bound.for_all(&workload.api, services, is_bound)?;
     if !violations.is_empty() {
-        return Ok(violations);
+        return Ok(explain(violations, compare_cache(&workload.api)));
     }
     retry("nodes lend nothing", || workload.lend_all(0))?;
     let names = (0..PROBES).map(|index| format!("probe-{round}-{index}"));
@@ -43,15 +63,15 @@ pub(crate) fn settle(workload: &mut Workload, round: u64) -> Result<Vec<Violatio
     }
     let is_probe = |pod: &Value| text(&pod["metadata"]["name"]).starts_with("probe-");
     let was_tried = |pod: &Value| is_bound(pod) || is_refused(pod);
-    let begun = Instant::now();
-    violations = await_all(&workload.api, begun, "was not tried", is_probe, was_tried)?;
+    let tried = wait("stuck", "was not tried");
+    violations = tried.for_all(&workload.api, is_probe, was_tried)?;
     if !violations.is_empty() {
-        return Ok(violations);
+        return Ok(explain(violations, compare_cache(&workload.api)));
     }
     // Jobs have room now, since nodes lend more.
     retry("nodes lend much", || workload.lend_all(20_000))?;
-    let begun = Instant::now();
-    violations = await_all(&workload.api, begun, "is not bound", |_| true, is_bound)?;
+    let woken = wait("not woken", "is not bound");
+    violations = woken.for_all(&workload.api, |_| true, is_bound)?;
     violations.extend(compare_cache(&workload.api)?);
     retry("the probes are deleted", || {
         let pods = workload.api.list(PODS)?;
@@ -89,33 +109,58 @@ fn trim(workload: &mut Workload) -> Result<()> {
     Ok(())
 }
 
-/// A violation for each of these pods that is not as it should be a minute after `begun`.
-fn await_all(
-    api: &Api,
+/// What pods must be at the latest so long after `begun`.
+struct Wait {
+    rule: &'static str,
+    /// What is wrong with a pod that is late.
+    what: &'static str,
     begun: Instant,
-    what: &str,
-    of: impl Fn(&Value) -> bool,
-    is_well: impl Fn(&Value) -> bool,
-) -> Result<Vec<Violation>> {
-    loop {
-        let pods = retry("pods can be listed", || api.list(PODS))?;
-        let late = pods.iter().filter(|pod| of(pod) && !is_well(pod));
-        let late: Vec<&Value> = late.collect();
-        if late.is_empty() || begun.elapsed() > LIMIT {
-            let stuck = |pod: &&Value| Violation {
-                rule: "stuck",
-                text: format!(
-                    "pod {} ({}) {what} {:?} after the last fault: {}",
-                    text(&pod["metadata"]["name"]),
-                    text(&pod["metadata"]["uid"]),
-                    LIMIT,
-                    pod["status"]
-                ),
-            };
-            return Ok(late.iter().map(stuck).collect());
+    limit: Duration,
+}
+
+impl Wait {
+    /// A violation for each of these pods that is late.
+    fn for_all(
+        &self,
+        api: &Api,
+        of: impl Fn(&Value) -> bool,
+        is_well: impl Fn(&Value) -> bool,
+    ) -> Result<Vec<Violation>> {
+        loop {
+            let pods = retry("pods can be listed", || api.list(PODS))?;
+            let late = pods.iter().filter(|pod| of(pod) && !is_well(pod));
+            let late: Vec<&Value> = late.collect();
+            if late.is_empty() || self.begun.elapsed() > self.limit {
+                let violation = |pod: &&Value| Violation {
+                    rule: self.rule,
+                    text: format!(
+                        "pod {} ({}) {} {:?} after the last fault: {}",
+                        text(&pod["metadata"]["name"]),
+                        text(&pod["metadata"]["uid"]),
+                        self.what,
+                        self.limit,
+                        pod["status"]
+                    ),
+                };
+                return Ok(late.iter().map(violation).collect());
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
-        std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Adds what the leader believes when pods are stuck. They are stuck for another reason if it does not answer.
+fn explain(mut stuck: Vec<Violation>, cache: Result<Vec<Violation>>) -> Vec<Violation> {
+    match cache {
+        Ok(differences) => stuck.extend(differences),
+        Err(error) => {
+            for violation in &mut stuck {
+                violation.rule = NO_LEADER;
+                violation.text = format!("{}; {error:#}", violation.text);
+            }
+        }
+    }
+    stuck
 }
 
 /// The differences that stay.
@@ -253,6 +298,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pods_are_stuck_only_while_a_leader_answers() {
+        let violation = |rule| Violation {
+            rule,
+            text: String::new(),
+        };
+        let rules = |cache| -> Vec<&str> {
+            let found = explain(vec![violation("stuck")], cache);
+            found.iter().map(|it| it.rule).collect()
+        };
+        assert_eq!(rules(Ok(vec![])), ["stuck"]);
+        assert_eq!(rules(Ok(vec![violation("cache")])), ["stuck", "cache"]);
+        assert_eq!(rules(Err(anyhow::anyhow!("refused"))), [NO_LEADER]);
+    }
 
     #[test]
     fn differences_name_the_node() {
