@@ -96,17 +96,27 @@ pub(crate) fn is_built(comparison: &str) -> Result<bool> {
     Ok(oracles.all(|oracle| directory.join(oracle.name).is_file()))
 }
 
+/// Whether the C libraries of a comparison are installed.
+pub(crate) fn has_libraries(comparison: &str) -> bool {
+    oracles(comparison).iter().all(Oracle::has_library)
+}
+
 fn directory() -> Result<PathBuf> {
     Ok(process::directory()?.join("oracles"))
 }
 
 impl Oracle {
+    fn has_library(&self) -> bool {
+        let header = self.library.map(|(header, _)| Path::new(header));
+        header.is_none_or(Path::is_file)
+    }
+
     /// Go builds only what changed.
     fn build(self, directory: &Path) -> Result<()> {
         let module = process::root().join(self.module);
         let mut build = controlplane::go_build(&module, &directory.join(self.name));
-        if let Some((header, package)) = self.library {
-            if !Path::new(header).is_file() {
+        if let Some((_, package)) = self.library {
+            if !self.has_library() {
                 guest::install(&[package])?;
             }
             build.env("CGO_ENABLED", "1");

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::{guest, process};
+use crate::{guest, parity, process};
 use outcome::{Outcome, WIDTH};
 pub(crate) use quick::{QuickOptions, quick};
 use steps::{Lane, Needs, STEPS, Step, Suite};
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let (selected, without_root) = runnable(selected)?;
+    let (selected, without_root) = runnable(selected, Machine::this())?;
 
     let (first, lanes): (Vec<&Step>, Vec<&Step>) = selected
         .into_iter()
@@ -109,23 +109,66 @@ fn selected(options: &Options) -> Result<Vec<&'static Step>> {
     Ok(STEPS[first..].iter().filter(is_wanted).collect())
 }
 
-/// The steps that can run here, and those that need root. Without Go nothing runs: the other steps would only hide what is missing.
-fn runnable(selected: Vec<&'static Step>) -> Result<(Vec<&'static Step>, Vec<&'static Step>)> {
-    let with_go = |step: &&&Step| match step.needs {
-        Needs::Nothing | Needs::Full => false,
-        Needs::Go => true,
-        Needs::ControlPlane | Needs::ControlPlaneAndRoot => !given_controlplane(),
-    };
-    let need_go: Vec<&Step> = selected.iter().filter(with_go).copied().collect();
-    if process::find("go").is_none() && !need_go.is_empty() {
+/// What decides which steps can run.
+#[derive(Debug, Clone, Copy)]
+struct Machine {
+    has_go: bool,
+    is_root: bool,
+    has_valgrind: bool,
+    /// The C library of the comparison with Koordinator's agent.
+    has_library: bool,
+    in_ci: bool,
+    /// A directory with the programs of the control plane.
+    is_given: bool,
+}
+
+impl Machine {
+    fn this() -> Self {
+        Self {
+            has_go: process::find("go").is_some(),
+            is_root: guest::is_root(),
+            has_valgrind: process::find("valgrind").is_some(),
+            has_library: parity::has_libraries("koordlet"),
+            in_ci: in_ci(),
+            is_given: given_controlplane(),
+        }
+    }
+
+    fn lacks_go(&self, needs: Needs) -> bool {
+        !self.has_go
+            && match needs {
+                Needs::Nothing | Needs::Valgrind | Needs::Full => false,
+                Needs::Go | Needs::GoAndLibrary => true,
+                Needs::ControlPlane | Needs::ControlPlaneAndRoot => !self.is_given,
+            }
+    }
+
+    fn lacks_root(&self, needs: Needs) -> bool {
+        !self.is_root
+            && match needs {
+                Needs::Nothing | Needs::Go | Needs::ControlPlane | Needs::Full => false,
+                Needs::ControlPlaneAndRoot => true,
+                Needs::Valgrind => !self.has_valgrind,
+                Needs::GoAndLibrary => !self.has_library,
+            }
+    }
+}
+
+/// The steps that can run on a machine, and those that need root. Without Go nothing runs: the other steps would only hide what is missing.
+fn runnable(
+    selected: Vec<&'static Step>,
+    machine: Machine,
+) -> Result<(Vec<&'static Step>, Vec<&'static Step>)> {
+    let lacks_go = |step: &&&Step| machine.lacks_go(step.needs);
+    let need_go: Vec<&Step> = selected.iter().filter(lacks_go).copied().collect();
+    if !need_go.is_empty() {
         bail!(
             "cannot find `go`: install Go 1.26 or newer, or choose other steps with --only; these need it: {}",
             names(&need_go)
         );
     }
     // On CI a step that cannot run must fail.
-    let needs_root = |step: &&Step| step.needs == Needs::ControlPlaneAndRoot;
-    let is_skipped = |step: &&Step| needs_root(step) && !guest::is_root() && !in_ci();
+    let is_skipped = |step: &&Step| machine.lacks_root(step.needs) && !machine.in_ci;
     let (skipped, runnable) = selected.into_iter().partition(is_skipped);
     Ok((runnable, skipped))
 }
@@ -183,6 +226,91 @@ mod tests {
         let error = error.to_string();
         assert!(error.contains("no step `unitt`"), "{error}");
         assert!(error.contains("unit, "), "{error}");
+    }
+
+    #[test]
+    fn steps_that_need_root_are_left_out_and_without_go_nothing_runs() {
+        let all = Machine {
+            has_go: true,
+            is_root: true,
+            has_valgrind: true,
+            has_library: true,
+            in_ci: false,
+            is_given: false,
+        };
+        let user = Machine {
+            is_root: false,
+            ..all
+        };
+        let bare = Machine {
+            has_valgrind: false,
+            has_library: false,
+            ..user
+        };
+        let without_go = Machine {
+            has_go: false,
+            ..all
+        };
+        let given = Machine {
+            is_given: true,
+            ..without_go
+        };
+        let in_ci = Machine {
+            in_ci: true,
+            ..bare
+        };
+        let root = Machine {
+            is_root: true,
+            ..bare
+        };
+        let steps = "format, real, parity-kube, parity-koordlet, instructions, nodes";
+        for (case, machine, chosen, want) in [
+            ("root", all, steps, Ok("")),
+            ("root installs packages", root, steps, Ok("")),
+            ("a user", user, steps, Ok("nodes")),
+            (
+                "a user without packages",
+                bare,
+                steps,
+                Ok("parity-koordlet, instructions, nodes"),
+            ),
+            ("CI fails instead", in_ci, steps, Ok("")),
+            (
+                "without Go",
+                without_go,
+                steps,
+                Err("real, parity-kube, parity-koordlet, nodes"),
+            ),
+            (
+                "without Go, with a control plane",
+                given,
+                steps,
+                Err("parity-kube, parity-koordlet"),
+            ),
+            (
+                "nothing that needs Go",
+                without_go,
+                "format, instructions",
+                Ok(""),
+            ),
+        ] {
+            let chosen: Vec<&str> = chosen.split(", ").collect();
+            let chosen = super::selected(&options(&chosen, None)).unwrap();
+            let all = names(&chosen);
+            match (runnable(chosen, machine), want) {
+                (Ok((run, skipped)), Ok(want)) => {
+                    assert_eq!(names(&skipped), want, "{case}");
+                    let mut both = [run, skipped].concat();
+                    both.sort_by_key(|step| STEPS.iter().position(|it| it.name == step.name));
+                    assert_eq!(names(&both), all, "{case}");
+                }
+                (Err(error), Err(want)) => {
+                    let error = error.to_string();
+                    assert!(error.ends_with(&format!(": {want}")), "{case}: {error}");
+                }
+                (found, _) => panic!("{case}: {:?}", found.map(|(run, _)| names(&run))),
+            }
+        }
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub(super) enum Needs {
     ControlPlane,
     /// The control plane, and root, to run containers.
     ControlPlaneAndRoot,
+    /// Valgrind, or root to install it.
+    Valgrind,
+    /// Go and the library that Koordinator's agent links, or root to install it.
+    GoAndLibrary,
     /// An hour: it runs with `--full` only, or when it is selected by name.
     Full,
 }
@@ -151,8 +155,8 @@ pub(super) const STEPS: &[Step] = &[
     Step {
         name: "parity-koordlet",
         lane: Lane::Others,
-        shows: "figures of the agent are those of Koordinator's agent",
-        needs: Needs::Go,
+        shows: "figures of the agent are those of Koordinator's agent; installs libpfm4-dev",
+        needs: Needs::GoAndLibrary,
         run: |suite| suite.parity("koordlet", suite.cases()),
     },
     Step {
@@ -173,7 +177,7 @@ pub(super) const STEPS: &[Step] = &[
         name: "instructions",
         lane: Lane::Others,
         shows: "a decision costs as many instructions as the repository says; installs Valgrind",
-        needs: Needs::Nothing,
+        needs: Needs::Valgrind,
         run: |_| Ok(has_no_hits(&bench::faults_of_instructions()?)),
     },
     Step {
