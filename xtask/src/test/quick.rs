@@ -31,7 +31,7 @@ pub(crate) fn quick(options: &QuickOptions) -> Result<ExitCode> {
     let started = Instant::now();
     let changed = changed(&options.since)?;
     let metadata = process::metadata(&[])?;
-    let affected = boundaries::with_dependents(&metadata, touched(&metadata, &changed));
+    let affected = affected(&metadata, &changed);
     println!("files changed since {}: {}", options.since, changed.len());
 
     // Format, boundaries and the like take seconds, whatever has changed.
@@ -59,6 +59,16 @@ fn changed(since: &str) -> Result<Vec<PathBuf>> {
     let new = process::read(process::git().args(new))?;
     let files = tracked.lines().chain(new.lines());
     Ok(files.map(PathBuf::from).collect())
+}
+
+/// The crates whose tests may fail.
+fn affected(metadata: &Value, changed: &[PathBuf]) -> BTreeSet<String> {
+    let mut affected = boundaries::with_dependents(metadata, touched(metadata, changed));
+    if !changed.is_empty() {
+        // Its tests read the documentation and the sources of all crates.
+        affected.insert("xtask".to_owned());
+    }
+    affected
 }
 
 /// The crates that changed files belong to, or that read them in their tests.
@@ -197,13 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_a_crate_is_affected_too() {
+    fn what_depends_on_a_changed_crate_is_affected_and_the_checks_of_sources_always() {
         let metadata = process::metadata(&["--no-deps"]).unwrap();
-        let affected =
-            |name: &str| boundaries::with_dependents(&metadata, BTreeSet::from([name.to_owned()]));
-        assert_eq!(list(&affected("xtask")), "xtask");
-        assert!(affected("engine").contains("tidepool"));
-        assert!(!affected("engine").contains("apiserver"));
+        let affected = |files: &[&str]| {
+            let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+            super::affected(&metadata, &files)
+        };
+        assert_eq!(list(&affected(&[])), "");
+        assert_eq!(list(&affected(&["xtask/src/main.rs"])), "xtask");
+        let plugin = affected(&["crates/engine/src/plugins/fit.rs"]);
+        for name in ["engine", "tidepool", "xtask"] {
+            assert!(plugin.contains(name), "{name} is not in {plugin:?}");
+        }
+        assert!(!plugin.contains("apiserver"), "{plugin:?}");
     }
 
     #[test]
