@@ -79,6 +79,11 @@ pub fn decode<T: DeserializeOwned>(text: &str) -> (Option<T>, Vec<Finding>) {
     (read.value, findings)
 }
 
+/// Whether a document has a value at a path.
+pub fn has(text: &str, path: &str) -> bool {
+    Tree::parse(text, Booleans::TrueAndFalse).is_ok_and(|(tree, _)| tree.has(path))
+}
+
 /// The line of a field, or of the nearest field around it.
 pub fn line(text: &str, path: &str) -> Option<u64> {
     Tree::parse(text, Booleans::TrueAndFalse).ok()?.0.line(path)

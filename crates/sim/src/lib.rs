@@ -52,9 +52,17 @@ impl fmt::Display for BadScenario {
 
 impl std::error::Error for BadScenario {}
 
+/// Pods of documents have limits, which are for kubelets. Without requests the API server would set these to the limits, and nothing
+/// does that here.
+fn are_limits_beside_requests(text: &str, field: &str) -> bool {
+    let resources = field.strip_suffix(".resources.limits");
+    resources.is_some_and(|it| api::yaml::has(text, &format!("{it}.resources.requests")))
+}
+
 /// Plays a scenario.
 pub fn run(text: &str) -> Result<Report, BadScenario> {
-    let (scenario, faults) = api::yaml::decode(text);
+    let (scenario, mut faults) = api::yaml::decode(text);
+    faults.retain(|fault| !are_limits_beside_requests(text, &fault.field));
     match scenario {
         Some(scenario) => play::play(text, scenario, faults),
         None => Err(BadScenario(faults)),

@@ -292,6 +292,11 @@ fn what_makes_no_sense_is_refused_with_its_line() {
             "pods:\n- name: p\n  spec:\n    tolerationz: []\nexpect: {p: a}\n",
             "line 4: pods[0].spec.tolerationz: unknown or unused field",
         ),
+        // The API server would take them for requests.
+        (
+            "pods:\n- name: p\n  spec:\n    containers: [{resources: {limits: {cpu: 1}}}]\nexpect: {p: a}\n",
+            "line 4: pods[0].spec.containers[0].resources.limits: unknown or unused field",
+        ),
         (
             "pods:\n- {name: 5, labels: {a: 1}}\nexpect: {p: a}\n",
             "line 2: pods[0].name: found the number 5: only text (numbers, and true and false, in quotes) is allowed\n\
