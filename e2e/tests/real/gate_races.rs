@@ -5,15 +5,17 @@
 mod course;
 mod racers;
 
+use e2e::Process;
+
 use crate::gate::Failure;
-use course::signal;
+use course::{Course, Waits, signal};
 use racers::check_refusals;
 
 /// Seconds for a call of the gate on a loaded machine, where a bind that is not judged would spoil the result.
 const PATIENT: Option<u32> = Some(10);
 /// The timeout of deploy/gate.yaml.
 const AS_SHIPPED: Option<u32> = None;
-/// Races in which a machine may be too slow for that timeout, or the schedulers too polite.
+/// Races in which a machine may be too slow for that timeout, or stand still, or the schedulers may be too polite.
 const TRIES: usize = 3;
 
 fn is_full() -> bool {
@@ -73,25 +75,43 @@ fn with_the_gate_no_limit_is_exceeded() {
 fn with_the_gate_as_it_is_shipped_no_limit_is_exceeded() {
     course::with(Failure::Ignore, AS_SHIPPED, |course| {
         let gate = course.gate();
-        let mut unjudged = Vec::new();
+        let mut found = Vec::new();
         let is_judged = (0..TRIES).any(|_| {
             let before = course.waits();
             let pods = course.begin();
             course.await_bound(pods);
             let waits = course.waits().since(before);
-            unjudged.push(waits.unjudged);
-            if waits.unjudged > 0 {
+            found.push(waits);
+            if waits.unjudged > 0 || !waits.are_short() {
                 course.delete_pods();
                 return false;
             }
-            waits.check();
             course.check_limits(&gate);
             true
         });
-        assert!(is_judged, "{unjudged:?} binds were not judged");
+        assert!(is_judged, "binds were not judged in time: {found:?}");
         course.check_bound_once();
         check_refusals(&gate.log());
     });
+}
+
+/// Repeats a race with a gate until no bind waits for long, a few times at most.
+fn short_waits(course: &mut Course, race: impl Fn(&mut Course, Process)) -> Waits {
+    let mut found = Vec::new();
+    for _ in 0..TRIES {
+        let gate = course.gate();
+        let before = course.waits();
+        race(course, gate);
+        course.outcome();
+        course.check_bound_once();
+        let waits = course.waits().since(before);
+        course.delete_pods();
+        if waits.are_short() {
+            return waits;
+        }
+        found.push(waits);
+    }
+    panic!("binds waited for the gate for longer than 2.5 s: {found:?}");
 }
 
 #[test]
@@ -100,18 +120,13 @@ fn a_killed_gate_delays_no_bind_for_long() {
         let mut unjudged = 0;
         // Pods are bound before another gate leads, so each moment has pods of its own.
         for moment in moments() {
-            let mut gate = course.gate();
-            let before = course.waits();
-            let pods = course.begin();
-            course.await_bound(pods * moment / 100);
-            gate.stop();
-            course.await_bound(pods);
-            course.outcome();
-            course.check_bound_once();
-            let waits = course.waits().since(before);
-            waits.check();
+            let waits = short_waits(course, |course, mut gate| {
+                let pods = course.begin();
+                course.await_bound(pods * moment / 100);
+                gate.stop();
+                course.await_bound(pods);
+            });
             unjudged += waits.unjudged;
-            course.delete_pods();
         }
         assert!(unjudged > 0, "the gate was killed too late");
     });
@@ -139,19 +154,13 @@ fn a_gate_that_hangs_delays_no_bind_for_long() {
     course::with(Failure::Ignore, AS_SHIPPED, |course| {
         let mut unjudged = 0;
         for moment in moments() {
-            let mut gate = course.gate();
-            let before = course.waits();
-            let pods = course.begin();
-            course.await_bound(pods * moment / 100);
-            signal(&gate, "-STOP");
-            course.await_bound(pods);
-            course.outcome();
-            course.check_bound_once();
-            let waits = course.waits().since(before);
-            waits.check();
+            let waits = short_waits(course, |course, gate| {
+                let pods = course.begin();
+                course.await_bound(pods * moment / 100);
+                signal(&gate, "-STOP");
+                course.await_bound(pods);
+            });
             unjudged += waits.unjudged;
-            course.delete_pods();
-            gate.stop();
         }
         assert!(unjudged > 0, "the gate was stopped too late");
     });

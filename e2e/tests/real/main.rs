@@ -7,7 +7,6 @@ mod bad_input;
 mod beside;
 mod chart;
 mod controllers;
-mod dedicated;
 mod deployed;
 mod documents;
 mod failover;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use apiserver::Cluster;
@@ -25,6 +25,51 @@ use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "default";
 pub(crate) const SCHEDULER: &str = "tidepool";
+
+/// Measures time, without that in which a busy machine did not run a thread that was ready: no test may fail by load.
+pub(crate) struct Stopwatch {
+    begun: Instant,
+    /// Microseconds.
+    stood_still: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Stopwatch {
+    /// How long the thread sleeps. One that is late by less ran at once.
+    const STEP: Duration = Duration::from_millis(10);
+
+    pub(crate) fn start() -> Self {
+        let watch = Self {
+            begun: Instant::now(),
+            stood_still: Arc::default(),
+            is_over: Arc::default(),
+        };
+        let (stood_still, is_over) = (watch.stood_still.clone(), watch.is_over.clone());
+        std::thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                std::thread::sleep(Self::STEP);
+                let late = begun.elapsed().saturating_sub(Self::STEP);
+                if late > Self::STEP {
+                    stood_still.fetch_add(late.as_micros() as u64, Ordering::Relaxed);
+                }
+            }
+        });
+        watch
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        let stood_still = self.stood_still.load(Ordering::Relaxed);
+        let all = self.begun.elapsed();
+        all.saturating_sub(Duration::from_micros(stood_still))
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
 
 pub(crate) struct Fixture {
     pub(crate) cluster: Cluster,
