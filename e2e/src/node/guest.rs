@@ -224,7 +224,10 @@ fn write_initramfs(
     for program in programs {
         let name = program.file_name().and_then(OsStr::to_str);
         let name = name.with_context(|| format!("{} has no name", program.display()))?;
-        archive.program(&format!("/bin/{name}"), program)?;
+        let stripped = directory.join(name);
+        image::strip(program, &stripped)?;
+        archive.program(&format!("/bin/{name}"), &stripped)?;
+        fs::remove_file(stripped)?;
     }
     for module in &modules {
         archive.file(&format!("/modules/{}.ko", module.name), &module.content)?;

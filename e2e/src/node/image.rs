@@ -35,12 +35,25 @@ pub(super) fn tidepool(directory: &Path, program: &Path) -> Result<PathBuf> {
         fs::set_permissions(&target, fs::Permissions::from_mode(0o755))?;
         Ok(())
     };
-    copy(program, "/tidepool")?;
+    let stripped = directory.join("tidepool");
+    strip(program, &stripped)?;
+    copy(&stripped, "/tidepool")?;
     for library in libraries(program)? {
         copy(Path::new(&library), &library)?;
     }
     let config = json!({"Entrypoint": ["/tidepool"]});
     archive(directory, TIDEPOOL, &files, &config)
+}
+
+/// Copies a program without its symbols, which are most of what a build for tests has.
+pub(super) fn strip(program: &Path, target: &Path) -> Result<()> {
+    let mut strip = Command::new("strip");
+    let status = strip.arg("-o").arg(target).arg(program).status();
+    let status = status.context("cannot start `strip`; install the package binutils")?;
+    if !status.success() {
+        bail!("`strip` cannot copy {}: {status}", program.display());
+    }
+    Ok(())
 }
 
 /// Absolute paths; none for a static program.
