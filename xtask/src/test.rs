@@ -1,7 +1,7 @@
 //! `cargo xtask test`: all checks and tests. It runs on a fresh machine; the last line has the counts.
 //!
 //! The steps are in `steps`, how tests are started and counted in `count`. The first steps are short and run one by one, most others
-//! in two lanes at the same time, and the last ones alone. `quick` is the short form for the changes of a working copy.
+//! in lanes at the same time, and the last ones alone. `quick` is the short form for the changes of a working copy.
 
 mod count;
 mod outcome;
@@ -52,26 +52,28 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let (selected, without_root) = runnable(selected, Machine::this())?;
 
-    let (first, lanes): (Vec<&Step>, Vec<&Step>) = selected
-        .into_iter()
-        .partition(|step| step.lane == Lane::First);
-    let (last, lanes): (Vec<&Step>, Vec<&Step>) =
-        lanes.into_iter().partition(|step| step.lane == Lane::Last);
-    let mut finished = run_steps(&first, options.full);
-    // Tests wait for clusters most of their time: the other lane has the processors then.
-    let (clusters, others): (Vec<&Step>, Vec<&Step>) = lanes
-        .into_iter()
-        .partition(|step| step.lane == Lane::Clusters);
-    let (clusters, others) = thread::scope(|scope| {
-        let others = scope.spawn(|| run_steps(&others, options.full));
-        (run_steps(&clusters, options.full), others.join())
+    let run_lane = |lane: Lane| {
+        let steps: Vec<&'static Step> = selected
+            .iter()
+            .filter(|step| step.lane == lane)
+            .copied()
+            .collect();
+        run_steps(&steps, options.full)
+    };
+    let mut finished = run_lane(Lane::First);
+    // Tests wait for clusters most of their time: another lane has the processors then.
+    let lanes = thread::scope(|scope| {
+        [Lane::Clusters, Lane::Others, Lane::Waits]
+            .map(|lane| scope.spawn(move || run_lane(lane)))
+            .map(|lane| lane.join())
     });
-    finished.extend(clusters);
-    match others {
-        Ok(others) => finished.extend(others),
-        Err(panic) => std::panic::resume_unwind(panic),
+    for lane in lanes {
+        match lane {
+            Ok(outcomes) => finished.extend(outcomes),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     }
-    finished.extend(run_steps(&last, options.full));
+    finished.extend(run_lane(Lane::Last));
 
     let result = outcome::print(&finished);
     if !without_root.is_empty() {

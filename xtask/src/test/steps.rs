@@ -26,8 +26,10 @@ pub(super) enum Lane {
     First,
     /// Tests on the embedded cluster and on the real control plane.
     Clusters,
-    /// Everything that needs no cluster, or one of its own kind.
+    /// Everything that needs no cluster.
     Others,
+    /// What waits for clusters of its own, and for faults that last minutes.
+    Waits,
     /// After the lanes, with nothing beside it: a real node measures the use of the whole machine.
     Last,
 }
@@ -101,7 +103,7 @@ pub(super) const STEPS: &[Step] = &[
         shows: "the components and the command line on the embedded cluster, and the code in documentation comments",
         needs: Needs::Nothing,
         run: |suite| {
-            let mut count = suite.cargo_test(COMPONENTS, &[])?;
+            let mut count = suite.cargo_test(COMPONENTS, &[THREADS])?;
             count.add(suite.cargo_test(&["--doc"], &[])?);
             Ok(count)
         },
@@ -128,7 +130,7 @@ pub(super) const STEPS: &[Step] = &[
         lane: Lane::Clusters,
         shows: "everything on the real control plane",
         needs: Needs::ControlPlane,
-        run: |suite| suite.real_test(REAL, &["--skip", TIMED]),
+        run: |suite| suite.real_test(REAL, &["--skip", TIMED, THREADS]),
     },
     Step {
         name: "parity-kube",
@@ -182,7 +184,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "chaos",
-        lane: Lane::Others,
+        lane: Lane::Waits,
         shows: "two schedulers lose no pod while network, processes and clocks fail",
         needs: Needs::ControlPlane,
         run: |suite| {
@@ -197,7 +199,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "planted",
-        lane: Lane::Others,
+        lane: Lane::Waits,
         shows: "the chaos run finds planted faults: two, chosen by the commit",
         needs: Needs::ControlPlane,
         run: |suite| suite.planted_faults(),
@@ -211,7 +213,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "judge",
-        lane: Lane::Others,
+        lane: Lane::Waits,
         shows: "Kubernetes' own tests of scheduling pass",
         needs: Needs::Go,
         run: |suite| {
@@ -268,6 +270,9 @@ const LINTS: &[&str] = &[
     "--",
     "--deny=warnings",
 ];
+
+/// Tests on clusters wait most of their time, so that two processors can run more of them.
+const THREADS: &str = "--test-threads=4";
 
 /// Tests with this in their path have bounds on time, and run without other tests beside them.
 const TIMED: &str = "timed::";
