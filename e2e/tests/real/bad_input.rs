@@ -1,7 +1,5 @@
 //! Invalid objects and missing kinds: the scheduler reports them, and schedules everything else.
 
-use std::time::Duration;
-
 use api::wire::{core, envelope};
 use e2e::{Api, ControlPlane, eventually};
 use serde_json::{Value, json};
@@ -160,8 +158,20 @@ fn missing_kinds_are_reported_once_and_watched_when_they_appear() {
     };
     place(&control_plane, "before");
     is_missing(true);
-    // It has listed again by now.
-    std::thread::sleep(Duration::from_secs(11));
+    let asked = |kind: &str| {
+        let requests = deployed::requests(&control_plane);
+        requests.iter().filter(|it| it.resource == kind).count()
+    };
+    let before = MISSING.map(asked);
+    eventually("it has asked for each kind again", SHORT, || {
+        let now = MISSING.map(asked);
+        match now.iter().zip(before).all(|(now, before)| *now > before) {
+            true => Ok(()),
+            false => Err(format!("{now:?} requests, {before:?} before")),
+        }
+    });
+    // A line about it is in the log before a pod that comes later is bound.
+    place(&control_plane, "between");
     let log = ours.log();
     for kind in MISSING {
         let words = format!("{kind}: not served by the API server; watching begins once they are");
