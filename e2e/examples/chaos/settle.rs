@@ -24,7 +24,7 @@ use crate::workload::{Workload, job};
 
 /// The longest time that a pod may wait.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-/// The same for a scheduler with a planted fault: what is wrong stays so.
+/// The longest time for a scheduler with a planted fault: what is wrong stays so.
 pub(crate) const PLANTED_LIMIT: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(crate) const NO_LEADER: &str = "no leader";
