@@ -263,7 +263,7 @@ async fn memory_comes_back_after_a_peak() {
 
     let fresh = ComponentProcess::start(path, &["scheduler"]);
     // On a busy machine it takes a while until it reads anything.
-    fresh.await_log("watches are up to date").await;
+    fresh.await_log("listed all objects of the cluster").await;
     let begun = Instant::now();
     let new = fresh.settled_kib().await;
     drop(fresh);

@@ -77,6 +77,9 @@ fn up_draws_a_page_and_restores_the_terminal() {
         let text = in_terminal(size, "", &[(wait_for, "xyz\x03")]);
         let (before, page) = text.split_once(ENTER).expect("a page of its own");
         let (page, after) = page.rsplit_once(LEAVE).expect("it is left");
+        // A busy machine may delay a decision.
+        let is_other = |line: &&str| !line.contains("slow scheduling decision");
+        let before: Vec<&str> = before.lines().filter(is_other).collect();
         assert!(before.is_empty(), "{size}: {before:?}");
         assert!(page.contains("pods: "), "{size}: {page}");
         assert!(!page.contains("xyz"), "{size}: what is typed is not shown");
