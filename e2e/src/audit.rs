@@ -47,9 +47,10 @@ impl Request {
         !matches!(&self.verb[..], "get" | "list" | "watch")
     }
 
-    /// The API server did what was asked for. 101 begins a connection of another protocol, such as that of port-forward.
+    /// The API server did what was asked for. 101 begins a connection of another protocol, such as that of port-forward. That an
+    /// object does not exist is an answer, too.
     pub fn succeeded(&self) -> bool {
-        matches!(self.code, 101 | 200..=299)
+        matches!(self.code, 101 | 200..=299) || (self.verb == "get" && self.code == 404)
     }
 
     /// RBAC or an admission policy refused it. A policy answers with 422 if it gives no reason, or fails itself.
@@ -102,31 +103,21 @@ mod tests {
     #[test]
     fn what_policies_refuse_is_denied_and_only_what_the_server_did_succeeded() {
         let policy = "leases is forbidden: ValidatingAdmissionPolicy 'tidepool-gate' with binding 'tidepool-gate' denied request: no";
-        for (case, code, message, succeeded, is_denied) in [
-            ("a read", 200, "", true, false),
-            ("a new object", 201, "", true, false),
-            ("port-forward", 101, "", true, false),
-            ("nobody waits for the answer", 0, "", false, false),
-            (
-                "without a permission",
-                403,
-                "pods is forbidden",
-                false,
-                true,
-            ),
-            ("a policy with a reason", 403, policy, false, true),
-            ("a policy without one", 422, policy, false, true),
-            ("an invalid object", 422, "spec is invalid", false, false),
-            (
-                "an old version",
-                409,
-                "the object has been modified",
-                false,
-                false,
-            ),
+        for (case, verb, code, message, succeeded, is_denied) in [
+            ("a read", "get", 200, "", true, false),
+            ("a read of nothing", "get", 404, "gone", true, false),
+            ("a new object", "create", 201, "", true, false),
+            ("port-forward", "create", 101, "", true, false),
+            ("a change of nothing", "patch", 404, "gone", false, false),
+            ("no answer", "get", 0, "", false, false),
+            ("no permission", "get", 403, "forbidden", false, true),
+            ("a policy with a reason", "patch", 403, policy, false, true),
+            ("a policy without one", "patch", 422, policy, false, true),
+            ("invalid", "patch", 422, "spec is invalid", false, false),
+            ("an old version", "update", 409, "conflict", false, false),
         ] {
             let line = json!({
-                "verb": "update", "user": {"username": "u"}, "objectRef": {"resource": "leases"},
+                "verb": verb, "user": {"username": "u"}, "objectRef": {"resource": "leases"},
                 "responseStatus": {"code": code, "message": message},
                 "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
                 "stageTimestamp": "2026-01-01T00:00:00.000000Z",
