@@ -183,13 +183,13 @@ fn find_paths(tokens: TokenStream, module: &[String], found: &mut Vec<Vec<String
     while at < tokens.len() {
         match &tokens[at] {
             TokenTree::Ident(word) if word == "crate" => {
-                at = follow(&tokens, at + 1, Vec::new(), module, found);
+                at = follow(&tokens, at + 1, Vec::new(), found);
                 continue;
             }
             TokenTree::Ident(word) if word == "super" => {
                 let mut from = module.to_vec();
                 from.pop();
-                at = follow(&tokens, at + 1, from, module, found);
+                at = follow(&tokens, at + 1, from, found);
                 continue;
             }
             TokenTree::Ident(word) if word == "mod" => {
@@ -212,7 +212,6 @@ fn follow(
     tokens: &[TokenTree],
     mut at: usize,
     mut path: Vec<String>,
-    module: &[String],
     found: &mut Vec<Vec<String>>,
 ) -> usize {
     let is_colon =
@@ -232,7 +231,7 @@ fn follow(
                         continue;
                     };
                     let path = [path.clone(), vec![first.to_string()]].concat();
-                    follow(element, 1, path, module, found);
+                    follow(element, 1, path, found);
                 }
                 return at + 3;
             }

@@ -3,7 +3,7 @@
 //! A [`Lab`] holds a cluster and one plugin, so that a table test is one line per case:
 //! ```
 //! # use engine::testing::{Lab, node, pod};
-//! let entry = engine::plugins::find("TaintToleration").unwrap();
+//! let entry = engine::scheduling::plugins::find("TaintToleration").unwrap();
 //! let lab = Lab::of(entry).node(node("n").taint("key", "value", "NoSchedule"));
 //! assert_eq!(lab.filter(&pod("p")), ["UU node(s) had untolerated taint(s)"]);
 //! ```
