@@ -17,8 +17,6 @@ use super::tiers::{self, TierSums};
 use super::zones::ZoneTable;
 
 const KINDS: [&str; 3] = ["node", "nodes", "no"];
-/// The annotation of the CustomNodeResource.
-
 /// The names of nodes in `node NAME...` or `node/NAME...`; none if this is about another kind.
 pub(super) fn names(words: &[String]) -> Option<Vec<String>> {
     let (first, rest) = words.split_first()?;
