@@ -47,7 +47,7 @@ const READERS: &[(&str, &str)] = &[
         "the gate: zones on a Binding",
     ),
     (
-        "crates/control-plane/src/watch/reflector.rs",
+        "crates/reconcile/src/watch/reflector.rs",
         "bookmarks, which the API server makes",
     ),
     (

@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_names_of_planted_faults_are_those_of_the_scheduler() {
-        let source = process::root().join("crates/control-plane/src/planted.rs");
+        let source = process::root().join("crates/reconcile/src/planted.rs");
         let source = std::fs::read_to_string(source).unwrap();
         let known: Vec<&str> = source
             .lines()

@@ -4,13 +4,14 @@
 //! the server supports it: requests in flight then share reads, TLS records and wake-ups, which is most of their cost.
 
 mod answer;
-pub mod causes;
 mod exchange;
 mod transport;
 
-pub(crate) use answer::{Refusal, chunk, is_protobuf, receive, send, stream};
+pub(crate) use answer::send;
 pub use exchange::Exchange;
 pub(crate) use exchange::{Largest, through};
+pub(crate) use reconcile::client::Refusal;
+pub use reconcile::client::causes;
 pub use transport::ConnectError;
 
 /// The clients for watches and writes.

@@ -33,7 +33,7 @@ use crate::election::{Annotations, Candidate, Election, LeaderWork, LeaseError};
 use crate::serve::{
     Check, Component, Listening, Serve, ServeError, encode_metrics, register_queues,
 };
-use crate::watch::{Progress, Resource, failing_for};
+use reconcile::watch::{Progress, Resource, failing_for};
 use silent_nodes::SilentNodes;
 
 /// The name of the component: of its Lease and of the reporter of its events.

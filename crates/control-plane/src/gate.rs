@@ -33,7 +33,6 @@ use crate::client::{Connect, ConnectError, Exchange};
 use crate::election::leadership::Leadership;
 use crate::election::{Annotations, Candidate, Election, LeaderWork, LeaseError, fence};
 use crate::serve::{Check, Component, Listening, Serve, ServeError, encode_metrics, own_address};
-use crate::watch::{self, Progress, failing_for};
 use crate::webhook::bind_permission::{BindAuthorization, BindPermission};
 use crate::webhook::certificates::{CertificateKeeper, CertificateOptions};
 use crate::webhook::review::Review;
@@ -41,6 +40,7 @@ use crate::webhook::server::{AdmissionListener, Reviewer as ReviewPath};
 use endpoint_slice::GateEndpoint;
 use kinds::Judge;
 use metrics::GateMetrics;
+use reconcile::watch::{self, Progress, failing_for};
 use reviewer::Reviewer;
 
 /// The name of the component: of its Lease, Secret, Service, EndpointSlice and webhook configuration.

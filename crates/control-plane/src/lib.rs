@@ -12,20 +12,12 @@
 //! | [`scheduler`] | the scheduler's threads: one decides, one does the I/O; read it first |
 //! | [`election`] | leader election |
 //! | [`serve`] | the HTTP server of a component: health, metrics and its own paths |
-//! | [`watch`] | reflectors: list and watch the kinds of a component |
 //! | [`client`] | connections to an API server, and the results of requests |
-//! | `planted` | faults for the chaos run, absent from the shipped program |
-//! | `backoff` | exponential backoff |
 
-mod backoff;
 pub mod client;
 pub mod controllers;
 pub mod election;
 pub mod gate;
-mod planted;
 pub mod scheduler;
 pub mod serve;
-#[cfg(test)]
-mod testing;
-pub mod watch;
 pub mod webhook;

@@ -10,26 +10,36 @@
 //!    ([`Expectations`]), the function returns early and is called again. Otherwise it computes the plan from the caches and
 //!    applies it with [`Requests`]. It returns a [`Requeue`].
 //!
-//! Nothing here decides, and only the index by node depends on a kind. The crate uses none of our other crates.
+//! Nothing here decides, and only the index by node depends on a kind.
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`backoff`] | exponential backoff |
 //! | `cache` | the objects of a watched kind, with listeners and indexes |
+//! | [`client`] | requests and their results |
 //! | `events` | Kubernetes events of a controller |
 //! | `expectations` | own writes that a cache does not show yet |
 //! | `hash` | a stable hash |
 //! | `outage` | when to log a failure that goes on |
+//! | [`planted`] | faults for the chaos run, absent from the shipped program |
 //! | `queue` | keys that wait for work, with backoff |
 //! | `requests` | writes to the API server, and the meaning of errors |
-//! | `watches` | lists and watches of all kinds of a component |
+//! | [`watch`] | reflectors: list and watch the objects of a kind |
+//! | `watches` | the caches of a component, each with a watch of its own |
 
+pub mod backoff;
 mod cache;
+pub mod client;
 mod events;
 mod expectations;
 mod hash;
 mod outage;
+pub mod planted;
 mod queue;
 mod requests;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod watch;
 mod watches;
 
 pub use self::{

@@ -4,7 +4,7 @@
 use crate::checker::Violation;
 use crate::settle::NO_LEADER;
 
-/// A fault of `crates/control-plane/src/planted.rs`.
+/// A fault of `crates/reconcile/src/planted.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PlantedFault {
     pub(crate) name: &'static str,
@@ -101,7 +101,7 @@ mod tests {
     fn every_fault_of_the_scheduler_is_known_and_every_rule_is_documented() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
         let read = |path: &str| std::fs::read_to_string(format!("{root}{path}")).unwrap();
-        let source = read("crates/control-plane/src/planted.rs");
+        let source = read("crates/reconcile/src/planted.rs");
         let of_the_scheduler: Vec<&str> = source
             .lines()
             .filter_map(|line| line.trim().strip_prefix("(Self::")?.split('"').nth(1))

@@ -16,7 +16,7 @@ use tower::{BoxError, Service, ServiceBuilder};
 use super::Clients;
 use super::causes::of_connection;
 use super::exchange::{self, Exchange, Http2, KeepAlive};
-use crate::backoff::Backoff;
+use reconcile::backoff::Backoff;
 
 /// For a connection, with its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -245,7 +245,7 @@ fn refuse(config: &Config, source: kube::Error) -> ConnectError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Log;
+    use reconcile::testing::Log;
 
     /// What is logged about a server that accepts connections and stays silent.
     async fn logged(scheme: &str) -> Vec<String> {

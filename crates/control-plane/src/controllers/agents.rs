@@ -26,11 +26,11 @@ use super::objects::{pod_reference, target};
 use super::observe::Watching;
 use super::report::controllers_lease;
 use super::{Context, Controller};
-use crate::watch::Progress;
 use metrics::AgentMetrics;
 use observe::{
     AgentKind, AgentState, PlannedNode, PodName, ReportObject, is_agent_silent, resources,
 };
+use reconcile::watch::Progress;
 
 pub const CONTROLLER: Controller = Controller {
     name: "agents",

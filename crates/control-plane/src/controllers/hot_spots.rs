@@ -20,9 +20,9 @@ use tokio::time::MissedTickBehavior;
 use super::objects::{pod_reference, target};
 use super::observe::Watching;
 use super::{Context, Controller};
-use crate::watch::Progress;
 use metrics::HotSpotMetrics;
 use observe::{HotSpotState, RESOURCES};
+use reconcile::watch::Progress;
 
 pub const CONTROLLER: Controller = Controller {
     name: "hot-spots",

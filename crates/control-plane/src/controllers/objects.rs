@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta as Target;
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use crate::watch::{Observed, RawObject};
+use reconcile::watch::{Observed, RawObject};
 
 /// Decodes an object from JSON or protobuf.
 pub(super) fn either<T: DeserializeOwned + Message + Default>(

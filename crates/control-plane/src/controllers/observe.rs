@@ -8,7 +8,7 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio::task::JoinSet;
 
 use super::Context;
-use crate::watch::{self, Handler, ObjectChange, Observed, Progress, RawObject, Resource};
+use reconcile::watch::{self, Handler, ObjectChange, Observed, Progress, RawObject, Resource};
 
 /// An object of a controller, or why it cannot be read.
 pub(super) type ParsedAs<T> = Result<Observed<T, String>, String>;

@@ -22,8 +22,8 @@ use serde_json::json;
 
 use super::observe::Watching;
 use super::{Context, Controller};
-use crate::watch::Progress;
 use observe::{RESOURCES, RegistryKind, RegistryState};
+use reconcile::watch::Progress;
 
 pub const CONTROLLER: Controller = Controller {
     name: "schedulers",

@@ -10,9 +10,9 @@ use http::header::ACCEPT;
 use http_body_util::Full;
 use serde::Deserialize;
 
-use crate::backoff::Backoff;
 use crate::client::{self, Exchange, Refusal};
-use crate::watch::{KindProgress, Progress, Resource};
+use reconcile::backoff::Backoff;
+use reconcile::watch::{KindProgress, Progress, Resource};
 
 /// The timeout of one request. An optional kind holds up the fence no longer; a required one is reported then.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -16,9 +16,9 @@ use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
-use crate::backoff::jittered;
 use crate::client::{self, Exchange, Refusal};
 use api::http::Role;
+use reconcile::backoff::jittered;
 
 use crate::election::leadership::Leadership;
 pub(crate) use annotations::Annotations;
@@ -462,7 +462,7 @@ mod tests {
     use http::Response;
 
     use super::*;
-    use crate::testing::Log;
+    use reconcile::testing::Log;
 
     /// A candidate whose server gives this response to every request.
     fn candidate(code: u16, answer: Value) -> Candidate {

@@ -11,7 +11,7 @@ use prost::Message;
 use serde::Deserialize;
 
 use crate::scheduler::kinds::{self as objects, InvalidObject, Parsed};
-use crate::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
+use reconcile::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
 
 pub(super) static WATCHED: [(Kind, Resource); 4] = [
     (

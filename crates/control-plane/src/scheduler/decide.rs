@@ -12,11 +12,11 @@ use engine::scheduling::scheduler::{Input, Scheduler};
 use super::handle::EngineStats;
 use super::write::requests::seconds;
 use super::{DECIDE_THREAD, ScoreRecorder, Shared};
-use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::{Channel, EngineDump, Message, Overview, Query, WaitFor};
 use crate::scheduler::kinds;
 use crate::scheduler::observe::attempts::Attempts;
 use api::http::Waiting;
+use reconcile::planted::{PlantedFault, is_planted};
 
 /// Outcomes are handed over at least this often, so that binding begins while the next pods are decided.
 const SLICE: Duration = Duration::from_millis(3);

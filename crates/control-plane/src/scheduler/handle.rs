@@ -16,8 +16,8 @@ use crate::election::leadership::Leadership;
 use crate::scheduler::channel::{Channel, EngineDump, Query};
 use crate::scheduler::observe::metrics::{KindLabel, Metrics, QueueLabel, RoleLabel};
 use crate::serve::{Check, Component};
-use crate::watch::Progress;
 use api::http::{ClusterSize, Queue, SchedulerStatus, SinceStart, Watch};
+use reconcile::watch::Progress;
 
 /// Queries that may wait for an answer at the same time.
 const MAX_QUERIES: usize = 8;

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use crate::scheduler::channel::{self, Channel};
 use crate::scheduler::claim_waits::ClaimWaits;
 use crate::scheduler::pods::{PendingPod, PendingPods};
-use crate::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
+use reconcile::watch::{Handler, ObjectChange, Observed, Progress, RawObject, Resource};
 
 pub(crate) static WATCHED: &[(Kind, Resource)] = &[
     (

@@ -47,7 +47,7 @@ mod tests {
     use crate::scheduler::observe::metrics::Metrics;
     use crate::scheduler::pods::PendingPods;
     use crate::scheduler::{Mode, ScoreRecorder, Shared, run_io};
-    use crate::testing::Log;
+    use reconcile::testing::Log;
 
     /// A server with the kind in this version, with these objects, and no other kind. Counts requests for it.
     fn server(version: &'static str, items: &'static str) -> (kube::Client, Arc<AtomicUsize>) {

@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use super::{Ended, Handle, Shared};
 use crate::client::{Connect, Exchange};
 use crate::election::{Annotations, Candidate, Election, LeaderWork, fence};
-use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::Message;
 use crate::serve::Listening;
-use crate::watch::failing_for;
 use api::http::Role;
+use reconcile::planted::{PlantedFault, is_planted};
+use reconcile::watch::failing_for;
 
 /// The work of the side thread.
 pub(super) struct SideThread {

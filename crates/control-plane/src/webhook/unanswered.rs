@@ -151,7 +151,7 @@ impl Drop for OpenReview {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Log;
+    use reconcile::testing::Log;
 
     #[test]
     fn each_is_counted_and_some_are_logged() {

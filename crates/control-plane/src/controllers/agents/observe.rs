@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::controllers::objects::{either, json, labels, observed};
 use crate::controllers::observe::{NodePods, Observer, ParsedAs};
-use crate::watch::{self, ObjectChange, RawObject, Resource};
+use reconcile::watch::{self, ObjectChange, RawObject, Resource};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum AgentKind {

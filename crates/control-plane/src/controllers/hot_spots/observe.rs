@@ -19,7 +19,7 @@ use super::ReliefSettings;
 use crate::controllers::objects::{json, observed};
 use crate::controllers::observe::{Observer, ParsedAs};
 use crate::scheduler::kinds::{Parsed, WATCHED, parse_object};
-use crate::watch::{ObjectChange, Observed, Progress, RawObject, Resource};
+use reconcile::watch::{ObjectChange, Observed, Progress, RawObject, Resource};
 
 /// Pods are not preempted here, and have their priorities.
 const UNUSED: [Kind; 2] = [Kind::PodDisruptionBudget, Kind::PriorityClass];

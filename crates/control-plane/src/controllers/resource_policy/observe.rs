@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::controllers::objects::{either, labels, observed};
 use crate::controllers::observe::{Observer, ParsedAs};
-use crate::watch::{ObjectChange, RawObject, Resource};
+use reconcile::watch::{ObjectChange, RawObject, Resource};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Kind {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use crate::controllers::objects::{either, json, observed};
 use crate::controllers::observe::{Observer, ParsedAs};
-use crate::watch::{self, ObjectChange, RawObject, Resource};
+use reconcile::watch::{self, ObjectChange, RawObject, Resource};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum RegistryKind {

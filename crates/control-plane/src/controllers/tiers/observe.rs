@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use crate::controllers::objects::{either, json, observed};
 use crate::controllers::observe::{NodePods, Observer, ParsedAs};
-use crate::watch::{self, ObjectChange, RawObject, Resource};
+use reconcile::watch::{self, ObjectChange, RawObject, Resource};
 
 /// The key of the settings in `data`.
 const COLOCATION_CONFIG: &str = "colocation-config";

@@ -71,7 +71,7 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::testing::Log;
+    use reconcile::testing::Log;
 
     /// A line of the JSON log. A duplicate key is an error.
     #[derive(Deserialize)]

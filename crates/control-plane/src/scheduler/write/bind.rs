@@ -12,10 +12,10 @@ use http::{Method, StatusCode};
 use serde::Serialize;
 
 use super::requests::{Call, JSON, ObjectReference, Writer, pod_path};
-use crate::backoff::Backoff;
 use crate::client::{Exchange, Refusal};
-use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::observe::log::Named;
+use reconcile::backoff::Backoff;
+use reconcile::planted::{PlantedFault, is_planted};
 
 /// How long a binding is retried while the server answers 429.
 const MAX_THROTTLED: Duration = Duration::from_secs(2);

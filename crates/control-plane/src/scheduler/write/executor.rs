@@ -29,7 +29,6 @@ use super::queue::{BindRequest, Write, WriteKind, WriteQueue};
 use super::requests::{LimitedWriter, Writer};
 use super::volumes::{self, PrepareError};
 use crate::client::{Exchange, Refusal};
-use crate::planted::{PlantedFault, is_planted};
 use crate::scheduler::channel::Channel;
 use crate::scheduler::claim_waits::{ClaimWaits, Preparing};
 use crate::scheduler::kinds::InvalidObject;
@@ -37,6 +36,7 @@ use crate::scheduler::observe::log::{self, Named};
 use crate::scheduler::observe::metrics::{Metrics, OperationLabel, PointLabels};
 use crate::scheduler::pods::PendingPods;
 use crate::scheduler::{Counters, Mode, Shared};
+use reconcile::planted::{PlantedFault, is_planted};
 
 /// Binds that may wait here; more wait in the channel, and then in the engine.
 const MAX_BINDS: usize = 256;

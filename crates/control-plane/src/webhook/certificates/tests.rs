@@ -6,7 +6,7 @@ use serde_json::json;
 use tower::service_fn;
 
 use super::*;
-use crate::testing::Log;
+use reconcile::testing::Log;
 
 fn managed() -> ManagedCertificate {
     ManagedCertificate {

@@ -4,7 +4,7 @@
 //! `TIDEPOOL_PLANTED_FAULT` then names one.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PlantedFault {
+pub enum PlantedFault {
     /// A bind does not have the uid of its pod.
     BindWithoutUid,
     /// A new leader does not wait for what the previous one wrote.
@@ -40,7 +40,7 @@ impl PlantedFault {
 
 /// Whether this program has the fault.
 #[cfg(feature = "planted-faults")]
-pub(crate) fn is_planted(fault: PlantedFault) -> bool {
+pub fn is_planted(fault: PlantedFault) -> bool {
     static CHOSEN: std::sync::LazyLock<Option<PlantedFault>> =
         std::sync::LazyLock::new(PlantedFault::chosen);
     *CHOSEN == Some(fault)
@@ -48,6 +48,6 @@ pub(crate) fn is_planted(fault: PlantedFault) -> bool {
 
 /// The shipped program has none.
 #[cfg(not(feature = "planted-faults"))]
-pub(crate) const fn is_planted(_: PlantedFault) -> bool {
+pub const fn is_planted(_: PlantedFault) -> bool {
     false
 }

@@ -12,7 +12,7 @@ use super::RawObject;
 const LONGEST: usize = 32 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameError {
+pub(super) enum FrameError {
     #[error("watch event of {0} bytes: at most {LONGEST} are allowed")]
     TooLong(usize),
     #[error("invalid watch event: {0}")]
@@ -20,7 +20,7 @@ pub(crate) enum FrameError {
 }
 
 #[derive(Debug, PartialEq)]
-pub(crate) enum Frame {
+pub(super) enum Frame {
     Applied(RawObject),
     Deleted(RawObject),
     /// Only a resource version.
@@ -29,7 +29,7 @@ pub(crate) enum Frame {
 }
 
 #[derive(Debug)]
-pub(crate) struct Frames {
+pub(super) struct Frames {
     protobuf: bool,
     buffer: BytesMut,
     /// Bytes in which no end of line was found.
@@ -37,7 +37,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    pub(crate) fn new(protobuf: bool) -> Self {
+    pub(super) fn new(protobuf: bool) -> Self {
         Self {
             protobuf,
             buffer: BytesMut::new(),
@@ -45,12 +45,12 @@ impl Frames {
         }
     }
 
-    pub(crate) fn push(&mut self, chunk: &[u8]) {
+    pub(super) fn push(&mut self, chunk: &[u8]) {
         self.buffer.extend_from_slice(chunk);
     }
 
     /// The next complete event; `None` if more bytes are needed.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(frame) = self.frame()? else {
             return Ok(None);
         };

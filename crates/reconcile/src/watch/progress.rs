@@ -44,7 +44,7 @@ pub struct KindProgress {
     /// That is because there is no permission.
     pub denied: bool,
     /// It is to be listed again.
-    pub(crate) relist: bool,
+    pub relist: bool,
 }
 
 impl KindProgress {
@@ -58,7 +58,7 @@ impl KindProgress {
 }
 
 /// Returns the reason once a check has failed for so long without a break.
-pub(crate) async fn failing_for(time: Duration, check: impl Fn() -> Result<(), String>) -> String {
+pub async fn failing_for(time: Duration, check: impl Fn() -> Result<(), String>) -> String {
     let mut since: Option<Instant> = None;
     loop {
         match check() {
@@ -83,7 +83,7 @@ impl Progress {
         }
     }
 
-    pub(crate) fn resources(&self) -> &[&'static Resource] {
+    pub fn resources(&self) -> &[&'static Resource] {
         &self.resources
     }
 
@@ -92,7 +92,7 @@ impl Progress {
     }
 
     /// Whether what is known of a kind is current: it is watched now.
-    pub(crate) fn is_followed(&self, kind: &str) -> bool {
+    pub fn is_followed(&self, kind: &str) -> bool {
         let kinds = self.lock();
         let kind = kinds.get(kind);
         kind.is_some_and(|it| it.broken.is_none() && !it.missing && !it.late)
@@ -106,7 +106,7 @@ impl Progress {
     }
 
     /// Required kinds that were never listed, because there is no permission. The component waits for them.
-    pub(crate) fn unpermitted(&self) -> Vec<&'static str> {
+    pub fn unpermitted(&self) -> Vec<&'static str> {
         let kinds = self.lock();
         let unpermitted = kinds.iter().filter(|(_, kind)| kind.denied && !kind.synced);
         unpermitted.map(|(name, _)| *name).collect()
@@ -126,13 +126,13 @@ impl Progress {
     }
 
     /// Everything that decisions need is known and followed.
-    pub(crate) fn check_usable(&self) -> Result<(), String> {
+    pub fn check_usable(&self) -> Result<(), String> {
         self.check_synced()?;
         self.check_broken(Duration::ZERO)
     }
 
     /// Returns once the check succeeds.
-    pub(crate) async fn usable(&self) {
+    pub async fn usable(&self) {
         while self.check_usable().is_err() {
             tokio::time::sleep(LOOK_EVERY / 4).await;
         }
@@ -222,7 +222,7 @@ impl Progress {
     }
 
     /// Has these kinds listed again.
-    pub(crate) fn list_again(&self, names: &[&'static str]) {
+    pub fn list_again(&self, names: &[&'static str]) {
         for name in names {
             self.change(name, |kind| kind.relist = true);
         }

@@ -19,9 +19,9 @@ use bytes::Bytes;
 use engine::cluster::kinds::Key;
 use engine::model::Name;
 
-pub(crate) use progress::failing_for;
+pub use progress::failing_for;
 pub use progress::{KindProgress, Progress};
-pub(crate) use reflector::reflect;
+pub use reflector::reflect;
 
 /// A kind, as a component watches it.
 #[derive(Debug)]
@@ -68,31 +68,31 @@ impl Resource {
 
 /// An object as it was received.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum RawObject {
+pub enum RawObject {
     Json(Bytes),
     /// The message without its envelope.
     Protobuf(Bytes),
 }
 
 /// An object that was parsed.
-pub(crate) struct Observed<T, P> {
-    pub(crate) key: Key,
-    pub(crate) uid: Name,
-    pub(crate) resource_version: String,
+pub struct Observed<T, P> {
+    pub key: Key,
+    pub uid: Name,
+    pub resource_version: String,
     /// `None` if the object has ended: for the component it is deleted.
-    pub(crate) object: Option<T>,
+    pub object: Option<T>,
     /// Values of the object that were left out.
-    pub(crate) problem: Option<P>,
+    pub problem: Option<P>,
 }
 
 /// A difference from what a component has seen before.
-pub(crate) enum ObjectChange<T> {
+pub enum ObjectChange<T> {
     Applied(T),
     Deleted { key: Key, uid: Name },
 }
 
 /// What a component does with the objects of one kind.
-pub(crate) trait Handler: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     type Object: Send;
     /// Why an object, or a part of it, cannot be used.
     type Problem: Display + Send;

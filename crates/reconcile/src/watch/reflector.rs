@@ -52,7 +52,7 @@ const PROTOBUF_WATCH: &str =
     "application/vnd.kubernetes.protobuf;stream=watch, application/json;q=0.5";
 
 /// Lists and watches a kind until the task is aborted. `pings` find a connection that is dead.
-pub(crate) async fn reflect<H: Handler>(
+pub async fn reflect<H: Handler>(
     resource: &'static Resource,
     client: kube::Client,
     handler: H,

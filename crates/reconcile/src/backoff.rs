@@ -9,16 +9,16 @@ const LONGEST: Duration = Duration::from_secs(8);
 
 /// Doubles from 0.2 s to 8 s.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         let time = self.next();
         tokio::time::sleep(jittered(time)).await;
     }
@@ -31,7 +31,7 @@ impl Backoff {
 }
 
 /// From half of the time to all of it.
-pub(crate) fn jittered(time: Duration) -> Duration {
+pub fn jittered(time: Duration) -> Duration {
     // A hasher with new keys is the randomness of the standard library.
     let random = RandomState::new().hash_one(()) as u32;
     time.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX))

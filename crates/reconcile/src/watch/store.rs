@@ -6,7 +6,7 @@ use engine::cluster::kinds::Key;
 use engine::model::Name;
 
 #[derive(Debug, Default)]
-pub(crate) struct Store {
+pub(super) struct Store {
     objects: BTreeMap<Key, Entry>,
     /// Counts lists.
     round: u32,
@@ -23,7 +23,7 @@ struct Entry {
 
 /// How an object differs from the one that was stored under its name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Difference {
+pub(super) enum Difference {
     New,
     Changed,
     /// Its version did not change.
@@ -33,7 +33,7 @@ pub(crate) enum Difference {
 }
 
 impl Store {
-    pub(crate) fn apply(&mut self, key: Key, uid: &Name, version: &str) -> Difference {
+    pub(super) fn apply(&mut self, key: Key, uid: &Name, version: &str) -> Difference {
         // Versions need not be numbers; those that are not are never the same.
         let version = version.parse().unwrap_or(0);
         let round = self.round;
@@ -63,24 +63,24 @@ impl Store {
     }
 
     /// The object exists, but could not be parsed.
-    pub(crate) fn keep(&mut self, key: &Key) {
+    pub(super) fn keep(&mut self, key: &Key) {
         if let Some(entry) = self.objects.get_mut(key) {
             entry.round = self.round;
         }
     }
 
     /// The object is gone; its uid, if it was stored.
-    pub(crate) fn delete(&mut self, key: &Key) -> Option<Name> {
+    pub(super) fn delete(&mut self, key: &Key) -> Option<Name> {
         Some(self.objects.remove(key)?.uid)
     }
 
     /// Starts a list.
-    pub(crate) fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
     /// Ends a list, and returns the objects that were not in it.
-    pub(crate) fn deleted(&mut self) -> Vec<(Key, Name)> {
+    pub(super) fn deleted(&mut self) -> Vec<(Key, Name)> {
         let round = self.round;
         let is_gone = |_: &Key, entry: &mut Entry| entry.round != round;
         self.objects

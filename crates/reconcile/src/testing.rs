@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tracing::subscriber::DefaultGuard;
 
 /// The log of this thread since `begin`.
-pub(crate) struct Log {
+pub struct Log {
     text: Text,
     _guard: DefaultGuard,
 }
@@ -15,7 +15,7 @@ pub(crate) struct Log {
 struct Text(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    pub(crate) fn begin() -> Self {
+    pub fn begin() -> Self {
         let (text, log) = (Text::default(), tracing_subscriber::fmt());
         let log = log.with_ansi(false).with_writer(text.writer());
         Self {
@@ -25,7 +25,7 @@ impl Log {
     }
 
     /// Lines as JSON.
-    pub(crate) fn begin_json() -> Self {
+    pub fn begin_json() -> Self {
         let (text, log) = (Text::default(), tracing_subscriber::fmt().json());
         let log = log.with_writer(text.writer());
         Self {
@@ -34,7 +34,7 @@ impl Log {
         }
     }
 
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let text = self.text.0.lock().unwrap().clone();
         let text = String::from_utf8(text).unwrap();
         text.lines().map(str::to_owned).collect()

@@ -20,7 +20,7 @@ pub fn joined<'a>(errors: impl IntoIterator<Item = &'a (dyn Error + 'static)>) -
 }
 
 /// The error of a request with its causes; the error of a certificate is enough.
-pub(crate) fn of_request(error: &(dyn Error + 'static)) -> String {
+pub fn of_request(error: &(dyn Error + 'static)) -> String {
     match tls(error) {
         Some(tls) => of_tls(tls),
         None => joined(chain(error)),
