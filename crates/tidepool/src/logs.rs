@@ -70,8 +70,15 @@ impl Flags {
         };
         // Libraries log warnings only.
         let others = if level == "error" { "error" } else { "warn" };
-        let ours = ["agent", "tidepool", "apiserver", "control_plane", "local"]
-            .map(|crate_| format!("{crate_}={level}"));
+        let ours = [
+            "agent",
+            "tidepool",
+            "apiserver",
+            "control_plane",
+            "local",
+            "reconcile",
+        ]
+        .map(|crate_| format!("{crate_}={level}"));
         // kube's client and the verifier also return the errors that they log.
         let ours = ours.join(",");
         // Scores and sizes are logged only on request.
