@@ -24,6 +24,7 @@
 //! | [`planted`] | faults for the chaos run, absent from the shipped program |
 //! | `queue` | keys that wait for work, with backoff |
 //! | `requests` | writes to the API server, and the meaning of errors |
+//! | `testing` | for tests: captures the log of a thread |
 //! | [`watch`] | reflectors: list and watch the objects of a kind |
 //! | `watches` | the caches of a component, each with a watch of its own |
 

@@ -1,4 +1,6 @@
-//! For tests: captures the log of a thread.
+//! For tests, of other crates too: captures the log of a thread.
+
+#![allow(clippy::unwrap_used, reason = "only tests use it")]
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
